@@ -1,0 +1,33 @@
+//! Where machines come from.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::{Machine, MachineSpec, Result};
+
+/// All that saved state needs to find a machine again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineHandle {
+    /// Which client made it.
+    pub client: String,
+    /// What that client knows it by.
+    pub state: serde_json::Value,
+}
+
+/// A source of machines: this host, an engine, a provider.
+#[async_trait]
+pub trait SandboxClient: Send + Sync + fmt::Debug {
+    /// The client's name in handles and reports.
+    fn id(&self) -> &'static str;
+
+    /// Makes a machine, or nothing at all: a failed create leaves nothing behind.
+    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>>;
+
+    /// Finds a machine again. `Ok(None)`: it is gone, which is not an error.
+    async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>>;
+
+    /// Stops a machine and removes everything it had. Deleting one that is gone is fine.
+    async fn delete(&self, handle: &MachineHandle) -> Result<()>;
+}

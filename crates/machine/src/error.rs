@@ -1,0 +1,138 @@
+//! What can go wrong on a machine, in the few kinds a caller can act on.
+
+use std::io;
+
+use crate::MachinePath;
+
+/// Any error, as a source.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The result of asking a machine for something.
+pub type Result<T, E = MachineError> = std::result::Result<T, E>;
+
+/// Why a machine did not do what it was asked to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MachineError {
+    /// The path does not exist.
+    #[error("{0} does not exist on the machine")]
+    NotFound(MachinePath),
+    /// The machine's own rules forbid it: permissions, a read-only mount, a symbolic link where none is followed.
+    #[error("{path}: {reason}")]
+    Denied {
+        /// What was asked for.
+        path: MachinePath,
+        /// Which rule said no.
+        reason: String,
+    },
+    /// The file system refused for another reason.
+    #[error("cannot {action} {path}")]
+    File {
+        /// What was being done, as a verb: `read`, `rename`.
+        action: &'static str,
+        /// Where.
+        path: MachinePath,
+        /// The system's own words.
+        #[source]
+        source: io::Error,
+    },
+    /// The request itself makes no sense, whatever the machine.
+    #[error("{what}: {reason}")]
+    Invalid {
+        /// The faulty value.
+        what: String,
+        /// What is wrong with it, and what would be right.
+        reason: String,
+    },
+    /// This client has no way to do that.
+    #[error("this client cannot {0}")]
+    Unsupported(&'static str),
+    /// The demanded isolation cannot be reached on this host; nothing was run.
+    #[error("cannot isolate the machine: {missing}; {fix}")]
+    Isolation {
+        /// The missing piece.
+        missing: String,
+        /// What to do about it.
+        fix: String,
+    },
+    /// A limit was reached: processes, disk, a buffer.
+    #[error("{what} is exhausted: {reason}")]
+    Exhausted {
+        /// The limited thing.
+        what: String,
+        /// The limit, or the system's own words.
+        reason: String,
+    },
+    /// The machine could not be started.
+    #[error("cannot start the machine: {stage}")]
+    Start {
+        /// The step that failed.
+        stage: String,
+        /// The system's own words.
+        #[source]
+        source: BoxError,
+    },
+    /// The machine stopped or was deleted.
+    #[error("the machine is gone")]
+    Gone,
+    /// The connection to the machine broke or carried nonsense.
+    #[error("lost contact with the machine while trying to {action}")]
+    Transport {
+        /// What was being done.
+        action: &'static str,
+        /// How the connection failed.
+        #[source]
+        source: BoxError,
+    },
+}
+
+impl MachineError {
+    /// A stable name for programs and logs.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound(_) => "not_found",
+            Self::Denied { .. } => "denied",
+            Self::File { .. } => "file",
+            Self::Invalid { .. } => "invalid",
+            Self::Unsupported(_) => "unsupported",
+            Self::Isolation { .. } => "isolation",
+            Self::Exhausted { .. } => "exhausted",
+            Self::Start { .. } => "start",
+            Self::Gone => "gone",
+            Self::Transport { .. } => "transport",
+        }
+    }
+
+    /// Whether the same request may succeed if it is simply made again.
+    #[must_use]
+    pub fn retryable(&self) -> bool {
+        matches!(self, Self::Transport { .. } | Self::Exhausted { .. })
+    }
+
+    /// A broken connection, from whatever broke it.
+    pub fn transport(action: &'static str, source: impl Into<BoxError>) -> Self {
+        Self::Transport { action, source: source.into() }
+    }
+
+    /// Bad input, named.
+    pub fn invalid(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into(), reason: reason.into() }
+    }
+
+    /// What the system said about a path, as the kind a caller can branch on.
+    #[must_use]
+    pub fn from_io(action: &'static str, path: &MachinePath, source: io::Error) -> Self {
+        let denied = |reason: &str| Self::Denied { path: path.clone(), reason: reason.to_owned() };
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::NotFound(path.clone()),
+            io::ErrorKind::PermissionDenied => denied("permission denied"),
+            io::ErrorKind::ReadOnlyFilesystem => denied("the file system is read-only here"),
+            io::ErrorKind::CrossesDevices => denied("the path leaves the directory it must stay in"),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::Exhausted { what: "disk space".to_owned(), reason: format!("{path}: {source}") }
+            }
+            _ => Self::File { action, path: path.clone(), source },
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a new machine should be: workspace, mounts, network, limits, and the isolation below which it must not exist.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use crate::{Isolation, MachinePath};
+
+/// What may be done with something of the host's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Reading.
+    #[default]
+    ReadOnly,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+/// Where `/workspace` comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Workspace {
+    /// A new empty directory that is deleted with the machine.
+    #[default]
+    Temporary,
+    /// A directory of the host, used in place.
+    Host {
+        /// Which.
+        path: PathBuf,
+        /// Whether the machine may change it.
+        access: Access,
+    },
+}
+
+/// A file or directory of the host, shown inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostMount {
+    /// On the host.
+    pub host: PathBuf,
+    /// In the machine.
+    pub inside: MachinePath,
+    /// Whether the machine may change it.
+    pub access: Access,
+}
+
+/// What the machine can reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// Its own loopback, nothing else.
+    #[default]
+    Off,
+    /// The host's network, all of it.
+    Host,
+}
+
+/// What the machine may use up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Processes and threads.
+    pub pids: u64,
+    /// Open files in one process.
+    pub open_files: u64,
+    /// Bytes in `/tmp`, and again in `/dev/shm`.
+    pub tmp_bytes: u64,
+    /// How long a command without its own deadline may run.
+    pub time: Option<Duration>,
+    /// Bytes of one process's output that may wait for a reader before the process is held up.
+    pub output_buffer: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { pids: 1024, open_files: 4096, tmp_bytes: 1 << 30, time: None, output_buffer: 1 << 20 }
+    }
+}
+
+/// What a new machine should be. `MachineSpec::default()` is a temporary workspace, no network, full isolation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineSpec {
+    /// Where `/workspace` comes from.
+    pub workspace: Workspace,
+    /// What else of the host is shown.
+    pub mounts: Vec<HostMount>,
+    /// Variables every command gets.
+    pub env: BTreeMap<String, String>,
+    /// What it can reach.
+    pub network: Network,
+    /// Ports inside that may be reached from the host's loopback.
+    pub ports: Vec<u16>,
+    /// The level below which nothing runs.
+    pub isolation: Isolation,
+    /// A directory with a whole file tree to use instead of the host's programs.
+    pub rootfs: Option<PathBuf>,
+    /// What it may use up.
+    pub limits: Limits,
+}
