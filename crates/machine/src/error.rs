@@ -136,3 +136,45 @@ impl MachineError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_its_code_and_only_passing_troubles_are_worth_another_try() {
+        let path = MachinePath::workspace;
+        let text = || "x".to_owned();
+        let table = [
+            (MachineError::NotFound(path()), "not_found", false),
+            (MachineError::Denied { path: path(), reason: text() }, "denied", false),
+            (MachineError::File { action: "read", path: path(), source: io::Error::other("x") }, "file", false),
+            (MachineError::invalid("a", "b"), "invalid", false),
+            (MachineError::Unsupported("fly"), "unsupported", false),
+            (MachineError::Isolation { missing: text(), fix: text() }, "isolation", false),
+            (MachineError::Exhausted { what: text(), reason: text() }, "exhausted", true),
+            (MachineError::Start { stage: text(), source: "x".into() }, "start", false),
+            (MachineError::Gone, "gone", false),
+            (MachineError::transport("read", "x"), "transport", true),
+        ];
+        for (error, code, retryable) in table {
+            assert_eq!((error.code(), error.retryable()), (code, retryable), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_systems_words_become_a_kind() {
+        let table = [
+            (io::ErrorKind::NotFound, "not_found"),
+            (io::ErrorKind::PermissionDenied, "denied"),
+            (io::ErrorKind::ReadOnlyFilesystem, "denied"),
+            (io::ErrorKind::CrossesDevices, "denied"),
+            (io::ErrorKind::StorageFull, "exhausted"),
+            (io::ErrorKind::QuotaExceeded, "exhausted"),
+            (io::ErrorKind::IsADirectory, "file"),
+        ];
+        for (kind, code) in table {
+            assert_eq!(MachineError::from_io("read", &MachinePath::root(), kind.into()).code(), code);
+        }
+    }
+}

@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+mod bare;
 mod client;
 mod command;
 #[cfg(feature = "conformance")]
@@ -30,17 +31,19 @@ mod path;
 pub mod posix;
 mod spec;
 mod stream;
+mod tar;
+mod tarcheck;
 mod traced;
 
+pub use bare::{Bare, BareClient};
 pub use client::{MachineHandle, SandboxClient};
 pub use command::{Command, Control, Exit, ExitReason, Output, Process, Signal, TerminalSize};
 pub use entry::{DirEntry, EntryKind, Hashes, ScanOptions, Sha256, TreeEntry, TreeIndex};
 pub use error::{BoxError, MachineError, Result};
 pub use features::{Enforcement, Features, Isolation, LimitReport};
 pub use machine::{Endpoint, Machine};
-pub use memory::MemoryMachine;
+pub use memory::{MemoryClient, MemoryMachine};
 pub use path::{MachinePath, Target};
-pub use posix::Bare;
 pub use spec::{Access, HostMount, Limits, MachineSpec, Network, Workspace};
 pub use stream::{ByteStream, collect, once};
 pub use traced::Traced;

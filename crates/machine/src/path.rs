@@ -13,7 +13,7 @@ use crate::{MachineError, Result};
 
 /// An absolute path inside a machine: no `.` or `..`, no empty part, no NUL, at most 4,095 bytes. Names need not be UTF-8.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "OsString", into = "OsString")]
+#[serde(try_from = "Saved", into = "Saved")]
 pub struct MachinePath(OsString);
 
 impl MachinePath {
@@ -144,6 +144,40 @@ impl TryFrom<&str> for MachinePath {
     }
 }
 
+/// The saved form: text where that is possible, else its bytes, so that the common case can be read by people.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Saved {
+    Text(String),
+    Bytes { bytes: Vec<u8> },
+}
+
+impl TryFrom<Saved> for MachinePath {
+    type Error = MachineError;
+
+    fn try_from(saved: Saved) -> Result<Self> {
+        match saved {
+            Saved::Text(text) => Self::new(text),
+            Saved::Bytes { bytes } => Self::new(OsString::from_vec(bytes)),
+        }
+    }
+}
+
+impl From<MachinePath> for Saved {
+    fn from(path: MachinePath) -> Self {
+        match path.0.into_string() {
+            Ok(text) => Self::Text(text),
+            Err(other) => Self::Bytes { bytes: other.into_vec() },
+        }
+    }
+}
+
+impl From<&MachinePath> for OsString {
+    fn from(path: &MachinePath) -> Self {
+        path.0.clone()
+    }
+}
+
 impl From<MachinePath> for OsString {
     fn from(path: MachinePath) -> Self {
         path.0
@@ -199,5 +233,67 @@ impl From<MachinePath> for Target {
 impl From<&MachinePath> for Target {
     fn from(path: &MachinePath) -> Self {
         Self::from(path.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_normalised_or_refused() {
+        let table: &[(&[u8], Option<&[u8]>)] = &[
+            (b"/", Some(b"/")),
+            (b"//a/./b/", Some(b"/a/b")),
+            (b"/a b/\xff\n", Some(b"/a b/\xff\n")),
+            (b"/...", Some(b"/...")),
+            (b"", None),
+            (b"a", None),
+            (b"./a", None),
+            (b"/a/../b", None),
+            (b"/..", None),
+            (b"/a\0b", None),
+            (&[b'/'; 5000], None),
+        ];
+        for (given, expected) in table {
+            let path = MachinePath::new(OsStr::from_bytes(given));
+            assert_eq!(path.as_ref().ok().map(MachinePath::as_bytes), *expected, "{given:?}");
+            if expected.is_none() {
+                assert_eq!(path.unwrap_err().code(), "invalid");
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_below_another_stays_below_it() {
+        let workspace = MachinePath::workspace();
+        assert_eq!(workspace.join("a//b").unwrap(), MachinePath::new("/workspace/a/b").unwrap());
+        assert!(workspace.join("../a").is_err());
+        assert!(workspace.join("/a").is_err());
+        assert!(workspace.join("a").unwrap().is_within(&workspace));
+        assert!(!MachinePath::new("/workspace2").unwrap().is_within(&workspace));
+        assert!(workspace.is_within(&MachinePath::root()));
+    }
+
+    #[test]
+    fn the_root_has_neither_name_nor_parent() {
+        assert_eq!(MachinePath::root().parent(), None);
+        assert_eq!(MachinePath::root().name(), None);
+        assert_eq!(MachinePath::workspace().parent(), Some(MachinePath::root()));
+        assert_eq!(MachinePath::workspace().name(), Some(OsStr::new("workspace")));
+    }
+
+    #[test]
+    fn a_saved_path_is_text_where_it_can_be() {
+        let text = MachinePath::new("/wörk").unwrap();
+        assert_eq!(serde_json::to_string(&text).unwrap(), "\"/wörk\"");
+        let bytes = MachinePath::new(OsStr::from_bytes(b"/\xff")).unwrap();
+        assert_eq!(serde_json::to_string(&bytes).unwrap(), r#"{"bytes":[47,255]}"#);
+        for path in [text, bytes] {
+            let saved = serde_json::to_string(&path).unwrap();
+            assert_eq!(serde_json::from_str::<MachinePath>(&saved).unwrap(), path);
+        }
+        assert!(serde_json::from_str::<MachinePath>("\"../x\"").is_err());
+        assert!(serde_json::from_str::<MachinePath>(r#"{"bytes":[47,46,46]}"#).is_err());
     }
 }

@@ -1,0 +1,179 @@
+//! What this host can do for local machines, found out by making them; and what to change where it cannot.
+
+use std::time::{Duration, Instant};
+
+use sandbar_machine::{Command, Isolation, Machine, MachineError, MachineSpec, Output, Result, SandboxClient};
+use serde::Serialize;
+
+use crate::UnixLocal;
+
+/// Commands that are timed on each machine.
+const RUNS: usize = 50;
+
+/// The host's own switches that decide whether a user may make namespaces.
+const SWITCHES: [Switch; 3] = [
+    Switch {
+        name: "user.max_user_namespaces",
+        file: "/proc/sys/user/max_user_namespaces",
+        allows: |value| value != "0",
+        fix: "sudo sysctl -w user.max_user_namespaces=15000",
+    },
+    Switch {
+        name: "kernel.unprivileged_userns_clone",
+        file: "/proc/sys/kernel/unprivileged_userns_clone",
+        allows: |value| value == "1",
+        fix: "sudo sysctl -w kernel.unprivileged_userns_clone=1",
+    },
+    Switch {
+        name: "kernel.apparmor_restrict_unprivileged_userns",
+        file: "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        allows: |value| value == "0",
+        fix: "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile with `userns,`",
+    },
+];
+
+struct Switch {
+    name: &'static str,
+    file: &'static str,
+    allows: fn(&str) -> bool,
+    fix: &'static str,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The kernel's name and release.
+    pub kernel: String,
+    /// The switches this host has.
+    pub settings: Vec<Setting>,
+    /// Each isolation level, strongest first.
+    pub levels: Vec<LevelReport>,
+}
+
+/// One switch of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    /// Its name, as `sysctl` knows it.
+    pub name: String,
+    /// What it is set to.
+    pub value: String,
+    /// What to do, when it stands in the way.
+    pub fix: Option<String>,
+}
+
+/// Whether a level can be had, and what it costs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LevelReport {
+    /// Which level.
+    pub level: Isolation,
+    /// Whether a machine of this level could be made and used.
+    pub works: bool,
+    /// The layers that hold it.
+    pub layers: Vec<String>,
+    /// What is missing, when it does not work.
+    pub missing: Option<String>,
+    /// What to do about it.
+    pub fix: Option<String>,
+    /// Microseconds to make the machine.
+    pub create_us: Option<u64>,
+    /// Microseconds to run `true` on it: the median of fifty.
+    pub exec_us: Option<u64>,
+}
+
+impl Report {
+    /// The strongest level that works.
+    #[must_use]
+    pub fn best(&self) -> Option<Isolation> {
+        self.levels.iter().find(|report| report.works).map(|report| report.level)
+    }
+}
+
+/// Looks at the host and makes a machine of every level.
+pub async fn probe(client: &UnixLocal) -> Report {
+    let mut levels = Vec::new();
+    for level in [Isolation::Full, Isolation::Landlock, Isolation::None] {
+        levels.push(try_level(client, level).await);
+    }
+    Report { kernel: kernel(), settings: SWITCHES.iter().filter_map(setting).collect(), levels }
+}
+
+fn setting(switch: &Switch) -> Option<Setting> {
+    let value = std::fs::read_to_string(switch.file).ok()?.trim().to_owned();
+    let fix = (!(switch.allows)(&value)).then(|| switch.fix.to_owned());
+    Some(Setting { name: switch.name.to_owned(), value, fix })
+}
+
+#[cfg(target_os = "linux")]
+fn kernel() -> String {
+    let name = rustix::system::uname();
+    format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kernel() -> String {
+    std::env::consts::OS.to_owned()
+}
+
+async fn try_level(client: &UnixLocal, level: Isolation) -> LevelReport {
+    let mut report = LevelReport {
+        level,
+        works: false,
+        layers: Vec::new(),
+        missing: None,
+        fix: None,
+        create_us: None,
+        exec_us: None,
+    };
+    if let Err(error) = measure(client, &mut report).await {
+        let (missing, fix) = match error {
+            MachineError::Isolation { missing, fix } => (missing, Some(fix)),
+            other => (with_cause(&other), None),
+        };
+        report.missing = Some(missing);
+        report.fix = fix;
+        report.works = false;
+    }
+    report
+}
+
+fn with_cause(error: &MachineError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+async fn measure(client: &UnixLocal, report: &mut LevelReport) -> Result<()> {
+    let begun = Instant::now();
+    let machine = client.create(MachineSpec { isolation: report.level, ..MachineSpec::default() }).await?;
+    report.create_us = Some(micros(begun.elapsed()));
+    report.layers = machine.features().layers;
+    let mut runs = Vec::with_capacity(RUNS);
+    for _ in 0..RUNS {
+        let begun = Instant::now();
+        run_true(machine.as_ref()).await?;
+        runs.push(begun.elapsed());
+    }
+    runs.sort_unstable();
+    report.exec_us = runs.get(RUNS / 2).copied().map(micros);
+    report.works = true;
+    machine.stop().await
+}
+
+async fn run_true(machine: &dyn Machine) -> Result<()> {
+    let mut process = machine.spawn(Command::new(["true"])).await?;
+    while let Some(output) = process.output.recv().await {
+        match output? {
+            Output::Exit(exit) if exit.success() => return Ok(()),
+            Output::Exit(exit) => {
+                return Err(MachineError::invalid("`true`", format!("ended with {}", exit.code)));
+            }
+            Output::Stdout(_) | Output::Stderr(_) => {}
+        }
+    }
+    Err(MachineError::Gone)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

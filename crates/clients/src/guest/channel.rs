@@ -1,0 +1,133 @@
+//! One request's channel in the hands of its owner; dropping it tells the guest that nobody is interested any more.
+
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::{Buf, Bytes};
+use sandbar_guest::protocol::{FRAME_HEADER, MAX_DATA, MAX_PAYLOAD, Open, Request};
+use sandbar_machine::{MachineError, Result};
+
+use super::{
+    lane::{Incoming, Lane, Shape},
+    link::{End, Link},
+};
+
+/// An open channel.
+pub(crate) struct Channel {
+    link: Arc<Link>,
+    id: u32,
+    lane: Arc<Lane>,
+}
+
+/// What goes out together with a request: bytes within the first window, and perhaps their end.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) bytes: Vec<Bytes>,
+    pub(crate) ended: bool,
+}
+
+impl Channel {
+    /// Sends a request; `window` is how many bulk bytes may come before more are allowed.
+    pub(crate) async fn open(link: &Arc<Link>, shape: Shape, window: u32, open: Open) -> Result<Self> {
+        Self::open_with(link, shape, window, open, Batch::default()).await
+    }
+
+    /// Sends a request and its first bytes in one write.
+    pub(crate) async fn open_with(
+        link: &Arc<Link>,
+        shape: Shape,
+        window: u32,
+        open: Open,
+        batch: Batch,
+    ) -> Result<Self> {
+        let mut frames = Vec::with_capacity(256);
+        link.outbox.ready().await;
+        let (id, lane) = link.route(shape, window).map_err(|end| end.error("send a request"))?;
+        let channel = Self { link: link.clone(), id, lane };
+        Request::Open(window, open).encode(id, &mut frames);
+        if frames.len() > FRAME_HEADER + MAX_PAYLOAD {
+            // The guest never heard of it, so there is nothing to close.
+            channel.link.forget(id);
+            return Err(MachineError::invalid("the request", "is longer than 2 MiB of arguments and environment"));
+        }
+        for mut piece in batch.bytes {
+            channel.encode_data(&mut piece, &mut frames);
+        }
+        if batch.ended {
+            Request::End.encode(id, &mut frames);
+        }
+        link.outbox.push(|out| if out.is_empty() { *out = frames } else { out.extend_from_slice(&frames) });
+        Ok(channel)
+    }
+
+    /// The next thing the guest says here.
+    pub(crate) async fn next(&self) -> Result<Incoming, End> {
+        poll_fn(|cx| self.lane.poll_next(cx)).await
+    }
+
+    /// The same, for streams.
+    pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, End>> {
+        self.lane.poll_next(cx)
+    }
+
+    /// The same, with a limit to patience: a guest that accepts a request must answer it.
+    pub(crate) async fn answer(&self, action: &'static str, patience: Duration) -> Result<Incoming> {
+        match tokio::time::timeout(patience, self.next()).await {
+            Ok(Ok(incoming)) => Ok(incoming),
+            Ok(Err(end)) => Err(end.error(action)),
+            Err(_late) => {
+                let reason = format!("the guest did not answer within {} seconds", patience.as_secs());
+                Err(MachineError::transport(action, reason))
+            }
+        }
+    }
+
+    /// Waits until bytes may be sent.
+    pub(crate) async fn writable(&self) {
+        poll_fn(|cx| self.lane.poll_credit(cx)).await;
+        self.link.outbox.ready().await;
+    }
+
+    /// Sends as much of `bytes` as the guest allows and leaves the rest.
+    pub(crate) fn send(&self, bytes: &mut Bytes) {
+        self.link.outbox.push(|out| self.encode_data(bytes, out));
+    }
+
+    fn encode_data(&self, bytes: &mut Bytes, out: &mut Vec<u8>) {
+        let allowed = self.lane.spend(bytes.len());
+        let mut now = bytes.split_to(allowed);
+        while now.has_remaining() {
+            let piece = now.split_to(now.len().min(MAX_DATA));
+            Request::Data(&piece).encode(self.id, out);
+        }
+    }
+
+    /// Sends a request about this channel.
+    pub(crate) fn request(&self, request: &Request<'_>) {
+        self.link.outbox.push(|out| request.encode(self.id, out));
+    }
+
+    /// The owner passed on this many bytes, so the guest may send as many more.
+    pub(crate) fn taken(&self, count: usize) {
+        if let Some(grant) = self.lane.taken(count) {
+            self.request(&Request::Credit(grant));
+        }
+    }
+
+    /// The connection the channel belongs to.
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if self.link.abandon(self.id) {
+            self.request(&Request::Close);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What the guest's refusals mean to a caller. Its words are untrusted: they are shortened and made printable.
+
+use std::io;
+
+use sandbar_guest::protocol::FailKind;
+use sandbar_machine::{MachineError, MachinePath};
+
+use super::lane::Failure;
+
+const EAGAIN: i32 = 11;
+const ENOMEM: i32 = 12;
+
+/// The longest text of a guest that is shown to anyone.
+const MAX_TEXT: usize = 512;
+
+/// Text from the guest without anything a terminal would act on.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+impl Failure {
+    /// The error of a file operation.
+    pub(super) fn about(self, action: &'static str, path: &MachinePath) -> MachineError {
+        let message = printable(&self.message);
+        let denied = |reason: String| MachineError::Denied { path: path.clone(), reason };
+        let or = |fallback: &str| if message.is_empty() { fallback.to_owned() } else { message.clone() };
+        match self.kind {
+            FailKind::Errno => MachineError::from_io(action, path, io::Error::from_raw_os_error(self.errno)),
+            FailKind::Symlink => denied("is a symbolic link".to_owned()),
+            FailKind::WrongKind => {
+                let source = io::Error::new(io::ErrorKind::InvalidInput, or("not a regular file"));
+                MachineError::File { action, path: path.clone(), source }
+            }
+            FailKind::User => MachineError::invalid("user", or("no such user on this machine")),
+            FailKind::Archive => denied(or("the archive holds something that must not be unpacked")),
+            FailKind::Invalid => MachineError::invalid(path.to_string(), or("the request makes no sense now")),
+        }
+    }
+
+    /// The error of starting a command in `cwd`.
+    pub(super) fn of_spawn(self, cwd: &MachinePath) -> MachineError {
+        match (self.kind, self.errno) {
+            (FailKind::Errno, EAGAIN | ENOMEM) => MachineError::Exhausted {
+                what: if self.errno == EAGAIN { "processes" } else { "memory" }.to_owned(),
+                reason: io::Error::from_raw_os_error(self.errno).to_string(),
+            },
+            (FailKind::Invalid, _) => MachineError::invalid("command", printable(&self.message)),
+            _ => self.about("start a command in", cwd),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: FailKind, errno: i32) -> MachineError {
+        let failure = Failure { kind, errno, message: String::new() };
+        failure.about("read", &MachinePath::workspace())
+    }
+
+    #[test]
+    fn a_refusal_becomes_the_kind_a_caller_can_branch_on() {
+        let cases = [
+            (FailKind::Errno, 2, "not_found"),
+            (FailKind::Errno, 13, "denied"),
+            (FailKind::Errno, 30, "denied"),
+            (FailKind::Errno, 18, "denied"),
+            (FailKind::Errno, 28, "exhausted"),
+            (FailKind::Errno, 122, "exhausted"),
+            (FailKind::Errno, 20, "file"),
+            (FailKind::Errno, -7, "file"),
+            (FailKind::Symlink, 0, "denied"),
+            (FailKind::WrongKind, 0, "file"),
+            (FailKind::User, 0, "invalid"),
+            (FailKind::Archive, 0, "denied"),
+            (FailKind::Invalid, 0, "invalid"),
+        ];
+        for (kind, errno, code) in cases {
+            assert_eq!(error(kind, errno).code(), code, "{kind:?} {errno}");
+        }
+    }
+
+    #[test]
+    fn a_spawn_that_finds_no_room_is_exhausted_and_a_missing_directory_is_not_found() {
+        let spawn = |errno| {
+            let failure = Failure { kind: FailKind::Errno, errno, message: "cwd".to_owned() };
+            failure.of_spawn(&MachinePath::workspace())
+        };
+        assert!(matches!(spawn(EAGAIN), MachineError::Exhausted { what, .. } if what == "processes"));
+        assert!(matches!(spawn(2), MachineError::NotFound(path) if path == MachinePath::workspace()));
+    }
+
+    #[test]
+    fn the_guests_words_cannot_drive_a_terminal() {
+        assert_eq!(printable("\u{1b}[2Jhi\n"), " [2Jhi ");
+        assert_eq!(printable(&"x".repeat(100_000)).len(), MAX_TEXT);
+    }
+}

@@ -1,0 +1,461 @@
+//! A guest that has been taken over: whatever it sends, the host neither panics nor hangs nor fills its memory.
+
+use sandbar_guest::protocol::{
+    At, BootFailure, Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, Kind, Launch, LaunchMount, Level, MAX_DATA,
+    MAX_PAYLOAD, Open, Record, Records, Request, Spawn, VERSION,
+};
+use sandbar_machine::{Command, Machine, MachineError, MachinePath, Process, ScanOptions, Target, collect};
+use tokio::net::UnixStream;
+
+use super::{
+    GuestMachine,
+    fake::{Far, hello, scripted, setup, soon},
+    files::{Bounds, Deed, records},
+};
+
+fn target() -> Target {
+    Target::from(MachinePath::workspace())
+}
+
+fn frame(channel: u32, event: &Event<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    event.encode(channel, &mut out);
+    out
+}
+
+fn header(length: u32, channel: u32, kind: u8) -> Vec<u8> {
+    FrameHeader { length, channel, kind }.encode().to_vec()
+}
+
+/// The kind byte of an event.
+fn kind(event: &Event<'_>) -> u8 {
+    *frame(1, event).get(FRAME_HEADER - 1).expect("kind")
+}
+
+/// Runs a command whose guest answers its request (channel 1) with these bytes; how the output ended.
+async fn output_after(answer: Vec<u8>) -> Result<Process, MachineError> {
+    let (machine, mut far) = scripted().await;
+    let (process, ()) = tokio::join!(machine.spawn(Command::new(["x"])), async {
+        far.opened().await;
+        far.raw(&answer).await;
+        far.0.shutdown_write();
+    });
+    let mut process = process?;
+    while let Some(output) = soon(process.output.recv()).await {
+        output?;
+    }
+    Ok(process)
+}
+
+impl Far {
+    /// After its last word the guest says nothing, which is the end of the stream, not a pause.
+    fn close(self) {
+        drop(self);
+    }
+}
+
+trait ShutdownWrite {
+    fn shutdown_write(&self);
+}
+
+impl ShutdownWrite for UnixStream {
+    fn shutdown_write(&self) {
+        let socket = std::os::fd::AsFd::as_fd(self).try_clone_to_owned().expect("dup");
+        std::os::unix::net::UnixStream::from(socket).shutdown(std::net::Shutdown::Write).expect("shutdown");
+    }
+}
+
+#[tokio::test]
+async fn frames_that_must_not_be_end_the_connection() {
+    let started = frame(1, &Event::Started);
+    let data = |bytes: &[u8]| frame(1, &Event::Data(bytes));
+    let exit = frame(1, &Event::Exit(0, ExitKind::Exited));
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("an unknown kind", [started.clone(), header(0, 1, 200)].concat()),
+        ("a request's kind", [started.clone(), header(0, 1, 33)].concat()),
+        ("an oversized frame", [started.clone(), header(u32::MAX, 1, 66)].concat()),
+        ("bulk longer than bulk may be", [started.clone(), header(MAX_DATA as u32 + 1, 1, 66)].concat()),
+        ("an event longer than events may be", [started.clone(), header(MAX_PAYLOAD as u32, 1, 71)].concat()),
+        ("empty bulk", [started.clone(), header(0, 1, 66)].concat()),
+        ("a channel never opened", [started.clone(), frame(77, &Event::Done)].concat()),
+        ("bulk on a channel never opened", [started.clone(), frame(77, &Event::Data(b"x"))].concat()),
+        ("the connection's own channel", [started.clone(), frame(0, &hello())].concat()),
+        ("hello on a process", [started.clone(), frame(1, &hello())].concat()),
+        ("bytes before the start", data(b"x")),
+        ("an exit before the start", exit.clone()),
+        ("a second start", [started.clone(), started.clone()].concat()),
+        ("a second exit", [started.clone(), exit.clone(), exit.clone()].concat()),
+        ("done without an exit", [started.clone(), frame(1, &Event::Done)].concat()),
+        ("more than the window", [started.clone(), data(&[0; 40_000]), data(&[0; 40_000])].concat()),
+        ("a half frame", [started.clone(), header(100, 1, 66), vec![0; 50]].concat()),
+        ("a half header", [started.clone(), vec![1, 2, 3]].concat()),
+        ("a start with something in it", header(1, 1, 65).into_iter().chain([0]).collect()),
+        ("anything after done", [started, exit, frame(1, &Event::Done), data(b"x")].concat()),
+    ];
+    for (what, answer) in cases {
+        let outcome = soon(output_after(answer)).await;
+        let after_done = what == "anything after done";
+        match outcome {
+            Err(MachineError::Transport { .. }) => {}
+            Ok(_) if after_done => {}
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_was_closed_for_cause_stays_closed() {
+    let (machine, mut far) = scripted().await;
+    far.raw(&header(0, 9, 99)).await;
+    let error = soon(machine.make_dir(&target())).await.expect_err("closed");
+    assert!(matches!(error, MachineError::Transport { .. }), "{error:?}");
+    assert!(machine.is_gone());
+    soon(machine.stop()).await.expect("stopping is fine");
+    far.close();
+}
+
+#[tokio::test]
+async fn a_bad_greeting_is_refused() {
+    let wrong_version = Event::Hello(sandbar_guest::protocol::Hello { version: VERSION + 1, ..Default::default() });
+    let relative = Event::Hello(sandbar_guest::protocol::Hello {
+        version: VERSION,
+        workspace: b"../..".to_vec(),
+        ..Default::default()
+    });
+    let cases = [
+        ("nothing", Vec::new(), "gone"),
+        ("another version", frame(0, &wrong_version), "transport"),
+        ("a relative workspace", frame(0, &relative), "transport"),
+        ("a channel", frame(3, &hello()), "transport"),
+        ("something else", frame(0, &Event::Started), "transport"),
+        ("noise", vec![0xff; 64], "transport"),
+    ];
+    for (what, bytes, code) in cases {
+        let (near, far) = UnixStream::pair().expect("pair");
+        let mut far = Far(far);
+        far.raw(&bytes).await;
+        far.0.shutdown_write();
+        let (reader, writer) = near.into_split();
+        let error = soon(GuestMachine::connect(reader, writer, setup())).await.map(drop).expect_err(what);
+        assert_eq!(error.code(), code, "{what}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_request_refuses_the_answers_of_another() {
+    for (what, answer) in [
+        ("bytes", frame(1, &Event::Data(b"x"))),
+        ("an exit", frame(1, &Event::Exit(0, ExitKind::Exited))),
+        ("a start", frame(1, &Event::Started)),
+        ("credit", frame(1, &Event::Credit(5))),
+    ] {
+        let (machine, mut far) = scripted().await;
+        let root = target();
+        let (made, ()) = tokio::join!(machine.make_dir(&root), async {
+            far.opened().await;
+            far.raw(&answer).await;
+        });
+        assert_eq!(made.expect_err(what).code(), "transport", "{what}");
+    }
+}
+
+#[tokio::test]
+async fn records_that_lie_are_refused() {
+    let record = |path: &str| {
+        let mut out = Vec::new();
+        Record { path: path.as_bytes().to_vec(), ..Record::default() }.encode(&mut out);
+        out
+    };
+    let cases = [
+        record("/etc/passwd"),
+        record("a/../../b"),
+        [record("a"), record("a")].concat(),
+        vec![0xff; 8],
+        record("half").into_iter().take(10).collect(),
+    ];
+    for bytes in cases {
+        let (machine, mut far) = scripted().await;
+        let options = ScanOptions::default();
+        let root = target();
+        let (scanned, ()) = tokio::join!(machine.scan(&root, &options), async {
+            far.opened().await;
+            far.say(1, Event::Data(&bytes)).await;
+            far.say(1, Event::Done).await;
+        });
+        assert_eq!(scanned.expect_err("refused").code(), "transport");
+        assert!(machine.is_gone());
+    }
+}
+
+#[tokio::test]
+async fn records_without_end_are_cut_off() {
+    let (machine, mut far) = scripted().await;
+    let record = {
+        let mut out = Vec::new();
+        Record { path: b"a".to_vec(), ..Record::default() }.encode(&mut out);
+        out.repeat(100)
+    };
+    let flooding = async {
+        far.opened().await;
+        loop {
+            far.say(1, Event::Data(&record)).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let deed = Deed::new("scan", &target());
+    let open = Open::List(At { path: b"/".to_vec(), ..At::default() });
+    let listing = records(&machine.link, &deed, open, Bounds { bytes: 1 << 20, entries: 1000 });
+    let outcome = soon(async {
+        tokio::select! {
+            outcome = listing => outcome,
+            () = flooding => Ok(Vec::new()),
+        }
+    })
+    .await;
+    assert_eq!(outcome.expect_err("cut off").code(), "exhausted");
+}
+
+#[tokio::test]
+async fn credit_without_end_is_only_noise() {
+    let (machine, mut far) = scripted().await;
+    let (process, ()) = tokio::join!(machine.spawn(Command::new(["x"]).stdin()), async {
+        far.opened().await;
+        far.say(1, Event::Started).await;
+        let flood = frame(1, &Event::Credit(u32::MAX)).repeat(100_000);
+        far.raw(&flood).await;
+        far.say(1, Event::Exit(0, ExitKind::Exited)).await;
+        far.say(1, Event::Done).await;
+    });
+    let mut process = process.expect("spawn");
+    while let Some(output) = soon(process.output.recv()).await {
+        output.expect("output");
+    }
+}
+
+/// Deterministic noise.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % (limit.max(1) as u64)).expect("small")
+    }
+
+    fn bytes(&mut self, limit: usize) -> Vec<u8> {
+        let count = self.below(limit + 1);
+        (0..count).map(|_| self.byte()).collect()
+    }
+
+    fn byte(&mut self) -> u8 {
+        (self.next() & 0xff) as u8
+    }
+
+    /// Flips, cuts, repeats or inserts.
+    fn spoil(&mut self, bytes: &mut Vec<u8>) {
+        for _ in 0..=self.below(3) {
+            let at = self.below(bytes.len());
+            match self.below(4) {
+                0 => bytes.truncate(at),
+                1 => bytes.insert(at.min(bytes.len()), self.byte()),
+                2 => bytes.extend_from_within(at.min(bytes.len())..),
+                _ => {
+                    let value = self.byte();
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte = value;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn spoiled_conversations_end_and_never_hang() {
+    let mut noise = Noise(0x5eed);
+    let record = {
+        let mut out = Vec::new();
+        Record { path: b"a".to_vec(), ..Record::default() }.encode(&mut out);
+        out
+    };
+    for _ in 0..400 {
+        let mut answer = [
+            frame(1, &Event::Started),
+            frame(1, &Event::Data(&noise.bytes(2000))),
+            frame(1, &Event::Data(&record)),
+            frame(1, &Event::ErrorData(b"oops")),
+            frame(1, &Event::Credit(10)),
+            frame(1, &Event::Exit(3, ExitKind::Exited)),
+            frame(1, &Event::Done),
+        ]
+        .concat();
+        noise.spoil(&mut answer);
+        let (machine, mut far) = scripted().await;
+        let which = noise.below(4);
+        let acting = async {
+            match which {
+                0 => machine.spawn(Command::new(["x"])).await.map(|mut process| {
+                    tokio::spawn(async move { while process.output.recv().await.is_some() {} });
+                }),
+                1 => match machine.read(&target()).await {
+                    Ok(stream) => collect(stream, 1 << 20).await.map(drop),
+                    Err(error) => Err(error),
+                },
+                2 => machine.list(&target()).await.map(drop),
+                _ => machine.write(&target(), sandbar_machine::once("x")).await,
+            }
+        };
+        let answering = async {
+            far.opened().await;
+            far.raw(&answer).await;
+            far.close();
+        };
+        let (_outcome, ()) = soon(async { tokio::join!(acting, answering) }).await;
+    }
+}
+
+fn some_record(noise: &mut Noise) -> Record {
+    let plain = |noise: &mut Noise| noise.bytes(40).into_iter().map(|byte| byte | 1).collect::<Vec<_>>();
+    Record {
+        path: plain(noise),
+        kind: [Kind::File, Kind::Dir, Kind::Symlink, Kind::Other].get(noise.below(4)).copied().unwrap_or_default(),
+        size: noise.next(),
+        mode: 0o644,
+        modified_ns: 7,
+        uid: 1,
+        gid: 2,
+        link: (noise.below(2) == 0).then(|| plain(noise)),
+        sha256: (noise.below(2) == 0).then_some([3; 32]),
+    }
+}
+
+fn some_requests(noise: &mut Noise) -> Vec<Request<'static>> {
+    let text = |noise: &mut Noise| noise.bytes(20).into_iter().map(|byte| byte | 1).collect::<Vec<_>>();
+    let at = At { path: b"/a".to_vec(), user: Some(text(noise)), beneath: Some(b"/".to_vec()), mode: Some(0o600) };
+    let spawn = Spawn {
+        argv: vec![text(noise), text(noise)],
+        env: vec![text(noise)],
+        cwd: text(noise),
+        tty: Some((24, 80)),
+        deadline_ms: noise.next(),
+        rlimits: vec![(1, 2)],
+        ..Spawn::default()
+    };
+    vec![
+        Request::Open(5, Open::Spawn(spawn)),
+        Request::Open(5, Open::Read(at.clone())),
+        Request::Open(5, Open::Rename(at.clone(), At { path: b"/b".to_vec(), ..At::default() })),
+        Request::Open(5, Open::Scan(at.clone(), vec![text(noise)], true)),
+        Request::Open(5, Open::Pack(at, vec![])),
+        Request::Open(0, Open::Connect(80)),
+        Request::Open(0, Open::Stop),
+        Request::Data(b"bytes"),
+        Request::End,
+        Request::Credit(9),
+        Request::Signal(15),
+        Request::Resize(1, 2),
+        Request::Close,
+    ]
+}
+
+fn some_events() -> Vec<Event<'static>> {
+    vec![
+        hello(),
+        Event::Started,
+        Event::Data(b"out"),
+        Event::ErrorData(b"err"),
+        Event::Credit(1),
+        Event::Exit(-1, ExitKind::Deadline),
+        Event::Done,
+        Event::Fail(FailKind::Archive, 2, "no".to_owned()),
+    ]
+}
+
+fn some_launch(noise: &mut Noise) -> Launch {
+    Launch {
+        version: VERSION,
+        level: Level::Landlock,
+        state: b"/tmp/x".to_vec(),
+        id: b"abc".to_vec(),
+        sweep: true,
+        workspace: Some((b"/w".to_vec(), true)),
+        mounts: vec![LaunchMount { host: b"/a".to_vec(), inside: b"/b".to_vec(), writable: false }],
+        rootfs: Some(b"/r".to_vec()),
+        host_network: false,
+        tmp_bytes: noise.next(),
+        pids: 1,
+        open_files: 2,
+    }
+}
+
+#[test]
+fn what_is_written_is_what_is_read() {
+    let mut noise = Noise(1);
+    for _ in 0..200 {
+        for request in some_requests(&mut noise) {
+            let mut out = Vec::new();
+            request.encode(7, &mut out);
+            let header = FrameHeader::decode(&out).expect("header").expect("whole");
+            let payload = out.get(FRAME_HEADER..).expect("payload");
+            assert_eq!((header.channel, header.length as usize), (7, payload.len()));
+            assert_eq!(Request::decode(header.kind, payload).expect("request"), request);
+        }
+        for event in some_events() {
+            let out = frame(7, &event);
+            assert_eq!(Event::decode(kind(&event), out.get(FRAME_HEADER..).expect("payload")).expect("event"), event);
+        }
+        let launch = some_launch(&mut noise);
+        assert_eq!(Launch::decode(&launch.encode()).expect("launch"), launch);
+        let failure = BootFailure { stage: "s".into(), errno: 1, missing: "m".into(), fix: "f".into() };
+        assert_eq!(BootFailure::decode(&failure.encode()).expect("failure"), failure);
+        let wanted: Vec<_> = (0..20).map(|_| some_record(&mut noise)).collect();
+        let mut out = Vec::new();
+        wanted.iter().for_each(|record| record.encode(&mut out));
+        let (mut pieces, mut got) = (Records::default(), Vec::new());
+        for piece in out.chunks(1 + noise.below(100)) {
+            pieces.feed(piece, &mut got).expect("records");
+        }
+        assert!(pieces.is_complete());
+        assert_eq!(got, wanted);
+    }
+}
+
+#[test]
+fn no_bytes_make_a_decoder_panic() {
+    let mut noise = Noise(0xdead_beef);
+    for round in 0..200_000 {
+        let mut bytes = match round % 5 {
+            0 => noise.bytes(64),
+            1 => {
+                let all = some_requests(&mut noise);
+                let mut out = Vec::new();
+                if let Some(one) = all.get(noise.below(all.len())) {
+                    one.encode(1, &mut out);
+                }
+                out
+            }
+            2 => some_events().get(noise.below(8)).map(|event| frame(1, event)).unwrap_or_default(),
+            3 => some_launch(&mut noise).encode(),
+            _ => {
+                let mut out = Vec::new();
+                some_record(&mut noise).encode(&mut out);
+                out
+            }
+        };
+        noise.spoil(&mut bytes);
+        // Whether each of them is an error is not the point here; that they return is.
+        let _header = FrameHeader::decode(&bytes);
+        let (head, rest) = bytes.split_at(bytes.len().min(FRAME_HEADER));
+        let kind = head.last().copied().unwrap_or_default();
+        let _request = Request::decode(kind, rest);
+        let _event = Event::decode(kind, rest);
+        let _launch = Launch::decode(&bytes);
+        let _failure = BootFailure::decode(&bytes);
+        let _records = Records::default().feed(&bytes, &mut Vec::new());
+    }
+}

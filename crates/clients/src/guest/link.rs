@@ -1,0 +1,293 @@
+//! The connection to a guest: one reader that routes what arrives, one outbox, and how both end.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::{Buf, BufMut, BytesMut};
+use sandbar_guest::protocol::{Event, FRAME_HEADER, FrameHeader, Hello, MAX_DATA, VERSION, WireError};
+use sandbar_machine::{MachineError, Result};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    sync::Notify,
+};
+
+use super::{
+    lane::{KEEP_FROM, Lane, Shape, Then},
+    lock,
+    outbox::{BoxWriter, Outbox},
+};
+
+/// The receiving half of a connection.
+pub(super) type BoxReader = Box<dyn AsyncRead + Send + Unpin>;
+
+/// What is read at once when no large frame is under way; all that an idle machine keeps.
+const CHUNK: usize = 16 * 1024;
+
+/// The longest event that is not bulk.
+const MAX_EVENT: usize = 64 * 1024;
+
+/// How many channels are remembered after the host closed them, for what the guest had already sent.
+const REMEMBERED: usize = 4096;
+
+/// How long a new guest may take to say hello.
+const GREETING: Duration = Duration::from_secs(30);
+
+/// How a connection ended.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// The machine was stopped, or its guest ended in good order.
+    Gone,
+    /// The connection failed or carried nonsense.
+    Broken(Arc<str>),
+}
+
+impl End {
+    pub(crate) fn broken(reason: impl Into<Arc<str>>) -> Self {
+        Self::Broken(reason.into())
+    }
+
+    pub(crate) fn error(&self, action: &'static str) -> MachineError {
+        match self {
+            Self::Gone => MachineError::Gone,
+            Self::Broken(reason) => MachineError::transport(action, reason.to_string()),
+        }
+    }
+}
+
+/// A live connection.
+pub(crate) struct Link {
+    routes: Mutex<Routes>,
+    pub(super) outbox: Outbox,
+    over: Notify,
+}
+
+#[derive(Default)]
+struct Routes {
+    live: HashMap<u32, Arc<Lane>>,
+    /// Closed by the host; the guest may not know yet.
+    closed: HashSet<u32>,
+    closed_order: VecDeque<u32>,
+    last: u32,
+    end: Option<End>,
+}
+
+impl Link {
+    pub(super) fn new(writer: BoxWriter) -> Self {
+        Self { routes: Mutex::new(Routes::default()), outbox: Outbox::new(writer), over: Notify::new() }
+    }
+
+    /// Gives a request a channel of its own.
+    pub(crate) fn route(&self, shape: Shape, window: u32) -> Result<(u32, Arc<Lane>), End> {
+        let mut routes = lock(&self.routes);
+        if let Some(end) = &routes.end {
+            return Err(end.clone());
+        }
+        let id = routes.fresh();
+        let lane = Arc::new(Lane::new(shape, window));
+        routes.live.insert(id, lane.clone());
+        Ok((id, lane))
+    }
+
+    /// Takes back a channel whose request was never sent.
+    pub(crate) fn forget(&self, id: u32) {
+        lock(&self.routes).live.remove(&id);
+    }
+
+    /// Closes a channel; `true` when the guest still has to be told.
+    pub(crate) fn abandon(&self, id: u32) -> bool {
+        let mut routes = lock(&self.routes);
+        if routes.live.remove(&id).is_none() || routes.end.is_some() {
+            return false;
+        }
+        routes.closed.insert(id);
+        routes.closed_order.push_back(id);
+        if routes.closed_order.len() > REMEMBERED
+            && let Some(oldest) = routes.closed_order.pop_front()
+        {
+            routes.closed.remove(&oldest);
+        }
+        true
+    }
+
+    /// Ends the connection, once; every channel learns of it after what it has already received.
+    pub(crate) fn end(&self, end: End) {
+        let lanes = {
+            let mut routes = lock(&self.routes);
+            if routes.end.is_none() {
+                routes.end = Some(end.clone());
+            }
+            std::mem::take(&mut routes.live)
+        };
+        self.outbox.shut();
+        for lane in lanes.into_values() {
+            lane.end(end.clone());
+        }
+        self.over.notify_waiters();
+    }
+
+    /// Waits until the connection has ended.
+    pub(crate) async fn over(&self) {
+        let over = self.over.notified();
+        if self.ended().is_none() {
+            over.await;
+        }
+    }
+
+    /// How the connection ended, if it has.
+    pub(crate) fn ended(&self) -> Option<End> {
+        lock(&self.routes).end.clone()
+    }
+
+    /// The guest broke the protocol: nothing it says counts any more.
+    pub(crate) fn violated(&self, action: &'static str, how: WireError) -> MachineError {
+        tracing::warn!(%how, "the guest broke the protocol; closing its connection");
+        let end = End::broken(how.to_string());
+        let error = end.error(action);
+        self.end(end);
+        error
+    }
+
+    fn deliver(&self, header: FrameHeader, buffer: &mut BytesMut) -> Result<(), WireError> {
+        let total = FRAME_HEADER + header.length as usize;
+        let mut routes = lock(&self.routes);
+        let Some(lane) = routes.live.get(&header.channel) else {
+            let event = Event::decode(header.kind, buffer.get(FRAME_HEADER..total).unwrap_or_default())?;
+            if !routes.closed.contains(&header.channel) {
+                return Err(WireError("a channel that is not open"));
+            }
+            if matches!(event, Event::Done | Event::Fail(..)) {
+                routes.closed.remove(&header.channel);
+            }
+            buffer.advance(total);
+            return Ok(());
+        };
+        match Event::bulk(header.kind) {
+            Some(error) if header.length as usize >= KEEP_FROM => {
+                let mut frame = buffer.split_to(total);
+                frame.advance(FRAME_HEADER);
+                lane.keep(error, frame)?;
+            }
+            Some(error) => {
+                lane.copy(error, buffer.get(FRAME_HEADER..total).unwrap_or_default())?;
+                buffer.advance(total);
+            }
+            None => {
+                let event = Event::decode(header.kind, buffer.get(FRAME_HEADER..total).unwrap_or_default())?;
+                if lane.accept(event)? == Then::Over {
+                    routes.live.remove(&header.channel);
+                }
+                buffer.advance(total);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Routes {
+    fn fresh(&mut self) -> u32 {
+        loop {
+            self.last = self.last.wrapping_add(1);
+            if self.last != 0 && !self.live.contains_key(&self.last) && !self.closed.contains(&self.last) {
+                return self.last;
+            }
+        }
+    }
+}
+
+/// The receiving half and what it has read ahead.
+pub(super) struct Intake {
+    reader: BoxReader,
+    buffer: BytesMut,
+}
+
+impl Intake {
+    pub(super) fn new(reader: BoxReader) -> Self {
+        Self { reader, buffer: BytesMut::new() }
+    }
+
+    /// The guest's first words, checked.
+    pub(crate) async fn hello(&mut self) -> Result<Hello> {
+        const ACTION: &str = "start it";
+        let frame = async {
+            loop {
+                if let Some(header) = self.whole_frame().map_err(|how| MachineError::transport(ACTION, how))? {
+                    return Ok(header);
+                }
+                match self.fill().await {
+                    Ok(0) => return Err(MachineError::Gone),
+                    Ok(_) => {}
+                    Err(error) => return Err(MachineError::transport(ACTION, error)),
+                }
+            }
+        };
+        let header = tokio::time::timeout(GREETING, frame)
+            .await
+            .map_err(|_late| MachineError::transport(ACTION, "the guest did not say hello within 30 seconds"))??;
+        let payload = self.buffer.split_to(FRAME_HEADER + header.length as usize);
+        let event = Event::decode(header.kind, payload.get(FRAME_HEADER..).unwrap_or_default());
+        match event.map_err(|how| MachineError::transport(ACTION, how))? {
+            Event::Hello(hello) if header.channel == 0 && hello.version == VERSION => Ok(hello),
+            Event::Hello(hello) if header.channel == 0 => Err(MachineError::transport(
+                ACTION,
+                format!("the guest speaks version {} of the protocol, not {VERSION}", hello.version),
+            )),
+            _ => Err(MachineError::transport(ACTION, "the guest's first frame is not a hello")),
+        }
+    }
+
+    /// The reader task: routes frames until the connection ends, and ends it for everyone.
+    pub(crate) async fn receive(mut self, link: Arc<Link>) {
+        let end = loop {
+            match self.route_all(&link) {
+                Ok(()) => {}
+                Err(how) => {
+                    tracing::warn!(%how, "the guest broke the protocol; closing its connection");
+                    break End::broken(how.to_string());
+                }
+            }
+            match self.fill().await {
+                Ok(0) if self.buffer.is_empty() => break End::Gone,
+                Ok(0) => break End::broken("the connection ended in the middle of a frame"),
+                Ok(_) => {}
+                Err(error) => break End::broken(error.to_string()),
+            }
+        };
+        link.end(end);
+    }
+
+    fn route_all(&mut self, link: &Link) -> Result<(), WireError> {
+        while let Some(header) = self.whole_frame()? {
+            link.deliver(header, &mut self.buffer)?;
+        }
+        Ok(())
+    }
+
+    /// The header of the frame at the front, if all of that frame is here.
+    fn whole_frame(&self) -> Result<Option<FrameHeader>, WireError> {
+        let Some(header) = FrameHeader::decode(&self.buffer)? else { return Ok(None) };
+        let length = header.length as usize;
+        let fits = match Event::bulk(header.kind) {
+            Some(_) => (1..=MAX_DATA).contains(&length),
+            None => length <= MAX_EVENT,
+        };
+        if !fits {
+            return Err(WireError("its payload is longer than one of its kind may be"));
+        }
+        Ok((self.buffer.len() >= FRAME_HEADER + length).then_some(header))
+    }
+
+    /// Reads more. A large frame gets a buffer of its own size, so that its bytes can be handed on without a copy.
+    async fn fill(&mut self) -> io::Result<usize> {
+        let missing = match FrameHeader::decode(&self.buffer) {
+            Ok(Some(header)) => (FRAME_HEADER + header.length as usize).saturating_sub(self.buffer.len()),
+            _ => 0,
+        };
+        let wanted = if missing > KEEP_FROM { missing + FRAME_HEADER } else { CHUNK };
+        self.buffer.reserve(wanted);
+        self.reader.read_buf(&mut (&mut self.buffer).limit(wanted)).await
+    }
+}

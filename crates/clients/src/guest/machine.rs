@@ -1,0 +1,121 @@
+//! Every method of a machine, as a request to its guest.
+
+use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, time::Duration};
+
+use async_trait::async_trait;
+use sandbar_guest::protocol::Open;
+use sandbar_machine::{
+    ByteStream, Command, DirEntry, Endpoint, Features, Hashes, Machine, MachineError, MachineHandle, Process, Result,
+    ScanOptions, Target, TreeIndex,
+};
+
+use super::{
+    Channel, GuestMachine, entries, environment,
+    files::{self, Deed, INDEX, at},
+    lane::Shape,
+    link::End,
+    process,
+};
+
+/// How long a guest may take to end every process.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+#[async_trait]
+impl Machine for GuestMachine {
+    fn handle(&self) -> MachineHandle {
+        self.about.handle.clone()
+    }
+
+    fn features(&self) -> Features {
+        self.about.features.clone()
+    }
+
+    async fn spawn(&self, command: Command) -> Result<Process> {
+        let (spawn, cwd) = environment::compose(command, &self.about)?;
+        process::start(&self.link, spawn, &cwd, self.about.output_buffer).await
+    }
+
+    async fn read(&self, target: &Target) -> Result<ByteStream> {
+        files::download(&self.link, Deed::new("read", target), Open::Read(at(target)?)).await
+    }
+
+    async fn write(&self, target: &Target, data: ByteStream) -> Result<()> {
+        files::upload(&self.link, &Deed::new("write", target), Open::Write(at(target)?), data).await
+    }
+
+    async fn stop(&self) -> Result<()> {
+        let mut farewell = self.farewell.lock().await;
+        if self.link.ended().is_none()
+            && let Ok(channel) = Channel::open(&self.link, Shape::Plain, 0, Open::Stop).await
+        {
+            // Done or the end of the connection: both say that the guest heard it. A silent one is cut off below.
+            let _heard = tokio::time::timeout(STOP_PATIENCE, channel.next()).await;
+        }
+        self.link.end(End::Gone);
+        if let Some(waiting) = farewell.as_mut() {
+            waiting.wait().await?;
+            *farewell = None;
+        }
+        Ok(())
+    }
+
+    async fn port(&self, port: u16) -> Result<Endpoint> {
+        self.ports.open(port, &self.link).await
+    }
+
+    async fn stat(&self, target: &Target) -> Result<Option<DirEntry>> {
+        let deed = Deed::new("stat", target);
+        match files::records(&self.link, &deed, Open::Stat(at(target)?), INDEX).await {
+            Ok(records) => {
+                let entry = entries::single(records, &target.path);
+                entry.map(Some).map_err(|how| self.link.violated("stat", how))
+            }
+            Err(MachineError::NotFound(_)) => Ok(None),
+            Err(MachineError::File { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list(&self, target: &Target) -> Result<Vec<DirEntry>> {
+        let records = files::records(&self.link, &Deed::new("list", target), Open::List(at(target)?), INDEX).await?;
+        entries::directory(records).map_err(|how| self.link.violated("list", how))
+    }
+
+    async fn make_dir(&self, target: &Target) -> Result<()> {
+        files::plain(&self.link, &Deed::new("make the directory", target), Open::MakeDir(at(target)?)).await
+    }
+
+    async fn remove(&self, target: &Target) -> Result<()> {
+        files::plain(&self.link, &Deed::new("remove", target), Open::Remove(at(target)?)).await
+    }
+
+    async fn rename(&self, from: &Target, to: &Target) -> Result<()> {
+        files::plain(&self.link, &Deed::new("rename", from), Open::Rename(at(from)?, at(to)?)).await
+    }
+
+    async fn scan(&self, root: &Target, options: &ScanOptions) -> Result<TreeIndex> {
+        let open = Open::Scan(at(root)?, skipped(&options.skip)?, options.hashes == Hashes::Sha256);
+        let records = files::records(&self.link, &Deed::new("scan", root), open, INDEX).await?;
+        entries::tree(records).map_err(|how| self.link.violated("scan", how))
+    }
+
+    async fn pack(&self, root: &Target, skip: &[OsString]) -> Result<ByteStream> {
+        files::download(&self.link, Deed::new("pack", root), Open::Pack(at(root)?, skipped(skip)?)).await
+    }
+
+    async fn unpack(&self, root: &Target, tar: ByteStream) -> Result<()> {
+        files::upload(&self.link, &Deed::new("unpack into", root), Open::Unpack(at(root)?), tar).await
+    }
+}
+
+/// Relative paths to leave out, as the guest takes them.
+fn skipped(skip: &[OsString]) -> Result<Vec<Vec<u8>>> {
+    let plain = |path: &OsString| {
+        let bytes = path.as_bytes();
+        if bytes.is_empty() || bytes.starts_with(b"/") || bytes.contains(&0) {
+            return Err(MachineError::invalid(format!("skipped path {path:?}"), "must be a path relative to the root"));
+        }
+        Ok(bytes.to_vec())
+    };
+    skip.iter().map(plain).collect()
+}

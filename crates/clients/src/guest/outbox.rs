@@ -1,0 +1,148 @@
+//! The bytes on their way to the guest: written at once when the stream takes them, by the writer task when it does not.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Mutex,
+    task::{Context, Poll, Waker, ready},
+};
+
+use tokio::{io::AsyncWrite, sync::Notify};
+
+use super::lock;
+
+/// The sending half of a connection.
+pub(super) type BoxWriter = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Waiting bytes above which nothing but answers to the guest is added.
+const MARK: usize = 1 << 20;
+
+/// An empty buffer with more room than this gives it back: there may be a thousand idle machines.
+const KEPT: usize = 64 * 1024;
+
+/// Frames in the order they were added.
+pub(super) struct Outbox {
+    inner: Mutex<Inner>,
+    drained: Notify,
+}
+
+struct Inner {
+    writer: Option<BoxWriter>,
+    pending: Vec<u8>,
+    written: usize,
+    flusher: Option<Waker>,
+}
+
+impl Outbox {
+    pub(super) fn new(writer: BoxWriter) -> Self {
+        let inner = Inner { writer: Some(writer), pending: Vec::new(), written: 0, flusher: None };
+        Self { inner: Mutex::new(inner), drained: Notify::new() }
+    }
+
+    /// Adds frames and writes what the stream takes now, so that a request costs no task switch.
+    pub(super) fn push(&self, fill: impl FnOnce(&mut Vec<u8>)) {
+        let mut inner = lock(&self.inner);
+        if inner.writer.is_none() {
+            return;
+        }
+        let idle = inner.pending.is_empty();
+        fill(&mut inner.pending);
+        if !idle {
+            return;
+        }
+        // Whoever calls is not to be woken when the stream has room again; the writer task polls once more and is.
+        let written = matches!(inner.flush(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(())));
+        if !written && let Some(flusher) = inner.flusher.take() {
+            flusher.wake();
+        }
+    }
+
+    /// Whether so much waits that nothing should be added.
+    pub(super) fn congested(&self) -> bool {
+        lock(&self.inner).waiting() > MARK
+    }
+
+    /// Waits until something may be added.
+    pub(super) async fn ready(&self) {
+        loop {
+            let drained = self.drained.notified();
+            if !self.congested() {
+                return;
+            }
+            drained.await;
+        }
+    }
+
+    /// Ends the stream; what was not written is dropped.
+    pub(super) fn shut(&self) {
+        let mut inner = lock(&self.inner);
+        let closed = inner.writer.take();
+        inner.pending = Vec::new();
+        inner.written = 0;
+        let flusher = inner.flusher.take();
+        drop(inner);
+        drop(closed);
+        if let Some(flusher) = flusher {
+            flusher.wake();
+        }
+        self.drained.notify_waiters();
+    }
+
+    /// The writer task's whole life: ready when the stream failed or was shut.
+    pub(super) fn poll_write_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut inner = lock(&self.inner);
+        if inner.writer.is_none() {
+            return Poll::Ready(Ok(()));
+        }
+        inner.flusher = Some(cx.waker().clone());
+        let outcome = inner.flush(cx);
+        let relieved = inner.waiting() <= MARK;
+        drop(inner);
+        if relieved {
+            self.drained.notify_waiters();
+        }
+        match outcome {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Inner {
+    fn waiting(&self) -> usize {
+        self.pending.len() - self.written
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(writer) = &mut self.writer else { return Poll::Ready(Ok(())) };
+        while self.written < self.pending.len() {
+            let rest = self.pending.get(self.written..).unwrap_or_default();
+            let Poll::Ready(outcome) = Pin::new(&mut *writer).poll_write(cx, rest) else {
+                self.compact();
+                return Poll::Pending;
+            };
+            match outcome {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        self.written = 0;
+        self.pending.clear();
+        if self.pending.capacity() > KEPT {
+            self.pending = Vec::new();
+        }
+        // A pipe or socket has nothing to flush; a buffering stream does.
+        ready!(Pin::new(writer).poll_flush(cx))?;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Forgets written bytes once they are most of the buffer.
+    fn compact(&mut self) {
+        if self.written > self.pending.len() / 2 {
+            self.pending.drain(..self.written);
+            self.written = 0;
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A process of the guest as three channels, and the task that keeps them moving.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use sandbar_guest::protocol::{ExitKind, Open, Request, Spawn};
+use sandbar_machine::{Control, Exit, ExitReason, MachineError, MachinePath, Output, Process, Result};
+use tokio::sync::mpsc;
+
+use super::{
+    channel::Channel,
+    lane::{Incoming, Shape},
+    link::Link,
+};
+
+const ACTION: &str = "run a command";
+
+/// How long the guest may take to start a program.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Pieces that may wait in each of a process's channels.
+const STDIN_PIECES: usize = 8;
+const CONTROLS: usize = 16;
+const OUTPUT_PIECES: usize = 16;
+
+/// Starts a command; `window` is how many bytes of its output may wait for a reader.
+pub(super) async fn start(link: &Arc<Link>, spawn: Spawn, cwd: &MachinePath, window: u32) -> Result<Process> {
+    let takes_input = spawn.stdin || spawn.tty.is_some();
+    let channel = Channel::open(link, Shape::Process, window, Open::Spawn(spawn)).await?;
+    match channel.answer(ACTION, PATIENCE).await? {
+        Incoming::Started => {}
+        Incoming::Fail(failure) => return Err(failure.of_spawn(cwd)),
+        _ => return Err(MachineError::transport(ACTION, "the guest answered out of turn")),
+    }
+    let (stdin, stdin_end) = mpsc::channel(STDIN_PIECES);
+    let (control, control_end) = mpsc::channel(CONTROLS);
+    let (output_end, output) = mpsc::channel(OUTPUT_PIECES);
+    let pump = Pump {
+        channel,
+        stdin: takes_input.then_some(stdin_end),
+        input: Bytes::new(),
+        control: Some(control_end),
+        output: Some(output_end),
+        held: None,
+        exited: false,
+    };
+    tokio::spawn(pump.run());
+    Ok(Process { stdin: takes_input.then_some(stdin), control, output })
+}
+
+/// Moves bytes and requests between the user's channels and the guest's until the guest is done.
+struct Pump {
+    channel: Channel,
+    /// Gone once the user closed it or the command ended.
+    stdin: Option<mpsc::Receiver<Bytes>>,
+    /// Taken from `stdin`, not yet allowed by the guest.
+    input: Bytes,
+    /// Gone once the user dropped it.
+    control: Option<mpsc::Receiver<Control>>,
+    /// Gone once the user dropped it; what is printed is then read and forgotten, so that the command is not held up.
+    output: Option<mpsc::Sender<Result<Output>>>,
+    /// Waits for a place in `output`.
+    held: Option<Output>,
+    exited: bool,
+}
+
+/// What woke the pump.
+enum Step {
+    Controlled(Option<Control>),
+    Placed(bool),
+    Arrived(Incoming),
+    Typed(Option<Bytes>),
+    Allowed,
+    Lost(MachineError),
+}
+
+impl Pump {
+    async fn run(mut self) {
+        loop {
+            match self.step().await {
+                Step::Controlled(Some(control)) => self.control(control),
+                Step::Controlled(None) => {
+                    self.control = None;
+                    if !self.exited {
+                        self.channel.request(&Request::Close);
+                    }
+                }
+                Step::Placed(false) => self.discard(),
+                Step::Placed(true) => {}
+                Step::Typed(Some(piece)) => {
+                    self.input = piece;
+                    self.channel.send(&mut self.input);
+                }
+                Step::Typed(None) => {
+                    self.stdin = None;
+                    self.channel.request(&Request::End);
+                }
+                Step::Allowed => self.channel.send(&mut self.input),
+                Step::Arrived(Incoming::Done) => return,
+                Step::Arrived(Incoming::Fail(failure)) => {
+                    return self.fail(failure.of_spawn(&MachinePath::root())).await;
+                }
+                Step::Arrived(incoming) => self.arrived(incoming),
+                Step::Lost(error) => return self.fail(error).await,
+            }
+        }
+    }
+
+    /// Waits for whichever comes first; control before everything else.
+    async fn step(&mut self) -> Step {
+        let outbox = &self.channel.link().outbox;
+        let free = !outbox.congested();
+        tokio::select! {
+            biased;
+            control = receive(&mut self.control), if free && self.control.is_some() => Step::Controlled(control),
+            placed = place(&self.output, &mut self.held, &self.channel), if self.held.is_some() => Step::Placed(placed),
+            incoming = self.channel.next(), if self.held.is_none() => match incoming {
+                Ok(incoming) => Step::Arrived(incoming),
+                Err(end) => Step::Lost(end.error(ACTION)),
+            },
+            () = self.channel.writable(), if !self.input.is_empty() => Step::Allowed,
+            piece = receive(&mut self.stdin), if free && self.stdin.is_some() && self.input.is_empty() => Step::Typed(piece),
+            () = outbox.ready(), if !free => Step::Placed(true),
+        }
+    }
+
+    fn control(&self, control: Control) {
+        match control {
+            Control::Signal(signal) => self.channel.request(&Request::Signal(signal.number())),
+            Control::Resize(size) => self.channel.request(&Request::Resize(size.rows.get(), size.cols.get())),
+        }
+    }
+
+    fn arrived(&mut self, incoming: Incoming) {
+        let output = match incoming {
+            Incoming::Data(bytes) => Output::Stdout(bytes),
+            Incoming::ErrorData(bytes) => Output::Stderr(bytes),
+            Incoming::Exit(code, how) => {
+                self.exited = true;
+                // Nobody is left to read it.
+                self.stdin = None;
+                self.input = Bytes::new();
+                Output::Exit(Exit { code, reason: reason(how) })
+            }
+            Incoming::Started | Incoming::Done | Incoming::Fail(_) => return,
+        };
+        let Some(sender) = &self.output else { return self.channel.taken(length(&output)) };
+        let count = length(&output);
+        match sender.try_send(Ok(output)) {
+            Ok(()) => self.channel.taken(count),
+            Err(mpsc::error::TrySendError::Full(Ok(output))) => self.held = Some(output),
+            Err(mpsc::error::TrySendError::Full(Err(_)) | mpsc::error::TrySendError::Closed(_)) => {
+                self.output = None;
+                self.channel.taken(count);
+            }
+        }
+    }
+
+    fn discard(&mut self) {
+        self.output = None;
+        if let Some(output) = self.held.take() {
+            self.channel.taken(length(&output));
+        }
+    }
+
+    /// The last thing the user hears, after what was already on its way.
+    async fn fail(self, error: MachineError) {
+        let Some(sender) = self.output else { return };
+        if let Some(output) = self.held
+            && sender.send(Ok(output)).await.is_err()
+        {
+            return;
+        }
+        let _caller_gone = sender.send(Err(error)).await;
+    }
+}
+
+async fn receive<T>(from: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
+    match from {
+        Some(receiver) => receiver.recv().await,
+        None => None,
+    }
+}
+
+/// Hands on the held output once there is a place for it; `false` when the user dropped the receiver.
+async fn place(to: &Option<mpsc::Sender<Result<Output>>>, held: &mut Option<Output>, channel: &Channel) -> bool {
+    let Some(sender) = to else { return false };
+    let Ok(permit) = sender.reserve().await else { return false };
+    if let Some(output) = held.take() {
+        let count = length(&output);
+        permit.send(Ok(output));
+        channel.taken(count);
+    }
+    true
+}
+
+fn length(output: &Output) -> usize {
+    match output {
+        Output::Stdout(bytes) | Output::Stderr(bytes) => bytes.len(),
+        Output::Exit(_) => 0,
+    }
+}
+
+fn reason(how: ExitKind) -> ExitReason {
+    match how {
+        ExitKind::Exited => ExitReason::Exited,
+        ExitKind::Signaled => ExitReason::Signaled,
+        ExitKind::Deadline => ExitReason::Deadline,
+    }
+}

@@ -1,0 +1,140 @@
+//! How a machine comes up: start the supervisor from memory, send it the launch message, wait for the guest or the reason.
+
+use std::{
+    io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::UnixStream as StdStream,
+    },
+    process::Stdio,
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use sandbar_guest::protocol::{BootFailure, Launch};
+use sandbar_machine::{BoxError, MachineError, Result};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    process::{Child, Command},
+    time::timeout,
+};
+
+use crate::{Farewell, GuestMachine, GuestSetup, guest_binary};
+
+/// How long a supervisor may take to say why it failed, once its guest is gone.
+const EXPLANATION: Duration = Duration::from_secs(5);
+
+/// How long a supervisor may take to remove everything.
+const REMOVAL: Duration = Duration::from_secs(10);
+
+/// The longest explanation that is read.
+const MAX_FAILURE: u64 = 64 * 1024;
+
+/// Starts a machine and waits until its guest is ready. Dropping this future at any point ends whatever it started.
+pub(super) async fn boot(launch: &Launch, setup: GuestSetup) -> Result<GuestMachine> {
+    let at = |stage: &'static str| move |source: io::Error| failed(stage, source);
+    let (mut leash, control, child) = start_supervisor().map_err(at("starting the supervisor"))?;
+    let message = launch.encode();
+    let length = u32::try_from(message.len()).map_err(|_| failed("describing the machine", "it is too long"))?;
+    let sent = [&length.to_le_bytes(), message.as_slice()].concat();
+    // A supervisor that is already gone has said why, or nothing; both show below.
+    let _explained_below = leash.write_all(&sent).await;
+    let (reader, writer) = control.into_split();
+    let mut failure = Vec::new();
+    let connected = tokio::select! {
+        connected = GuestMachine::connect(reader, writer, setup) => connected,
+        _ended = said(&mut leash, &mut failure) => Err(MachineError::Gone),
+    };
+    match connected {
+        Ok(machine) => {
+            let place = String::from_utf8_lossy(&[&launch.state, b"/".as_slice(), &launch.id].concat()).into_owned();
+            Ok(machine.farewell(Leash { leash, child, place }))
+        }
+        Err(error) => Err(explain(error, leash, failure).await),
+    }
+}
+
+/// A supervisor with nothing of ours but the two sockets.
+fn start_supervisor() -> io::Result<(UnixStream, UnixStream, Child)> {
+    let (leash, leash_end) = pair()?;
+    let (control, control_end) = pair()?;
+    let program = guest_binary::sealed()?;
+    let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+        .arg0("sandbar-guest")
+        .arg("supervise")
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(leash_end))
+        .stdout(Stdio::from(control_end))
+        .stderr(Stdio::null())
+        .spawn()?;
+    Ok((leash, control, child))
+}
+
+fn pair() -> io::Result<(UnixStream, OwnedFd)> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let ours = StdStream::from(ours);
+    ours.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(ours)?, theirs))
+}
+
+/// Everything a supervisor says before it lets go; it speaks only when it fails. A broken socket ends it too.
+async fn said(leash: &mut UnixStream, words: &mut Vec<u8>) {
+    let _broken = leash.take(MAX_FAILURE).read_to_end(words).await;
+}
+
+/// The supervisor's own reason where it gave one, else what was seen from here.
+async fn explain(error: MachineError, mut leash: UnixStream, mut words: Vec<u8>) -> MachineError {
+    // What did not come in time is treated as not said.
+    let _late = timeout(EXPLANATION, said(&mut leash, &mut words)).await;
+    let Ok(failure) = BootFailure::decode(&words) else {
+        return match error {
+            MachineError::Gone => failed("waiting for the guest", "the guest ended before it was ready"),
+            other => failed("waiting for the guest", other),
+        };
+    };
+    if !failure.missing.is_empty() {
+        return MachineError::Isolation { missing: failure.missing, fix: failure.fix };
+    }
+    let source: BoxError = match failure.errno {
+        0 => "the supervisor gave no reason".into(),
+        errno => io::Error::from_raw_os_error(errno).into(),
+    };
+    MachineError::Start { stage: failure.stage, source }
+}
+
+fn failed(stage: &str, source: impl Into<BoxError>) -> MachineError {
+    MachineError::Start { stage: stage.to_owned(), source: source.into() }
+}
+
+/// Our end of the leash: as long as it is open, the machine may live.
+struct Leash {
+    leash: UnixStream,
+    child: Child,
+    place: String,
+}
+
+impl Farewell for Leash {
+    fn wait(&mut self) -> BoxFuture<'_, Result<()>> {
+        async {
+            // The supervisor removes everything when we let go, and lets go itself when that is done; one that is
+            // already gone cannot be let go of.
+            let _gone_already = self.leash.shutdown().await;
+            let gone = async {
+                let mut ignored = [0; 512];
+                while matches!(self.leash.read(&mut ignored).await, Ok(count) if count > 0) {}
+                self.child.wait().await
+            };
+            match timeout(REMOVAL, gone).await {
+                Ok(_status) => Ok(()),
+                Err(_late) => {
+                    let left = format!("{} and what it mounts may be left", self.place);
+                    Err(MachineError::transport("remove it", left))
+                }
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,202 @@
+//! A specification, checked before anything exists, as the launch message and the setup it stands for.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use sandbar_guest::protocol::{Launch, LaunchMount, Level, VERSION};
+use sandbar_machine::{
+    Access, Enforcement, HostMount, Isolation, LimitReport, Limits, MachineError, MachineHandle, MachinePath,
+    MachineSpec, Network, Result, Workspace,
+};
+
+use crate::{GuestSetup, guest::check_variable};
+
+/// What the kernel itself fills; nothing of the host's may stand there.
+const KERNEL_DIRS: [&str; 3] = ["/proc", "/dev", "/sys"];
+
+/// Everything of the launch message but where the machine's state is.
+pub(super) fn launch(spec: &MachineSpec) -> Result<Launch> {
+    let level = level(spec.isolation)?;
+    check_limits(&spec.limits)?;
+    if spec.ports.contains(&0) {
+        return Err(MachineError::invalid("port 0", "is not a port; use 1 to 65535"));
+    }
+    for (name, value) in &spec.env {
+        check_variable(name.as_ref(), value.as_ref())?;
+    }
+    Ok(Launch {
+        version: VERSION,
+        level,
+        workspace: workspace(&spec.workspace)?,
+        mounts: mounts(&spec.mounts, spec.isolation)?,
+        rootfs: spec.rootfs.as_deref().map(|path| rootfs(path, spec.isolation)).transpose()?,
+        host_network: spec.network == Network::Host,
+        tmp_bytes: spec.limits.tmp_bytes,
+        pids: spec.limits.pids,
+        open_files: spec.limits.open_files,
+        ..Launch::default()
+    })
+}
+
+/// What the host side keeps of a specification.
+pub(super) fn setup(spec: MachineSpec, handle: MachineHandle) -> GuestSetup {
+    GuestSetup {
+        handle,
+        isolation: spec.isolation,
+        limits: report(spec.isolation),
+        env: spec.env,
+        ports: spec.ports,
+        output_buffer: spec.limits.output_buffer,
+        deadline: spec.limits.time,
+    }
+}
+
+/// How strongly this host holds each limit. Memory, CPU and disk would need a control group of our own.
+fn report(isolation: Isolation) -> LimitReport {
+    let (hard, no) = (Enforcement::Hard, Enforcement::Unavailable);
+    let only_full = if isolation == Isolation::Full { hard } else { no };
+    LimitReport {
+        // Processes are counted per user and namespace, so a machine without its own would share the user's count.
+        pids: only_full,
+        open_files: hard,
+        core: hard,
+        tmp: only_full,
+        time: hard,
+        ..LimitReport::NONE
+    }
+}
+
+fn level(isolation: Isolation) -> Result<Level> {
+    match isolation {
+        Isolation::None => Ok(Level::None),
+        Isolation::Landlock => Ok(Level::Landlock),
+        Isolation::Full => Ok(Level::Full),
+        Isolation::Container => Err(MachineError::invalid(
+            "isolation level container",
+            "needs an engine's client; use full, landlock or none",
+        )),
+    }
+}
+
+fn check_limits(limits: &Limits) -> Result<()> {
+    let zero = |what: &str| Err(MachineError::invalid(format!("limit {what}"), "is 0; must be 1 or more"));
+    match limits {
+        Limits { pids: 0, .. } => zero("pids"),
+        Limits { open_files: 0, .. } => zero("open_files"),
+        Limits { tmp_bytes: 0, .. } => zero("tmp_bytes"),
+        Limits { output_buffer: 0, .. } => zero("output_buffer"),
+        Limits { time: Some(time), .. } if time.is_zero() => zero("time"),
+        _ => Ok(()),
+    }
+}
+
+fn workspace(workspace: &Workspace) -> Result<Option<(Vec<u8>, bool)>> {
+    let Workspace::Host { path, access } = workspace else { return Ok(None) };
+    let real = directory("workspace", path)?;
+    Ok(Some((real.as_os_str().as_bytes().to_vec(), *access == Access::ReadWrite)))
+}
+
+fn rootfs(path: &Path, isolation: Isolation) -> Result<Vec<u8>> {
+    if isolation != Isolation::Full {
+        return Err(MachineError::invalid(format!("rootfs {}", path.display()), "needs full isolation"));
+    }
+    Ok(directory("rootfs", path)?.into_os_string().as_bytes().to_vec())
+}
+
+/// Parents before children, so that one mount does not hide another.
+fn mounts(mounts: &[HostMount], isolation: Isolation) -> Result<Vec<LaunchMount>> {
+    let mut seen = BTreeSet::new();
+    let mut checked = Vec::with_capacity(mounts.len());
+    for mount in mounts {
+        let HostMount { host, inside, access } = mount;
+        let bad = |reason: &str| Err(MachineError::invalid(format!("mount at {inside}"), reason));
+        let real = resolve("mount", host)?;
+        if *inside == MachinePath::root() || *inside == MachinePath::workspace() {
+            return bad("would hide the machine itself; choose a path below");
+        }
+        for dir in KERNEL_DIRS {
+            if inside.is_within(&MachinePath::new(dir)?) {
+                return bad("is where the kernel shows itself; choose a path outside of /proc, /dev and /sys");
+            }
+        }
+        if isolation != Isolation::Full && inside.as_os_str() != real.as_os_str() {
+            return bad("is not where it is on the host, which needs full isolation");
+        }
+        if !seen.insert(inside) {
+            return bad("is declared twice");
+        }
+        checked.push(LaunchMount {
+            host: real.into_os_string().as_bytes().to_vec(),
+            inside: inside.as_bytes().to_vec(),
+            writable: *access == Access::ReadWrite,
+        });
+    }
+    checked.sort_by(|a, b| a.inside.cmp(&b.inside));
+    Ok(checked)
+}
+
+fn directory(what: &str, path: &Path) -> Result<PathBuf> {
+    let real = resolve(what, path)?;
+    if !real.is_dir() {
+        return Err(MachineError::invalid(format!("{what} {}", path.display()), "is not a directory"));
+    }
+    Ok(real)
+}
+
+fn resolve(what: &str, path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path)
+        .map_err(|error| MachineError::invalid(format!("{what} {}", path.display()), error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut MachineSpec)) -> String {
+        let mut spec = MachineSpec::default();
+        change(&mut spec);
+        let error = launch(&spec).expect_err("refused");
+        assert_eq!(error.code(), "invalid");
+        error.to_string()
+    }
+
+    fn mount(host: &str, inside: &str) -> HostMount {
+        HostMount { host: host.into(), inside: MachinePath::new(inside).expect("path"), access: Access::ReadOnly }
+    }
+
+    #[test]
+    fn the_faulty_value_is_named() {
+        let host = |path: &str| Workspace::Host { path: path.into(), access: Access::ReadOnly };
+        assert!(refused(|spec| spec.workspace = host("/no/such/place")).contains("/no/such/place"));
+        assert!(refused(|spec| spec.workspace = host("/etc/passwd")).contains("/etc/passwd: is not a directory"));
+        assert!(refused(|spec| spec.rootfs = Some("/no/such/tree".into())).contains("rootfs /no/such/tree"));
+        assert!(refused(|spec| spec.ports = vec![80, 0]).contains("port 0"));
+        assert!(refused(|spec| spec.limits.pids = 0).contains("pids"));
+        assert!(refused(|spec| spec.limits.time = Some(Duration::ZERO)).contains("time"));
+        assert!(refused(|spec| spec.isolation = Isolation::Container).contains("container"));
+        assert!(refused(|spec| spec.env = [("A=B".to_owned(), String::new())].into()).contains("A=B"));
+        for inside in ["/", "/workspace", "/proc/self", "/dev", "/sys/fs"] {
+            assert!(refused(|spec| spec.mounts = vec![mount("/etc", inside)]).contains(inside), "{inside}");
+        }
+        assert!(refused(|spec| spec.mounts = vec![mount("/etc", "/a"), mount("/usr", "/a")]).contains("twice"));
+        assert!(refused(|spec| spec.mounts = vec![mount("/no/such", "/a")]).contains("/no/such"));
+    }
+
+    #[test]
+    fn mounts_go_parents_first_and_only_full_isolation_moves_them() {
+        let mut spec =
+            MachineSpec { mounts: vec![mount("/usr", "/data/b"), mount("/etc", "/data")], ..Default::default() };
+        let order: Vec<_> = launch(&spec).expect("launch").mounts.into_iter().map(|mount| mount.inside).collect();
+        assert_eq!(order, [b"/data".to_vec(), b"/data/b".to_vec()]);
+        spec.isolation = Isolation::Landlock;
+        assert!(launch(&spec).is_err());
+        spec.mounts = vec![mount("/etc", "/etc")];
+        assert!(launch(&spec).is_ok());
+    }
+}

@@ -1,0 +1,105 @@
+//! The local client: makes machines on this host and knows the ones that live.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use sandbar_machine::{Machine, MachineError, MachineHandle, MachineSpec, Result, SandboxClient};
+use serde_json::json;
+
+use super::{boot, check, state};
+use crate::GuestMachine;
+
+const ID: &str = "local";
+
+/// Makes machines on this host, each behind namespaces, Landlock and seccomp, without privileges and without a daemon.
+///
+/// Clones share their machines: what one made, another finds.
+#[derive(Clone, Default)]
+pub struct UnixLocal {
+    state_dir: Option<PathBuf>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    live: Mutex<HashMap<String, Weak<GuestMachine>>>,
+    swept: AtomicBool,
+}
+
+impl UnixLocal {
+    /// A client whose machines leave nothing behind.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keeps what live machines need in this directory instead of the system's temporary one. It is made if missing,
+    /// and must belong to this user alone.
+    #[must_use]
+    pub fn state_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.state_dir = Some(directory.into());
+        self
+    }
+
+    fn find(&self, handle: &MachineHandle) -> Result<Option<Arc<GuestMachine>>> {
+        let bad = |reason: &str| Err(MachineError::invalid(format!("handle {}", handle.state), reason));
+        if handle.client != ID {
+            return bad(&format!("belongs to the client {:?}, not to {ID:?}", handle.client));
+        }
+        let Some(id) = handle.state.get("id").and_then(|id| id.as_str()) else {
+            return bad("is not one of a local machine");
+        };
+        let live = self.shared.live.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(live.get(id).and_then(Weak::upgrade).filter(|machine| !machine.is_gone()))
+    }
+
+    fn remember(&self, id: String, machine: &Arc<GuestMachine>) {
+        let mut live = self.shared.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.retain(|_, machine| machine.strong_count() > 0);
+        live.insert(id, Arc::downgrade(machine));
+    }
+}
+
+#[async_trait]
+impl SandboxClient for UnixLocal {
+    fn id(&self) -> &'static str {
+        ID
+    }
+
+    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+        let mut launch = check::launch(&spec)?;
+        let (state, id) = state::prepare(self.state_dir.as_deref())?;
+        launch.state = state;
+        launch.id.clone_from(&id.clone().into_bytes());
+        launch.sweep = !self.shared.swept.swap(true, Ordering::Relaxed);
+        let handle = MachineHandle { client: ID.to_owned(), state: json!({ "id": id }) };
+        let machine = Arc::new(boot::boot(&launch, check::setup(spec, handle)).await?);
+        self.remember(id, &machine);
+        Ok(machine)
+    }
+
+    async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
+        Ok(self.find(handle)?.map(|machine| machine as Arc<dyn Machine>))
+    }
+
+    async fn delete(&self, handle: &MachineHandle) -> Result<()> {
+        match self.find(handle)? {
+            Some(machine) => machine.stop().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for UnixLocal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnixLocal").field("state_dir", &self.state_dir).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,110 @@
+//! The directory in which live machines keep what must not be in memory; it belongs to one user and nobody else.
+
+use std::{
+    fs::DirBuilder,
+    io,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    process::getuid,
+    rand::{GetRandomFlags, getrandom},
+};
+use sandbar_machine::{MachineError, Result};
+
+/// Makes the directory if it is missing, checks that nobody else can have touched it, and draws a name in it.
+pub(super) fn prepare(chosen: Option<&Path>) -> Result<(Vec<u8>, String)> {
+    let directory = match chosen {
+        Some(chosen) => std::path::absolute(chosen).map_err(|source| failed(chosen, source))?,
+        None => default_dir(),
+    };
+    let made = DirBuilder::new().mode(0o700).create(&directory);
+    if let Err(error) = made
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(failed(&directory, error));
+    }
+    check(&directory)?;
+    let name = draw().map_err(|source| failed(&directory, source))?;
+    Ok((directory.as_os_str().as_bytes().to_vec(), name))
+}
+
+fn default_dir() -> PathBuf {
+    std::env::temp_dir().join(format!("sandbar-{}", getuid().as_raw()))
+}
+
+/// In a directory everyone can write to, somebody else may have made it first.
+fn check(directory: &Path) -> Result<()> {
+    let found = std::fs::symlink_metadata(directory).map_err(|source| failed(directory, source))?;
+    let bad = |reason: &str| {
+        let fix = "remove it, or choose another with UnixLocal::state_dir";
+        Err(MachineError::invalid(format!("state directory {}", directory.display()), format!("{reason}; {fix}")))
+    };
+    if !found.is_dir() {
+        return bad("is not a directory");
+    }
+    if found.uid() != getuid().as_raw() {
+        return bad("belongs to another user");
+    }
+    if found.mode() & 0o077 != 0 {
+        return bad("can be used by other users (its mode must be 700)");
+    }
+    Ok(())
+}
+
+fn draw() -> io::Result<String> {
+    let mut bytes = [0; 8];
+    let count = getrandom(bytes.as_mut_slice(), GetRandomFlags::empty())?;
+    if count < bytes.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+fn failed(directory: &Path, source: io::Error) -> MachineError {
+    MachineError::Start {
+        stage: format!("preparing the state directory {}", directory.display()),
+        source: source.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_state_directory_is_made_private_and_names_differ() {
+        let temp = tempfile::tempdir().expect("tempdir");
+        let directory = temp.path().join("state");
+        let (path, first) = prepare(Some(&directory)).expect("prepare");
+        let (_, second) = prepare(Some(&directory)).expect("prepare again");
+        assert_eq!(path, directory.as_os_str().as_bytes());
+        assert_ne!(first, second);
+        assert!(first.len() == 16 && first.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert_eq!(fs::metadata(&directory).expect("metadata").mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_others_can_use_or_have_replaced_is_refused() {
+        let temp = tempfile::tempdir().expect("tempdir");
+        let open = temp.path().join("open");
+        fs::create_dir(&open).expect("create");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).expect("chmod");
+        let link = temp.path().join("link");
+        std::os::unix::fs::symlink(temp.path(), &link).expect("symlink");
+        let file = temp.path().join("file");
+        fs::write(&file, "").expect("write");
+        for bad in [open, link, file] {
+            let error = prepare(Some(&bad)).expect_err("refused").to_string();
+            assert!(error.contains("state_dir"), "{error}");
+        }
+        let missing = prepare(Some(&temp.path().join("no/such"))).expect_err("no parent");
+        assert_eq!(missing.code(), "start");
+    }
+}

@@ -1,0 +1,167 @@
+//! Ports of a machine on the host's loopback: one listener per declared port, one channel per connection.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use sandbar_guest::protocol::{Open, Request};
+use sandbar_machine::{Endpoint, MachineError, Result};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::Mutex,
+    task::{AbortHandle, JoinSet},
+};
+
+use crate::guest::{Channel, Incoming, Link, Shape};
+
+/// Connections to one port at a time; more wait in the listener's own queue.
+const CONNECTIONS: usize = 256;
+
+/// Bytes from the machine that may wait for one slow client.
+const WINDOW: u32 = 256 * 1024;
+
+/// What is read from a client at once.
+const CHUNK: usize = 64 * 1024;
+
+const ACTION: &str = "forward a connection";
+
+/// The ports a machine may show and the ones it shows; dropping this ends every mapping and its connections.
+pub(crate) struct Ports {
+    declared: Vec<u16>,
+    open: Mutex<HashMap<u16, Mapping>>,
+}
+
+struct Mapping {
+    address: SocketAddr,
+    listener: AbortHandle,
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+impl Ports {
+    pub(crate) fn new(declared: Vec<u16>) -> Self {
+        Self { declared, open: Mutex::new(HashMap::new()) }
+    }
+
+    /// Where a declared port is reached; the same address every time.
+    pub(crate) async fn open(&self, port: u16, link: &Arc<Link>) -> Result<Endpoint> {
+        if port == 0 || !self.declared.contains(&port) {
+            let reason = format!("was not declared; add it to MachineSpec::ports (--port {port})");
+            return Err(MachineError::invalid(format!("port {port}"), reason));
+        }
+        if let Some(end) = link.ended() {
+            return Err(end.error("expose a port"));
+        }
+        let mut open = self.open.lock().await;
+        if let Some(mapping) = open.get(&port) {
+            return Ok(Endpoint { address: mapping.address });
+        }
+        let (listener, address) = listen().await.map_err(|source| MachineError::transport("expose a port", source))?;
+        let task = tokio::spawn(serve(listener, port, link.clone()));
+        open.insert(port, Mapping { address, listener: task.abort_handle() });
+        Ok(Endpoint { address })
+    }
+}
+
+async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+/// Accepts until the machine ends; its connections are its own and end with it.
+async fn serve(listener: TcpListener, port: u16, link: Arc<Link>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = link.over() => return,
+            Some(_ended) = connections.join_next() => {}
+            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(forward(stream, port, link.clone()));
+                }
+                // The host is short of descriptors, say; the next attempt may work.
+                Err(error) => {
+                    tracing::warn!(%error, port, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+        }
+    }
+}
+
+/// One connection, from its first byte to its last. Nobody listening inside shows as a closed connection.
+async fn forward(stream: TcpStream, port: u16, link: Arc<Link>) {
+    if let Err(error) = copy(stream, port, &link).await {
+        tracing::debug!(%error, port, "a forwarded connection ended early");
+    }
+}
+
+async fn copy(stream: TcpStream, port: u16, link: &Arc<Link>) -> Result<()> {
+    let channel = Channel::open(link, Shape::Connection, WINDOW, Open::Connect(port)).await?;
+    match channel.answer(ACTION, Duration::from_secs(60)).await? {
+        Incoming::Started => {}
+        _ => return Ok(()),
+    }
+    // Small messages go at once; a socket that refuses this still works.
+    let _delayed = stream.set_nodelay(true);
+    let (from, to) = stream.into_split();
+    let inwards = pin!(inwards(&channel, from));
+    let mut outwards = pin!(outwards(&channel, to));
+    tokio::select! {
+        outcome = &mut outwards => return outcome,
+        outcome = inwards => outcome?,
+    }
+    // The client has said everything; the machine may still answer.
+    outwards.await
+}
+
+/// From the client to the machine, until the client is done.
+async fn inwards(channel: &Channel, mut from: OwnedReadHalf) -> Result<()> {
+    let mut buffer = BytesMut::new();
+    loop {
+        channel.writable().await;
+        buffer.reserve(CHUNK);
+        let count = from.read_buf(&mut buffer).await.map_err(|source| MachineError::transport(ACTION, source))?;
+        if count == 0 {
+            channel.request(&Request::End);
+            return Ok(());
+        }
+        let mut piece: Bytes = buffer.split().freeze();
+        while !piece.is_empty() {
+            channel.writable().await;
+            channel.send(&mut piece);
+        }
+    }
+}
+
+/// From the machine to the client, until the machine is done.
+async fn outwards(channel: &Channel, mut to: OwnedWriteHalf) -> Result<()> {
+    loop {
+        match channel.next().await {
+            Ok(Incoming::Data(bytes)) => {
+                to.write_all(&bytes).await.map_err(|source| MachineError::transport(ACTION, source))?;
+                channel.taken(bytes.len());
+            }
+            Ok(_) => {
+                let _client_gone = to.shutdown().await;
+                return Ok(());
+            }
+            Err(end) => return Err(end.error(ACTION)),
+        }
+    }
+}

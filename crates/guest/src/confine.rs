@@ -1,0 +1,68 @@
+//! Everything that keeps a machine away from its host, in the order in which it is put up.
+
+pub(crate) mod etc;
+pub(crate) mod filter;
+pub(crate) mod landlock;
+pub(crate) mod proc;
+pub(crate) mod root;
+
+use std::io;
+
+use crate::{
+    failure::{Setup, Step, refuse},
+    sys::security::{self, Caps, Token},
+};
+
+/// Whether commands may open internet sockets. Inside an own network namespace they may: there is nothing to reach.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sockets {
+    Internet,
+    LocalOnly,
+}
+
+/// Gives up every power for good; what is kept is only what switching between mapped users takes.
+pub(crate) fn drop_powers(keep: Caps, rules: &landlock::Rules, sockets: Sockets, token: Token) -> Setup<Vec<String>> {
+    let mut layers = vec!["no capabilities".to_owned()];
+    security::drop_bounding_set().step("empty the capability bounding set")?;
+    security::no_new_privs().step("set no_new_privs")?;
+    layers.push(rules.enter()?);
+    security::set_caps(keep).step("drop capabilities")?;
+    filter::install(sockets, token).needs(
+        "install the seccomp filter",
+        "seccomp filters",
+        "use a kernel built with CONFIG_SECCOMP_FILTER",
+    )?;
+    layers.push("no_new_privs".to_owned());
+    layers.push("seccomp".to_owned());
+    verify(keep)?;
+    Ok(layers)
+}
+
+/// Looks at what was really achieved, instead of trusting that every call did what it said.
+fn verify(keep: Caps) -> Setup<()> {
+    let weak = |what: &str| refuse(format!("verify the confinement: {what}"), what, "report this as a bug");
+    if !security::bounding_set_is_empty() {
+        return Err(weak("the capability bounding set is not empty"));
+    }
+    if security::all_caps().step("read capabilities")? != keep {
+        return Err(weak("capabilities are left"));
+    }
+    if !security::is_filtered() {
+        return Err(weak("no_new_privs or the seccomp filter is not in force"));
+    }
+    // Allowed by capabilities and mounts alone in a fresh user namespace, refused by the filter: so the filter works.
+    match crate::sys::process::fork_into(libc::CLONE_NEWUSER) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
+        Ok(crate::sys::process::Fork::Child) => crate::sys::process::exit_now(0),
+        Ok(crate::sys::process::Fork::Parent(pid)) => {
+            let _reaped = crate::sys::process::wait_for(pid);
+            Err(weak("a new user namespace could be made"))
+        }
+        Err(_) => Err(weak("the filter answers in an unexpected way")),
+    }
+}
+
+/// Whether an error means that this kernel or container forbids a thing, rather than that it failed.
+pub(crate) fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS | libc::ENOSPC | libc::EINVAL))
+}

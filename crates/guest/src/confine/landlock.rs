@@ -1,0 +1,98 @@
+//! Landlock: a second wall under the mounts. What was not named can be read at most, even if a mount slipped in.
+
+use std::{
+    ffi::CString,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::{
+    failure::{Setup, Step, refuse},
+    sys::security,
+};
+
+const EXECUTE: u64 = 1;
+const WRITE_FILE: u64 = 1 << 1;
+const READ_FILE: u64 = 1 << 2;
+const READ_DIR: u64 = 1 << 3;
+const MAKE_CHAR: u64 = 1 << 6;
+const MAKE_BLOCK: u64 = 1 << 11;
+const TRUNCATE: u64 = 1 << 14;
+const IOCTL_DEV: u64 = 1 << 15;
+const SCOPE_ABSTRACT_UNIX_AND_SIGNAL: u64 = 0b11;
+
+/// What may be done below a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grant {
+    /// Read and execute.
+    Read,
+    /// Read and write devices and terminals that are there.
+    Device,
+    /// Everything but making devices.
+    Write,
+}
+
+/// What a machine may touch.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    grants: Vec<(CString, Grant)>,
+    least_abi: u32,
+}
+
+impl Rules {
+    /// No rules yet; kernels with a Landlock older than `least_abi` are refused.
+    pub(crate) fn new(least_abi: u32) -> Self {
+        Self { grants: Vec::new(), least_abi }
+    }
+
+    /// Grants rights on everything below a path; a path that does not exist then is left out.
+    pub(crate) fn allow(&mut self, path: &[u8], grant: Grant) {
+        if let Ok(path) = CString::new(path) {
+            self.grants.push((path, grant));
+        }
+    }
+
+    /// Puts the rules on this process and all it will start, and names the layer.
+    pub(crate) fn enter(&self) -> Setup<String> {
+        const FIX: &str = "use Linux 5.13 or newer and boot with `landlock` among the `lsm=` modules";
+        let abi = security::landlock_abi().needs("ask for Landlock", "Landlock", FIX)?;
+        if abi < self.least_abi {
+            let have = format!("Landlock version {} (this kernel has {abi})", self.least_abi);
+            return Err(refuse("enter Landlock", &have, "use Linux 6.2 or newer"));
+        }
+        let all = rights(abi);
+        let scoped = if abi >= 6 { SCOPE_ABSTRACT_UNIX_AND_SIGNAL } else { 0 };
+        let ruleset = security::landlock_ruleset(all, scoped, abi).step("make a Landlock ruleset")?;
+        for (path, grant) in &self.grants {
+            let Some(place) = open(path) else { continue };
+            let is_dir = rustix::fs::fstat(&place).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR);
+            let file_only = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
+            let wanted = match grant {
+                Grant::Read => EXECUTE | READ_FILE | READ_DIR,
+                Grant::Device => READ_FILE | WRITE_FILE | READ_DIR | TRUNCATE | IOCTL_DEV,
+                Grant::Write => all & !(MAKE_CHAR | MAKE_BLOCK),
+            };
+            let wanted = wanted & all & if is_dir { u64::MAX } else { file_only };
+            security::landlock_allow(ruleset.as_fd(), place.as_fd(), wanted)
+                .step(&format!("allow {} in Landlock", path.to_string_lossy()))?;
+        }
+        security::landlock_enter(ruleset.as_fd()).step("enter Landlock")?;
+        Ok(format!("landlock {abi}"))
+    }
+}
+
+/// Every file right this version can refuse.
+fn rights(abi: u32) -> u64 {
+    let count = match abi {
+        0 | 1 => 13,
+        2 => 14,
+        3 | 4 => 15,
+        _ => 16,
+    };
+    (1 << count) - 1
+}
+
+fn open(path: &CString) -> Option<OwnedFd> {
+    rustix::fs::open(path.as_c_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
+}

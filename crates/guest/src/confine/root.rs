@@ -1,0 +1,380 @@
+//! The machine's file tree: an allow-list of the host's programs, read-only, around a few private writable places.
+
+use std::{
+    ffi::{CString, OsStr},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags},
+    io::Errno,
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+        fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree, unmount,
+    },
+};
+use sandbar_guest::protocol::{BootFailure, Launch};
+
+use super::{
+    etc,
+    landlock::{Grant, Rules},
+    proc,
+};
+use crate::{
+    failure::{Setup, Step, refuse},
+    sys::{
+        files::{self, BENEATH, Depth, NO_SYMLINKS, attr, set_mount_attr},
+        security::Token,
+    },
+};
+
+/// Programs and libraries, wherever distributions put them.
+const PROGRAMS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix/store", "gnu/store"];
+/// Devices that hold no state of the host's.
+const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+/// What a `--rootfs` does not bring: these are the machine's own.
+const OWN: &[&str] = &["dev", "proc", "sys", "tmp", "run", "workspace", "home"];
+
+/// A part of the host's tree, cloned and not yet shown anywhere.
+pub(crate) struct Source {
+    mount: OwnedFd,
+    is_dir: bool,
+}
+
+impl Source {
+    /// Clones a file or directory with everything mounted below it, without set-id programs or devices.
+    pub(crate) fn open(path: &[u8]) -> io::Result<Self> {
+        let source = Self::clone_of(path, OpenTreeFlags::AT_RECURSIVE)?;
+        set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, None, Depth::Recursive)?;
+        Ok(source)
+    }
+
+    /// Clones a file or directory so that its owner inside is who `idmap` says; mounts below it are not taken along.
+    pub(crate) fn open_mapped(path: &[u8], idmap: BorrowedFd<'_>) -> io::Result<Self> {
+        let source = Self::clone_of(path, OpenTreeFlags::empty())?;
+        set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, Some(idmap), Depth::This)?;
+        Ok(source)
+    }
+
+    fn device(name: &str) -> io::Result<Self> {
+        let source = Self::clone_of(format!("/dev/{name}").as_bytes(), OpenTreeFlags::empty())?;
+        set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NOEXEC, None, Depth::This)?;
+        Ok(source)
+    }
+
+    fn clone_of(path: &[u8], flags: OpenTreeFlags) -> io::Result<Self> {
+        let flags = flags | OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let mount = open_tree(CWD, OsStr::from_bytes(path), flags)?;
+        let is_dir = FileType::from_raw_mode(rustix::fs::fstat(&mount)?.st_mode) == FileType::Directory;
+        Ok(Self { mount, is_dir })
+    }
+
+    /// The same, with every write refused by the kernel.
+    pub(crate) fn read_only(self) -> io::Result<Self> {
+        set_mount_attr(self.mount.as_fd(), attr::RDONLY, None, Depth::Recursive)?;
+        Ok(self)
+    }
+
+    /// Shows it in the new tree; missing places are made.
+    pub(crate) fn show(self, new_root: BorrowedFd<'_>, inside: &[u8]) -> Setup<()> {
+        let place = if self.is_dir { directory(new_root, inside, 0o755)? } else { file(new_root, inside)? };
+        Mountable(self.mount).onto(place.as_fd()).step(&format!("mount {}", shown(inside)))
+    }
+}
+
+/// Everything a machine takes from paths of the host that were named by its user.
+pub(crate) struct Given {
+    pub(crate) workspace: Source,
+    pub(crate) home: Source,
+    pub(crate) mounts: Vec<Source>,
+}
+
+impl Given {
+    /// Opens them all, `open` knowing whose they will be inside.
+    pub(crate) fn open(
+        launch: &Launch,
+        dir: &[u8],
+        open: impl Fn(&[u8], Ownership) -> io::Result<Source>,
+    ) -> Setup<Self> {
+        let named = |path: &[u8], writable: bool| {
+            let opened = open(path, Ownership::Hosts);
+            opened
+                .and_then(|source| if writable { Ok(source) } else { source.read_only() })
+                .map_err(|error| unusable(path, &error))
+        };
+        let workspace = match &launch.workspace {
+            Some((path, writable)) => named(path, *writable)?,
+            None => open(&below(dir, b"workspace"), Ownership::Machines).step("open the workspace")?,
+        };
+        let home = open(&below(dir, b"home"), Ownership::Machines).step("open the home directory")?;
+        let mounts = launch.mounts.iter().map(|mount| named(&mount.host, mount.writable)).collect::<Setup<_>>()?;
+        Ok(Self { workspace, home, mounts })
+    }
+}
+
+/// Whose files a tree holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ownership {
+    /// Made for the machine, with its owner already.
+    Machines,
+    /// The host's, owned by anyone.
+    Hosts,
+}
+
+fn unusable(path: &[u8], error: &io::Error) -> BootFailure {
+    let what = format!("show {} inside", shown(path));
+    match error.raw_os_error() {
+        Some(libc::EINVAL | libc::EPERM | libc::EOPNOTSUPP) => BootFailure {
+            stage: what,
+            errno: error.raw_os_error().unwrap_or_default(),
+            missing: format!("id-mapped mounts on the file system of {}", shown(path)),
+            fix: "run sandbar as the directory's owner instead of root, or move it to ext4, xfs, btrfs or tmpfs".into(),
+        },
+        errno => {
+            BootFailure { stage: what, errno: errno.unwrap_or_default(), missing: String::new(), fix: String::new() }
+        }
+    }
+}
+
+/// Builds the tree, makes it the root of this mount namespace, and says what Landlock should allow in it.
+pub(crate) fn build(launch: &Launch, given: Given) -> Setup<Rules> {
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).step("detach from host mounts")?;
+    let base = base(launch)?;
+    let devices: Vec<_> = DEVICES.iter().map(|name| Source::device(name).map(|source| (*name, source))).collect();
+    let new_root = attach_root().step("make the new root")?;
+    let new_root = new_root.as_fd();
+    let mut rules = Rules::new(1);
+    rules.allow(b"/", Grant::Read);
+
+    for part in base {
+        part.put(new_root)?;
+    }
+    if launch.rootfs.is_none() {
+        etc::build(new_root, launch.host_network)?;
+    }
+    device_tree(new_root, devices, launch, &mut rules)?;
+    proc::mount(new_root)?;
+    private(new_root, "tmp", "tmpfs", &[("size", launch.tmp_bytes.to_string()), ("mode", "1777".into())])?;
+    rules.allow(b"/tmp", Grant::Write);
+    small_places(new_root, launch)?;
+    given.home.show(new_root, b"home/agent")?;
+    rules.allow(b"/home/agent", Grant::Write);
+    given.workspace.show(new_root, b"workspace")?;
+    if launch.workspace.as_ref().is_none_or(|(_, writable)| *writable) {
+        rules.allow(b"/workspace", Grant::Write);
+    }
+    for (mount, source) in launch.mounts.iter().zip(given.mounts) {
+        source.show(new_root, &mount.inside)?;
+        if mount.writable {
+            rules.allow(&mount.inside, Grant::Write);
+        }
+    }
+    enter(new_root)?;
+    Ok(rules)
+}
+
+/// A part of the base: a tree of the host's or a link to one.
+enum Part {
+    Tree(Vec<u8>, Source),
+    Link(Vec<u8>, Vec<u8>),
+}
+
+impl Part {
+    fn find(host: &[u8], inside: &[u8]) -> Setup<Option<Self>> {
+        let path = OsStr::from_bytes(host);
+        let Ok(stat) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(None) };
+        let step = format!("show {} inside", shown(host));
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(CWD, path, Vec::new()).step(&step)?;
+                Ok(Some(Self::Link(inside.to_vec(), target.into_bytes())))
+            }
+            FileType::Directory | FileType::RegularFile => {
+                let source = Source::open(host).and_then(Source::read_only).step(&step)?;
+                Ok(Some(Self::Tree(inside.to_vec(), source)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn put(self, new_root: BorrowedFd<'_>) -> Setup<()> {
+        match self {
+            Self::Tree(inside, source) => source.show(new_root, &inside),
+            Self::Link(inside, target) => {
+                rustix::fs::symlinkat(OsStr::from_bytes(&target), new_root, OsStr::from_bytes(&inside))
+                    .step(&format!("link {}", shown(&inside)))
+            }
+        }
+    }
+}
+
+fn base(launch: &Launch) -> Setup<Vec<Part>> {
+    let mut parts = Vec::new();
+    let Some(rootfs) = &launch.rootfs else {
+        for name in PROGRAMS {
+            parts.extend(Part::find(&below(b"", name.as_bytes()), name.as_bytes())?);
+        }
+        return Ok(parts);
+    };
+    let entries = std::fs::read_dir(OsStr::from_bytes(rootfs)).step(&format!("read {}", shown(rootfs)))?;
+    for entry in entries {
+        let name = entry.step(&format!("read {}", shown(rootfs)))?.file_name();
+        if !OWN.iter().any(|own| name == *own) {
+            parts.extend(Part::find(&below(rootfs, name.as_bytes()), name.as_bytes())?);
+        }
+    }
+    Ok(parts)
+}
+
+/// A new empty root, attached where any host has a directory; everything needed from there has been opened before.
+fn attach_root() -> io::Result<OwnedFd> {
+    let options = [("size", "4m".to_owned()), ("mode", "0755".to_owned())];
+    let mount = file_system("tmpfs", &options, attr::NOSUID | attr::NODEV)?;
+    for place in ["/tmp", "/mnt", "/usr"] {
+        match move_mount(&mount.0, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
+            Err(Errno::NOENT) => {}
+            other => {
+                other?;
+                return Ok(mount.0);
+            }
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+fn device_tree(
+    new_root: BorrowedFd<'_>,
+    devices: Vec<io::Result<(&str, Source)>>,
+    launch: &Launch,
+    rules: &mut Rules,
+) -> Setup<()> {
+    directory(new_root, b"dev", 0o755)?;
+    for device in devices {
+        let (name, source) = device.step("open a device")?;
+        source.show(new_root, format!("dev/{name}").as_bytes())?;
+    }
+    let terminals = [("newinstance", String::new()), ("ptmxmode", "0666".into()), ("mode", "0620".into())];
+    private(new_root, "dev/pts", "devpts", &terminals)?;
+    let shared = [("size", launch.tmp_bytes.to_string()), ("mode", "1777".into())];
+    private(new_root, "dev/shm", "tmpfs", &shared)?;
+    let links = [
+        ("pts/ptmx", "ptmx"),
+        ("/proc/self/fd", "fd"),
+        ("/proc/self/fd/0", "stdin"),
+        ("/proc/self/fd/1", "stdout"),
+        ("/proc/self/fd/2", "stderr"),
+    ];
+    for (target, name) in links {
+        rustix::fs::symlinkat(target, new_root, format!("dev/{name}")).step("link a device")?;
+    }
+    rules.allow(b"/dev", Grant::Device);
+    rules.allow(b"/dev/shm", Grant::Write);
+    Ok(())
+}
+
+fn small_places(new_root: BorrowedFd<'_>, launch: &Launch) -> Setup<()> {
+    directory(new_root, b"run", 0o755)?;
+    directory(new_root, b"home", 0o755)?;
+    if launch.rootfs.is_some() {
+        return Ok(());
+    }
+    directory(new_root, b"var", 0o755)?;
+    for (target, name) in [("../tmp", "var/tmp"), ("../run", "var/run")] {
+        rustix::fs::symlinkat(target, new_root, name).step(&format!("link /{name}"))?;
+    }
+    Ok(())
+}
+
+/// Steps into the tree and lets go of the host's.
+fn enter(new_root: BorrowedFd<'_>) -> Setup<()> {
+    rustix::process::fchdir(new_root).step("enter the new root")?;
+    files::pivot_here().step("make it the root")?;
+    unmount(".", UnmountFlags::DETACH).step("let go of the host's root")?;
+    rustix::process::chdir("/").step("enter the new root")?;
+    set_mount_attr(new_root, attr::RDONLY, None, Depth::This).step("make the root read-only")
+}
+
+/// A mount that is not shown anywhere yet.
+pub(crate) struct Mountable(OwnedFd);
+
+impl Mountable {
+    pub(crate) fn onto(self, place: BorrowedFd<'_>) -> io::Result<()> {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        Ok(move_mount(&self.0, "", place, "", flags)?)
+    }
+}
+
+/// A new file system of its own.
+pub(crate) fn file_system(kind: &str, options: &[(&str, String)], attributes: u64) -> io::Result<Mountable> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        if value.is_empty() {
+            rustix::mount::fsconfig_set_flag(&context, *key)?;
+        } else {
+            fsconfig_set_string(&context, *key, value.as_str())?;
+        }
+    }
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::from_bits_retain(attributes as u32);
+    Ok(Mountable(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
+}
+
+fn private(new_root: BorrowedFd<'_>, inside: &str, kind: &str, options: &[(&str, String)]) -> Setup<()> {
+    let place = directory(new_root, inside.as_bytes(), 0o755)?;
+    let no_exec = if kind == "devpts" { attr::NOEXEC } else { attr::NODEV };
+    file_system(kind, options, attr::NOSUID | no_exec)
+        .and_then(|mount| mount.onto(place.as_fd()))
+        .step(&format!("mount /{inside}"))
+}
+
+/// Opens a directory of the new tree, making what is missing. No link is followed on the way, so that a planted one
+/// cannot move the place elsewhere.
+pub(crate) fn directory(new_root: BorrowedFd<'_>, inside: &[u8], mode: u32) -> Setup<OwnedFd> {
+    let step = format!("make the place {}", shown(inside));
+    let mut here = open_beneath(new_root, b".").step(&step)?;
+    for part in inside.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        match rustix::fs::mkdirat(&here, OsStr::from_bytes(part), Mode::from_raw_mode(mode)) {
+            // Whether it is there, and is a directory, is found out by opening it.
+            Ok(()) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
+            Err(error) => return Err(error).step(&step),
+        }
+        here = open_beneath(here.as_fd(), part).step(&step)?;
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&here).step(&step)?.st_mode);
+        if kind != FileType::Directory {
+            return Err(refuse(step, "", "")).map_err(|failure| BootFailure { errno: libc::ENOTDIR, ..failure });
+        }
+    }
+    Ok(here)
+}
+
+fn file(new_root: BorrowedFd<'_>, inside: &[u8]) -> Setup<OwnedFd> {
+    let step = format!("make the place {}", shown(inside));
+    let split = inside.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let (parent, name) = inside.split_at(split);
+    let parent = directory(new_root, parent, 0o755)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(&parent, OsStr::from_bytes(name), flags, Mode::from_raw_mode(0o644)) {
+        Ok(_) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS) => {}
+        Err(error) => return Err(error).step(&step),
+    }
+    open_beneath(parent.as_fd(), name).step(&step)
+}
+
+fn open_beneath(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    let name = CString::new(name)?;
+    files::open_how(dir, &name, libc::O_PATH, 0, BENEATH | NO_SYMLINKS, Token([0; 2]))
+}
+
+/// A path below another.
+pub(crate) fn below(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    [dir, b"/", name].concat()
+}
+
+fn shown(path: &[u8]) -> String {
+    let path = String::from_utf8_lossy(path);
+    if path.starts_with('/') { path.into_owned() } else { format!("/{path}") }
+}

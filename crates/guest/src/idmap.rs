@@ -1,0 +1,104 @@
+//! Who the machine's users are on the host: one user mapped to itself, or a range of ids nobody else has.
+
+use std::{
+    fs, io,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with},
+};
+
+use crate::{
+    failure::{Setup, refuse},
+    identity::AGENT,
+    sys::process::{Fork, exit_now, fork_into, signal, wait_for},
+};
+
+/// Host ids of machines made by root start here: above what container managers hand out, below where tools that think
+/// ids are signed go wrong.
+const FIRST: u32 = 0x7000_0000;
+const RANGE: u32 = 0x1_0000;
+const RANGES: u32 = 4096;
+
+/// How ids inside become ids of the host.
+pub(crate) enum Ids {
+    /// The agent is whoever started the machine; nobody else exists.
+    One { uid: u32, gid: u32 },
+    /// 65,536 ids from `base` on, reserved while the socket lives.
+    Range { base: u32, _reserved: OwnedFd },
+}
+
+impl Ids {
+    /// The mapping for whoever is running this.
+    pub(crate) fn choose() -> Setup<Self> {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        if uid != 0 {
+            return Ok(Self::One { uid, gid });
+        }
+        let start = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        for offset in 0..RANGES {
+            let index = (start.wrapping_add(offset)) % RANGES;
+            if let Ok(reserved) = reserve(index) {
+                return Ok(Self::Range { base: FIRST + index * RANGE, _reserved: reserved });
+            }
+        }
+        Err(refuse("reserve user ids", "a free range of user ids", "end some of the 4096 machines root has running"))
+    }
+
+    /// The agent's ids on the host, where files made for it must belong to it.
+    pub(crate) fn agent(&self) -> Option<u32> {
+        match self {
+            Self::One { .. } => None,
+            Self::Range { base, .. } => Some(base + AGENT),
+        }
+    }
+
+    /// Writes the mapping of a child that is in a new user namespace and waits.
+    pub(crate) fn write(&self, pid: i32) -> io::Result<()> {
+        match self {
+            Self::One { uid, gid } => {
+                fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
+                fs::write(format!("/proc/{pid}/uid_map"), format!("{AGENT} {uid} 1\n"))?;
+                fs::write(format!("/proc/{pid}/gid_map"), format!("{AGENT} {gid} 1\n"))
+            }
+            Self::Range { base, .. } => {
+                fs::write(format!("/proc/{pid}/uid_map"), format!("0 {base} {RANGE}\n"))?;
+                fs::write(format!("/proc/{pid}/gid_map"), format!("0 {base} {RANGE}\n"))
+            }
+        }
+    }
+}
+
+/// A name in the abstract socket space: taken by one process at a time, and free again the moment it dies.
+fn reserve(index: u32) -> Result<OwnedFd, Errno> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddrUnix::new_abstract_name(format!("sandbar-ids-{index}").as_bytes())?)?;
+    Ok(socket)
+}
+
+/// A user namespace for id-mapped mounts: the owner of a tree on the host becomes the machine's agent.
+pub(crate) fn owner_to_agent(uid: u32, gid: u32, agent: u32) -> io::Result<OwnedFd> {
+    let (wait, go) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    match fork_into(libc::CLONE_NEWUSER)? {
+        Fork::Child => {
+            drop(go);
+            let _until_killed = rustix::io::read(&wait, &mut [0u8; 1]);
+            exit_now(0)
+        }
+        Fork::Parent(pid) => {
+            let made = fs::write(format!("/proc/{pid}/uid_map"), format!("{uid} {agent} 1\n"))
+                .and_then(|()| fs::write(format!("/proc/{pid}/gid_map"), format!("{gid} {agent} 1\n")))
+                .and_then(|()| {
+                    let path = format!("/proc/{pid}/ns/user");
+                    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+                });
+            signal(pid, libc::SIGKILL);
+            wait_for(pid)?;
+            debug_assert!(go.as_raw_fd() > 2);
+            made
+        }
+    }
+}

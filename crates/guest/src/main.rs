@@ -1,0 +1,36 @@
+//! The program inside every machine: supervisor outside the namespaces, PID 1 inside, or plain server in a container.
+
+#[cfg(target_os = "linux")]
+mod boot;
+#[cfg(target_os = "linux")]
+mod confine;
+#[cfg(target_os = "linux")]
+mod failure;
+#[cfg(target_os = "linux")]
+mod identity;
+#[cfg(target_os = "linux")]
+mod idmap;
+#[cfg(target_os = "linux")]
+mod remove;
+#[cfg(target_os = "linux")]
+mod serve;
+#[cfg(target_os = "linux")]
+mod state;
+#[cfg(target_os = "linux")]
+mod supervisor;
+#[cfg(target_os = "linux")]
+mod sys;
+
+#[cfg(target_os = "linux")]
+fn main() -> std::process::ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        Some("supervise") => supervisor::main(),
+        Some("serve") => boot::serve_container(),
+        _ => std::process::ExitCode::from(125),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() -> std::process::ExitCode {
+    std::process::ExitCode::from(125)
+}

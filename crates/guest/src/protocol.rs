@@ -1,0 +1,25 @@
+//! One framed, multiplexed protocol over one byte stream, the same for every machine that has a guest.
+//!
+//! A frame is nine bytes (payload length, channel, kind) and a payload. The host opens a channel with a request; the
+//! guest answers on it with [`Event`]s. Bulk bytes flow under per-channel credit in both directions, so a channel nobody
+//! reads never blocks another. Both sides treat what arrives as hostile: sizes are checked before anything is kept.
+
+mod event;
+mod frame;
+mod launch;
+mod record;
+mod request;
+mod wire;
+
+pub use event::{BootFailure, Event, ExitKind, FailKind, Hello};
+pub use frame::{FRAME_HEADER, FrameHeader, MAX_DATA, MAX_PAYLOAD};
+pub use launch::{Launch, LaunchMount, Level};
+pub use record::{Kind, Record, Records};
+pub use request::{At, Open, Request, Spawn};
+pub use wire::WireError;
+
+/// Version of everything in this module. Both sides must agree exactly: the guest ships inside the host's library.
+pub const VERSION: u32 = 1;
+
+/// Bytes a peer may send on a new channel towards the guest before it has been granted more.
+pub const INPUT_WINDOW: u32 = 256 * 1024;

@@ -1,0 +1,125 @@
+//! What a local machine is made of, sent to its supervisor before anything exists.
+
+use super::{
+    WireError,
+    wire::{Reader, Writer},
+};
+
+/// How far the machine is kept from its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// Not at all.
+    None,
+    /// Landlock and seccomp, no namespaces.
+    Landlock,
+    /// Everything.
+    #[default]
+    Full,
+}
+
+/// Something of the host's, shown inside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaunchMount {
+    /// On the host.
+    pub host: Vec<u8>,
+    /// Inside.
+    pub inside: Vec<u8>,
+    /// Whether it may be changed.
+    pub writable: bool,
+}
+
+/// What a local machine is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Launch {
+    /// Must equal [`super::VERSION`].
+    pub version: u32,
+    /// The level that must be reached.
+    pub level: Level,
+    /// Directory of this user's live machines; the supervisor makes and removes `state/id` in it.
+    pub state: Vec<u8>,
+    /// The machine's name there.
+    pub id: Vec<u8>,
+    /// Whether to remove what dead machines left in `state` first.
+    pub sweep: bool,
+    /// The directory used in place, and whether it may be changed; `None` is a temporary one.
+    pub workspace: Option<(Vec<u8>, bool)>,
+    /// What else of the host is shown.
+    pub mounts: Vec<LaunchMount>,
+    /// A whole file tree instead of the host's programs.
+    pub rootfs: Option<Vec<u8>>,
+    /// Whether the machine shares the host's network.
+    pub host_network: bool,
+    /// Size of `/tmp`, and of `/dev/shm`.
+    pub tmp_bytes: u64,
+    /// Processes.
+    pub pids: u64,
+    /// Open files in a process.
+    pub open_files: u64,
+}
+
+impl Launch {
+    /// The message's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut to = Writer(&mut out);
+        to.u32(self.version);
+        to.u8(match self.level {
+            Level::None => 0,
+            Level::Landlock => 1,
+            Level::Full => 2,
+        });
+        to.bytes(&self.state);
+        to.bytes(&self.id);
+        to.flag(self.sweep);
+        to.option(self.workspace.as_ref(), |to, (path, writable)| {
+            to.bytes(path);
+            to.flag(*writable);
+        });
+        to.list(&self.mounts, |to, mount| {
+            to.bytes(&mount.host);
+            to.bytes(&mount.inside);
+            to.flag(mount.writable);
+        });
+        to.option(self.rootfs.as_ref(), |to, path| to.bytes(path));
+        to.flag(self.host_network);
+        to.u64(self.tmp_bytes);
+        to.u64(self.pids);
+        to.u64(self.open_files);
+        out
+    }
+
+    /// Reads the message.
+    ///
+    /// # Errors
+    /// When the bytes are not exactly one.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut from = Reader(bytes);
+        let launch = Self {
+            version: from.u32()?,
+            level: match from.u8()? {
+                0 => Level::None,
+                1 => Level::Landlock,
+                2 => Level::Full,
+                _ => return Err(WireError("a choice is unknown")),
+            },
+            state: from.string()?,
+            id: from.string()?,
+            sweep: from.flag()?,
+            workspace: from.option(|from| Ok((from.string()?, from.flag()?)))?,
+            mounts: from.list(|from| {
+                Ok(LaunchMount { host: from.string()?, inside: from.string()?, writable: from.flag()? })
+            })?,
+            rootfs: from.option(Reader::string)?,
+            host_network: from.flag()?,
+            tmp_bytes: from.u64()?,
+            pids: from.u64()?,
+            open_files: from.u64()?,
+        };
+        from.end()?;
+        if launch.id.is_empty() || launch.id.contains(&b'/') || launch.id.starts_with(b".") {
+            return Err(WireError("the machine's name is not a plain file name"));
+        }
+        Ok(launch)
+    }
+}

@@ -1,0 +1,130 @@
+//! What is at a path, as bytes: the bulk data of `Stat`, `List` and `Scan`.
+
+use super::{
+    WireError,
+    wire::{Reader, Writer},
+};
+
+/// The longest encoded record: two paths and a digest.
+const MAX_RECORD: usize = 16 * 1024;
+
+/// What kind of thing it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    #[default]
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// Anything else.
+    Other,
+}
+
+/// One thing in a directory or tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Its name, or its path relative to the tree's root.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes, for a file.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Nanoseconds since 1970.
+    pub modified_ns: i64,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Where a symbolic link points.
+    pub link: Option<Vec<u8>>,
+    /// A file's digest, when asked for.
+    pub sha256: Option<[u8; 32]>,
+}
+
+impl Record {
+    /// Appends the record, its length first.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut body = Vec::with_capacity(self.path.len() + 64);
+        let mut to = Writer(&mut body);
+        to.bytes(&self.path);
+        to.u8(match self.kind {
+            Kind::File => 0,
+            Kind::Dir => 1,
+            Kind::Symlink => 2,
+            Kind::Other => 3,
+        });
+        to.u64(self.size);
+        to.u32(self.mode);
+        to.i64(self.modified_ns);
+        to.u32(self.uid);
+        to.u32(self.gid);
+        to.option(self.link.as_ref(), |to, link| to.bytes(link));
+        to.option(self.sha256.as_ref(), |to, digest| to.bytes(digest));
+        Writer(out).bytes(&body);
+    }
+
+    fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut from = Reader(body);
+        let record = Self {
+            path: from.string()?,
+            kind: match from.u8()? {
+                0 => Kind::File,
+                1 => Kind::Dir,
+                2 => Kind::Symlink,
+                3 => Kind::Other,
+                _ => return Err(WireError("a choice is unknown")),
+            },
+            size: from.u64()?,
+            mode: from.u32()? & 0o7777,
+            modified_ns: from.i64()?,
+            uid: from.u32()?,
+            gid: from.u32()?,
+            link: from.option(Reader::string)?,
+            sha256: from
+                .option(Reader::bytes)?
+                .map(|digest| digest.try_into().map_err(|_| WireError("a digest is not 32 bytes")))
+                .transpose()?,
+        };
+        from.end()?;
+        Ok(record)
+    }
+}
+
+/// Takes records off a stream that arrives in pieces of any size.
+#[derive(Debug, Default)]
+pub struct Records {
+    pending: Vec<u8>,
+}
+
+impl Records {
+    /// Adds a piece and appends the records it completes to `into`.
+    ///
+    /// # Errors
+    /// When the bytes are not records.
+    pub fn feed(&mut self, piece: &[u8], into: &mut Vec<Record>) -> Result<(), WireError> {
+        self.pending.extend_from_slice(piece);
+        let mut rest = self.pending.as_slice();
+        while let Some((prefix, after)) = rest.split_first_chunk::<4>() {
+            let length = u32::from_le_bytes(*prefix) as usize;
+            if length > MAX_RECORD {
+                return Err(WireError("a record is too long"));
+            }
+            let Some((body, after)) = after.split_at_checked(length) else { break };
+            into.push(Record::decode(body)?);
+            rest = after;
+        }
+        let used = self.pending.len() - rest.len();
+        self.pending.drain(..used);
+        Ok(())
+    }
+
+    /// Whether no half record is left.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.pending.is_empty()
+    }
+}

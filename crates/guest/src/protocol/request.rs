@@ -1,0 +1,283 @@
+//! What the host asks of the guest.
+
+use super::{
+    MAX_DATA, WireError, frame,
+    wire::{Reader, Writer},
+};
+
+/// What a file operation is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct At {
+    /// An absolute path inside.
+    pub path: Vec<u8>,
+    /// Whose identity; `None` is the default user.
+    pub user: Option<Vec<u8>>,
+    /// A directory that resolution may not leave.
+    pub beneath: Option<Vec<u8>>,
+    /// Permission bits for what is made.
+    pub mode: Option<u32>,
+}
+
+/// A command to start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spawn {
+    /// The program and its arguments.
+    pub argv: Vec<Vec<u8>>,
+    /// `NAME=value`, the whole environment.
+    pub env: Vec<Vec<u8>>,
+    /// Where it starts.
+    pub cwd: Vec<u8>,
+    /// Whose identity.
+    pub user: Option<Vec<u8>>,
+    /// Rows and columns of its terminal; `None` means pipes.
+    pub tty: Option<(u16, u16)>,
+    /// Whether its standard input is a pipe from the host rather than empty.
+    pub stdin: bool,
+    /// Milliseconds until its tree is killed; 0 means never.
+    pub deadline_ms: u64,
+    /// Resource limits over the machine's own: number, value.
+    pub rlimits: Vec<(u32, u64)>,
+}
+
+/// The requests that open a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// Start a command.
+    Spawn(Spawn),
+    /// Send a regular file's bytes.
+    Read(At),
+    /// Replace a file with the bytes that follow.
+    Write(At),
+    /// Describe one path.
+    Stat(At),
+    /// Describe a directory's entries.
+    List(At),
+    /// Make a directory and its parents.
+    MakeDir(At),
+    /// Remove whatever is there.
+    Remove(At),
+    /// Rename.
+    Rename(At, At),
+    /// Index a tree; the flag asks for digests.
+    Scan(At, Vec<Vec<u8>>, bool),
+    /// Send a tree as tar.
+    Pack(At, Vec<Vec<u8>>),
+    /// Unpack the tar that follows.
+    Unpack(At),
+    /// Connect to a port on the machine's own loopback.
+    Connect(u16),
+    /// End every process and the guest itself.
+    Stop,
+}
+
+/// Everything the host sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Opens the channel; the number is how many bulk bytes the guest may send on it at first.
+    Open(u32, Open),
+    /// Bulk bytes towards the guest.
+    Data(&'a [u8]),
+    /// No more bulk bytes will follow.
+    End,
+    /// The guest may send this many more bulk bytes.
+    Credit(u32),
+    /// To the whole tree of a process.
+    Signal(u8),
+    /// Rows and columns.
+    Resize(u16, u16),
+    /// The host is no longer interested: kill what runs, drop what is half-done.
+    Close,
+}
+
+mod kind {
+    pub(super) const SPAWN: u8 = 1;
+    pub(super) const READ: u8 = 2;
+    pub(super) const WRITE: u8 = 3;
+    pub(super) const STAT: u8 = 4;
+    pub(super) const LIST: u8 = 5;
+    pub(super) const MAKE_DIR: u8 = 6;
+    pub(super) const REMOVE: u8 = 7;
+    pub(super) const RENAME: u8 = 8;
+    pub(super) const SCAN: u8 = 9;
+    pub(super) const PACK: u8 = 10;
+    pub(super) const UNPACK: u8 = 11;
+    pub(super) const CONNECT: u8 = 12;
+    pub(super) const STOP: u8 = 13;
+    pub(super) const DATA: u8 = 32;
+    pub(super) const END: u8 = 33;
+    pub(super) const CREDIT: u8 = 34;
+    pub(super) const SIGNAL: u8 = 35;
+    pub(super) const RESIZE: u8 = 36;
+    pub(super) const CLOSE: u8 = 37;
+}
+
+impl At {
+    fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
+        let at = Self {
+            path: from.string()?,
+            user: from.option(Reader::string)?,
+            beneath: from.option(Reader::string)?,
+            mode: from.option(Reader::u32)?,
+        };
+        let absolute = |path: &[u8]| path.starts_with(b"/");
+        if absolute(&at.path) && at.beneath.as_deref().is_none_or(absolute) {
+            Ok(at)
+        } else {
+            Err(WireError("a path is not absolute"))
+        }
+    }
+
+    fn write(&self, to: &mut Writer<'_>) {
+        to.bytes(&self.path);
+        to.option(self.user.as_ref(), |to, user| to.bytes(user));
+        to.option(self.beneath.as_ref(), |to, root| to.bytes(root));
+        to.option(self.mode.as_ref(), |to, mode| to.u32(*mode));
+    }
+}
+
+impl Spawn {
+    fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self {
+            argv: from.list(Reader::string)?,
+            env: from.list(Reader::string)?,
+            cwd: from.string()?,
+            user: from.option(Reader::string)?,
+            tty: from.option(|from| Ok((from.u16()?, from.u16()?)))?,
+            stdin: from.flag()?,
+            deadline_ms: from.u64()?,
+            rlimits: from.list(|from| Ok((from.u32()?, from.u64()?)))?,
+        })
+    }
+
+    fn write(&self, to: &mut Writer<'_>) {
+        to.list(&self.argv, |to, argument| to.bytes(argument));
+        to.list(&self.env, |to, variable| to.bytes(variable));
+        to.bytes(&self.cwd);
+        to.option(self.user.as_ref(), |to, user| to.bytes(user));
+        to.option(self.tty.as_ref(), |to, (rows, cols)| {
+            to.u16(*rows);
+            to.u16(*cols);
+        });
+        to.flag(self.stdin);
+        to.u64(self.deadline_ms);
+        to.list(&self.rlimits, |to, (resource, value)| {
+            to.u32(*resource);
+            to.u64(*value);
+        });
+    }
+}
+
+impl Open {
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Spawn(_) => kind::SPAWN,
+            Self::Read(_) => kind::READ,
+            Self::Write(_) => kind::WRITE,
+            Self::Stat(_) => kind::STAT,
+            Self::List(_) => kind::LIST,
+            Self::MakeDir(_) => kind::MAKE_DIR,
+            Self::Remove(_) => kind::REMOVE,
+            Self::Rename(..) => kind::RENAME,
+            Self::Scan(..) => kind::SCAN,
+            Self::Pack(..) => kind::PACK,
+            Self::Unpack(_) => kind::UNPACK,
+            Self::Connect(_) => kind::CONNECT,
+            Self::Stop => kind::STOP,
+        }
+    }
+
+    fn write(&self, to: &mut Writer<'_>) {
+        match self {
+            Self::Spawn(spawn) => spawn.write(to),
+            Self::Read(at)
+            | Self::Write(at)
+            | Self::Stat(at)
+            | Self::List(at)
+            | Self::MakeDir(at)
+            | Self::Remove(at)
+            | Self::Unpack(at) => at.write(to),
+            Self::Rename(from, onto) => {
+                from.write(to);
+                onto.write(to);
+            }
+            Self::Scan(at, skip, hashes) => {
+                at.write(to);
+                to.list(skip, |to, path| to.bytes(path));
+                to.flag(*hashes);
+            }
+            Self::Pack(at, skip) => {
+                at.write(to);
+                to.list(skip, |to, path| to.bytes(path));
+            }
+            Self::Connect(port) => to.u16(*port),
+            Self::Stop => {}
+        }
+    }
+
+    fn read(kind: u8, from: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(match kind {
+            kind::SPAWN => Self::Spawn(Spawn::read(from)?),
+            kind::READ => Self::Read(At::read(from)?),
+            kind::WRITE => Self::Write(At::read(from)?),
+            kind::STAT => Self::Stat(At::read(from)?),
+            kind::LIST => Self::List(At::read(from)?),
+            kind::MAKE_DIR => Self::MakeDir(At::read(from)?),
+            kind::REMOVE => Self::Remove(At::read(from)?),
+            kind::RENAME => Self::Rename(At::read(from)?, At::read(from)?),
+            kind::SCAN => Self::Scan(At::read(from)?, from.list(Reader::string)?, from.flag()?),
+            kind::PACK => Self::Pack(At::read(from)?, from.list(Reader::string)?),
+            kind::UNPACK => Self::Unpack(At::read(from)?),
+            kind::CONNECT => Self::Connect(from.u16()?),
+            kind::STOP => Self::Stop,
+            _ => return Err(WireError("its kind is unknown")),
+        })
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Appends this request as a frame.
+    pub fn encode(&self, channel: u32, out: &mut Vec<u8>) {
+        match self {
+            Self::Open(window, open) => frame::append(out, channel, open.kind(), |out| {
+                let mut to = Writer(out);
+                to.u32(*window);
+                open.write(&mut to);
+            }),
+            Self::Data(bytes) => frame::append(out, channel, kind::DATA, |out| out.extend_from_slice(bytes)),
+            Self::End => frame::append(out, channel, kind::END, |_| {}),
+            Self::Credit(more) => frame::append(out, channel, kind::CREDIT, |out| Writer(out).u32(*more)),
+            Self::Signal(number) => frame::append(out, channel, kind::SIGNAL, |out| Writer(out).u8(*number)),
+            Self::Resize(rows, cols) => frame::append(out, channel, kind::RESIZE, |out| {
+                let mut to = Writer(out);
+                to.u16(*rows);
+                to.u16(*cols);
+            }),
+            Self::Close => frame::append(out, channel, kind::CLOSE, |_| {}),
+        }
+    }
+
+    /// Reads a frame's payload.
+    ///
+    /// # Errors
+    /// When the bytes are not exactly one request.
+    pub fn decode(kind: u8, payload: &'a [u8]) -> Result<Self, WireError> {
+        let mut from = Reader(payload);
+        let request = match kind {
+            kind::DATA if payload.is_empty() || payload.len() > MAX_DATA => {
+                return Err(WireError("its data is empty or too long"));
+            }
+            kind::DATA => return Ok(Self::Data(payload)),
+            kind::END => Self::End,
+            kind::CREDIT => Self::Credit(from.u32()?),
+            kind::SIGNAL => Self::Signal(from.u8()?),
+            kind::RESIZE => Self::Resize(from.u16()?, from.u16()?),
+            kind::CLOSE => Self::Close,
+            open => {
+                let window = from.u32()?;
+                Self::Open(window, Open::read(open, &mut from)?)
+            }
+        };
+        from.end()?;
+        Ok(request)
+    }
+}

@@ -1,0 +1,254 @@
+//! File operations, each through handles: nothing is named twice, and nothing follows a link it should not.
+
+use std::{
+    ffi::{CString, OsStr},
+    fs::File,
+    io::{self, Write},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat},
+    io::Errno,
+};
+use sandbar_guest::protocol::{At, FailKind, Kind, Record};
+
+use crate::{
+    state::names,
+    sys::{
+        files::{BENEATH, NO_MAGICLINKS, open_how},
+        security::Token,
+    },
+};
+
+/// Why a file operation failed, as the host is told.
+#[derive(Debug)]
+pub(crate) struct Fail {
+    pub(crate) kind: FailKind,
+    pub(crate) errno: i32,
+    pub(crate) message: String,
+}
+
+impl<E: Into<io::Error>> From<E> for Fail {
+    fn from(error: E) -> Self {
+        let error = error.into();
+        Self { kind: FailKind::Errno, errno: error.raw_os_error().unwrap_or(libc::EIO), message: error.to_string() }
+    }
+}
+
+impl Fail {
+    pub(crate) fn of(kind: FailKind, message: impl Into<String>) -> Self {
+        Self { kind, errno: 0, message: message.into() }
+    }
+}
+
+pub(crate) type Answer<T> = Result<T, Fail>;
+
+/// Opens paths with the guest's token.
+#[derive(Clone, Copy)]
+pub(crate) struct Files(pub(crate) Token);
+
+impl Files {
+    /// Opens what `at` names; links on the way are followed, magic ones never, and none out of `beneath`.
+    pub(crate) fn open(self, at: &At, flags: i32) -> io::Result<OwnedFd> {
+        let Some(root) = &at.beneath else {
+            return open_how(CWD, &CString::new(at.path.clone())?, flags, 0, NO_MAGICLINKS, self.0);
+        };
+        let dir = open_how(CWD, &CString::new(root.clone())?, libc::O_PATH | libc::O_DIRECTORY, 0, NO_MAGICLINKS, self.0)?;
+        let relative = relative_to(&at.path, root).ok_or(Errno::XDEV)?;
+        let relative = if relative.is_empty() { b".".as_slice() } else { relative };
+        open_how(dir.as_fd(), &CString::new(relative)?, flags, 0, NO_MAGICLINKS | BENEATH, self.0)
+    }
+
+    /// Opens the directory something is in, and tells its name there.
+    pub(crate) fn parent<'a>(self, at: &'a At) -> io::Result<(OwnedFd, &'a OsStr)> {
+        let (parent, name) = split(at)?;
+        Ok((self.open(&parent, libc::O_PATH | libc::O_DIRECTORY)?, name))
+    }
+
+    /// What is at a path, links not followed.
+    pub(crate) fn stat(self, at: &At) -> Answer<Record> {
+        if at.path == b"/" {
+            let stat = rustix::fs::fstat(self.open(at, libc::O_PATH)?)?;
+            return Ok(record(b"/".to_vec(), &stat, None));
+        }
+        let (dir, name) = self.parent(at)?;
+        Ok(describe(dir.as_fd(), name)?)
+    }
+
+    /// A directory's entries, unless there are more than `most`.
+    pub(crate) fn list(self, at: &At, most: usize) -> Answer<Option<Vec<Record>>> {
+        let dir = self.open(at, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NONBLOCK)?;
+        let names = names(dir.as_fd())?;
+        if names.len() > most {
+            return Ok(None);
+        }
+        let mut records = Vec::with_capacity(names.len());
+        for name in names {
+            match describe(dir.as_fd(), OsStr::from_bytes(&name)) {
+                Ok(record) => records.push(record),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Some(records))
+    }
+
+    /// Makes a directory and its missing parents.
+    pub(crate) fn make_dir(self, at: &At) -> Answer<OwnedFd> {
+        let flags = libc::O_PATH | libc::O_DIRECTORY;
+        match self.open(at, flags) {
+            Ok(dir) => return Ok(dir),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+        let (parent, name) = split(at)?;
+        let parent_dir = self.make_dir(&At { mode: None, ..parent })?;
+        match rustix::fs::mkdirat(&parent_dir, name, Mode::from_raw_mode(at.mode.unwrap_or(0o755) & 0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(self.open(at, flags)?)
+    }
+
+    /// Gives a thing another name.
+    pub(crate) fn rename(self, from: &At, to: &At) -> Answer<()> {
+        let (from_dir, from_name) = self.parent(from)?;
+        let (to_dir, to_name) = self.parent(to)?;
+        Ok(rustix::fs::renameat(&from_dir, from_name, &to_dir, to_name)?)
+    }
+
+    /// Opens a regular file for reading; anything else is refused without waiting for it.
+    pub(crate) fn open_regular(self, at: &At) -> Answer<File> {
+        // O_NONBLOCK: opening a FIFO nobody writes to would wait for ever.
+        let file = self.open(at, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY)?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+            FileType::RegularFile => Ok(file.into()),
+            FileType::Directory => Err(Errno::ISDIR.into()),
+            _ => Err(Fail::of(FailKind::WrongKind, "it is not a regular file")),
+        }
+    }
+}
+
+/// A path's directory and last part.
+fn split(at: &At) -> io::Result<(At, &OsStr)> {
+    let slash = at.path.iter().rposition(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
+    let (parent, name) = at.path.split_at(slash);
+    let name = name.get(1..).filter(|name| !name.is_empty()).ok_or(Errno::INVAL)?;
+    if at.beneath.as_deref() == Some(at.path.as_slice()) {
+        return Err(Errno::XDEV.into());
+    }
+    let parent = if parent.is_empty() { b"/".to_vec() } else { parent.to_vec() };
+    Ok((At { path: parent, ..at.clone() }, OsStr::from_bytes(name)))
+}
+
+fn relative_to<'a>(path: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
+    if root == b"/" {
+        return path.strip_prefix(b"/");
+    }
+    let rest = path.strip_prefix(root)?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix(b"/") }
+}
+
+/// Describes one entry of a directory.
+pub(crate) fn describe(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Record> {
+    let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let link = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Symlink => Some(rustix::fs::readlinkat(dir, name, Vec::new())?.into_bytes()),
+        _ => None,
+    };
+    Ok(record(name.as_bytes().to_vec(), &stat, link))
+}
+
+fn record(path: Vec<u8>, stat: &Stat, link: Option<Vec<u8>>) -> Record {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Dir,
+        FileType::Symlink => Kind::Symlink,
+        _ => Kind::Other,
+    };
+    let size = if kind == Kind::File { stat.st_size as u64 } else { 0 };
+    let modified_ns = stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as i64);
+    Record {
+        path,
+        kind,
+        size,
+        mode: stat.st_mode & 0o7777,
+        modified_ns,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        link,
+        sha256: None,
+    }
+}
+
+/// A file being replaced: bytes go to a neighbour, which takes the name when all have come.
+pub(crate) struct Replacement {
+    dir: OwnedFd,
+    name: Vec<u8>,
+    temporary: String,
+    file: File,
+    mode: u32,
+    done: bool,
+}
+
+impl Replacement {
+    pub(crate) fn begin(files: Files, at: &At) -> Answer<Self> {
+        let (parent, name) = split(at)?;
+        let dir = files.make_dir(&At { mode: None, ..parent })?;
+        let existing = match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Some(stat.st_mode),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(error.into()),
+        };
+        match existing.map(FileType::from_raw_mode) {
+            None | Some(FileType::RegularFile) => {}
+            Some(FileType::Symlink) => return Err(Fail::of(FailKind::Symlink, "it is a symbolic link")),
+            Some(FileType::Directory) => return Err(Errno::ISDIR.into()),
+            Some(_) => return Err(Fail::of(FailKind::WrongKind, "it is not a regular file")),
+        }
+        let mode = at.mode.or(existing).unwrap_or(0o644) & 0o777;
+        let random = Token::random()?;
+        let temporary = format!(".sandbar-{:016x}", random.0[0]);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&dir, temporary.as_str(), flags, Mode::from_raw_mode(0o600))?;
+        Ok(Self { dir, name: name.as_bytes().to_vec(), temporary, file: file.into(), mode, done: false })
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Answer<()> {
+        Ok(self.file.write_all(bytes)?)
+    }
+
+    /// Gives the new bytes the name.
+    pub(crate) fn finish(&mut self) -> Answer<()> {
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(self.mode))?;
+        let name = OsStr::from_bytes(&self.name);
+        match rustix::fs::renameat(&self.dir, self.temporary.as_str(), &self.dir, name) {
+            Ok(()) => self.done = true,
+            // The name is a mount of its own, which cannot be replaced, only filled.
+            Err(Errno::BUSY) => self.fill()?,
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn fill(&self) -> Answer<()> {
+        let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let target = rustix::fs::openat(&self.dir, OsStr::from_bytes(&self.name), flags, Mode::empty())?;
+        let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let source = rustix::fs::openat(&self.dir, self.temporary.as_str(), read, Mode::empty())?;
+        io::copy(&mut File::from(source), &mut File::from(target))?;
+        Ok(())
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if !self.done {
+            let _best_effort = rustix::fs::unlinkat(&self.dir, self.temporary.as_str(), AtFlags::empty());
+        }
+    }
+}

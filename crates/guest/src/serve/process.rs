@@ -1,0 +1,216 @@
+//! A command: how it is started, and what is known of it until it has ended and fallen silent.
+
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    time::Instant,
+};
+
+use rustix::{
+    fs::OFlags,
+    pipe::{PipeFlags, pipe_with},
+    pty::OpenptFlags,
+    termios::Winsize,
+};
+use sandbar_guest::protocol::{Event, ExitKind, Spawn};
+
+use super::{
+    Settings,
+    relay::{Relay, Role, SinkEnd},
+};
+use crate::{
+    identity::User,
+    sys::{
+        exec::{Failed, Plan, Stack, Terminal, start},
+        process::{Ended, terminal_peer},
+    },
+};
+
+/// A command that was started.
+pub(crate) struct Running {
+    pub(crate) pid: i32,
+    pub(crate) tag: u64,
+    pub(crate) deadline: Option<Instant>,
+    /// Its deadline passed and its tree was killed.
+    pub(crate) is_late: bool,
+    terminal: Option<OwnedFd>,
+    exit: Option<(i32, ExitKind)>,
+    reported: bool,
+}
+
+impl Running {
+    pub(crate) fn ended(&mut self, ended: &Ended) {
+        let kind = match (self.is_late, ended.signaled) {
+            (true, _) => ExitKind::Deadline,
+            (false, true) => ExitKind::Signaled,
+            (false, false) => ExitKind::Exited,
+        };
+        self.exit = Some((ended.code, kind));
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.exit.is_some()
+    }
+
+    /// The exit, once, when everything the command wrote has been passed on.
+    pub(crate) fn to_report(&mut self, relay: &Relay) -> Option<Event<'static>> {
+        let (code, kind) = self.exit.filter(|_| !self.reported && relay.is_dry())?;
+        self.reported = true;
+        Some(Event::Exit(code, kind))
+    }
+
+    pub(crate) fn is_reported(&self) -> bool {
+        self.reported
+    }
+
+    pub(crate) fn resize(&self, rows: u16, cols: u16) {
+        if let Some(terminal) = &self.terminal {
+            let _ended_meanwhile = rustix::termios::tcsetwinsize(terminal, size(rows, cols));
+        }
+    }
+}
+
+fn size(ws_row: u16, ws_col: u16) -> Winsize {
+    Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+/// The machine's side of a command's standard streams, and the command's side.
+struct Streams {
+    ours: Ours,
+    theirs: [Option<OwnedFd>; 3],
+}
+
+enum Ours {
+    Pipes { stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: OwnedFd },
+    Terminal(OwnedFd),
+}
+
+fn pipes(stdin: bool) -> io::Result<Streams> {
+    let pipe = || pipe_with(PipeFlags::CLOEXEC);
+    let (their_in, our_in) = if stdin { pipe().map(|(read, write)| (Some(read), Some(write)))? } else { (None, None) };
+    let (stdout, their_out) = pipe()?;
+    let (stderr, their_err) = pipe()?;
+    let ours = Ours::Pipes { stdin: our_in, stdout, stderr };
+    Ok(Streams { ours, theirs: [their_in, Some(their_out), Some(their_err)] })
+}
+
+fn terminal(rows: u16, cols: u16) -> io::Result<Streams> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = rustix::pty::openpt(flags)?;
+    rustix::pty::unlockpt(&master)?;
+    rustix::termios::tcsetwinsize(&master, size(rows, cols))?;
+    let peer = terminal_peer(master.as_fd())?;
+    let dup = || rustix::io::fcntl_dupfd_cloexec(&peer, 3);
+    Ok(Streams { theirs: [Some(dup()?), Some(dup()?), Some(dup()?)], ours: Ours::Terminal(master) })
+}
+
+/// Why a command did not start.
+pub(crate) enum NotStarted {
+    System(io::Error),
+    Exec(Failed),
+}
+
+/// Starts a command and connects its streams to `relay`.
+pub(crate) fn launch(
+    spawn: &Spawn,
+    user: Option<User>,
+    settings: &Settings,
+    tag: u64,
+    stack: &mut Stack,
+) -> Result<Started, NotStarted> {
+    let streams = match spawn.tty {
+        Some((rows, cols)) => terminal(rows, cols),
+        None => pipes(spawn.stdin),
+    };
+    let streams = streams.map_err(NotStarted::System)?;
+    let strings = |list: &[Vec<u8>]| -> io::Result<Vec<CString>> {
+        list.iter().map(|item| Ok(CString::new(item.clone())?)).collect()
+    };
+    let mut env = strings(&spawn.env).map_err(NotStarted::System)?;
+    if let Some(tmp) = &settings.tmp
+        && !spawn.env.iter().any(|variable| variable.starts_with(b"TMPDIR="))
+    {
+        env.extend(CString::new([b"TMPDIR=", tmp.as_slice()].concat()));
+    }
+    let mut limits = settings.limits.clone();
+    limits.extend(&spawn.rlimits);
+    let plan = Plan {
+        programs: &programs(spawn).map_err(NotStarted::System)?,
+        argv: &strings(&spawn.argv).map_err(NotStarted::System)?,
+        env: &env,
+        cwd: &CString::new(spawn.cwd.clone()).map_err(|error| NotStarted::System(error.into()))?,
+        stdio: streams.theirs.each_ref().map(|fd| fd.as_ref().map_or(0, AsRawFd::as_raw_fd)),
+        terminal: if spawn.tty.is_some() { Terminal::Controlling } else { Terminal::No },
+        identity: user.map(|user| (user.uid, user.gid)),
+        limits: &limits,
+        tag,
+        token: settings.token,
+        proof: settings.proof,
+    };
+    let pid = start(&plan, stack).map_err(NotStarted::Exec)?;
+    Ok(Started { pid, ours: streams.ours })
+}
+
+/// A process that runs, its streams not yet connected.
+pub(crate) struct Started {
+    pid: i32,
+    ours: Ours,
+}
+
+impl Started {
+    /// Connects the streams.
+    pub(crate) fn connect(self, relay: &mut Relay, epoll: &OwnedFd, tag: u64) -> io::Result<Running> {
+        let mut kept = None;
+        match self.ours {
+            Ours::Pipes { stdin, stdout, stderr } => {
+                for fd in stdin.iter().chain([&stdout, &stderr]) {
+                    rustix::io::ioctl_fionbio(fd, true)?;
+                }
+                relay.source(Role::Out, stdout, epoll);
+                relay.source(Role::Err, stderr, epoll);
+                if let Some(stdin) = stdin {
+                    relay.sink(stdin, SinkEnd::Close);
+                }
+            }
+            Ours::Terminal(master) => {
+                rustix::io::ioctl_fionbio(&master, true)?;
+                relay.sink(rustix::io::fcntl_dupfd_cloexec(&master, 3)?, SinkEnd::Terminal);
+                kept = Some(rustix::io::fcntl_dupfd_cloexec(&master, 3)?);
+                relay.source(Role::Out, master, epoll);
+            }
+        }
+        Ok(Running {
+            pid: self.pid,
+            tag,
+            deadline: None,
+            is_late: false,
+            terminal: kept,
+            exit: None,
+            reported: false,
+        })
+    }
+}
+
+/// Where the program may be, as execvp(3) would look.
+fn programs(spawn: &Spawn) -> io::Result<Vec<CString>> {
+    let name = spawn.argv.first().map(Vec::as_slice).unwrap_or_default();
+    if name.is_empty() {
+        return Ok(Vec::new());
+    }
+    if name.contains(&b'/') {
+        return Ok(vec![CString::new(name)?]);
+    }
+    let path = spawn.env.iter().find_map(|variable| variable.strip_prefix(b"PATH=")).unwrap_or(b"/usr/bin:/bin");
+    path.split(|byte| *byte == b':')
+        .map(|dir| if dir.is_empty() { b".".as_slice() } else { dir })
+        .map(|dir| Ok(CString::new([dir, b"/", name].concat())?))
+        .collect()
+}
+
+/// Sets descriptors that never block the server.
+pub(crate) fn pipe_from_child() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&read, OFlags::NONBLOCK)?;
+    Ok((read, write))
+}

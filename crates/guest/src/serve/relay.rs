@@ -1,0 +1,298 @@
+//! Bytes between a channel and the descriptors of a process, a worker or a connection, each side held by credit.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{
+    event::epoll::{self, EventData, EventFlags},
+    io::Errno,
+};
+use sandbar_guest::protocol::{Event, MAX_DATA};
+
+use super::outbox::Outbox;
+
+/// Which of a channel's descriptors became ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Out,
+    Err,
+    Sink,
+}
+
+impl Role {
+    fn key(self, channel: u32) -> EventData {
+        EventData::new_u64(u64::from(channel) << 2 | self as u64)
+    }
+
+    /// The channel and role a readiness key stands for.
+    pub(crate) fn of(key: u64) -> Option<(u32, Self)> {
+        let role = match key & 3 {
+            0 => Self::Out,
+            1 => Self::Err,
+            2 => Self::Sink,
+            _ => return None,
+        };
+        Some((u32::try_from(key >> 2).ok()?, role))
+    }
+}
+
+/// A descriptor that is watched only while there is something to do with it.
+struct Watched {
+    fd: OwnedFd,
+    armed: bool,
+}
+
+impl Watched {
+    fn new(fd: OwnedFd) -> Self {
+        Self { fd, armed: false }
+    }
+
+    fn arm(&mut self, epoll: &OwnedFd, key: EventData, flags: EventFlags) {
+        if !self.armed && epoll::add(epoll, &self.fd, key, flags).is_ok() {
+            self.armed = true;
+        }
+    }
+
+    fn disarm(&mut self, epoll: &OwnedFd) {
+        if self.armed {
+            let _gone_anyway = epoll::delete(epoll, &self.fd);
+            self.armed = false;
+        }
+    }
+}
+
+/// Bytes waiting for a process that does not read as fast as they come.
+struct Sink {
+    watched: Watched,
+    queue: VecDeque<u8>,
+    ending: bool,
+    /// Bytes written since the host was last granted credit.
+    owed: u32,
+    end: SinkEnd,
+}
+
+/// What the end of input means to whoever reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SinkEnd {
+    /// The descriptor closes.
+    Close,
+    /// A terminal: the end-of-file character.
+    Terminal,
+    /// A connection: half of it closes.
+    Shutdown,
+}
+
+/// One channel's descriptors.
+pub(crate) struct Relay {
+    channel: u32,
+    out: Option<Watched>,
+    err: Option<Watched>,
+    sink: Option<Sink>,
+    credit: u64,
+    discard: bool,
+    /// Whether each source has been read until nothing was there, since the last time this was asked for.
+    dry: [bool; 2],
+}
+
+/// Granting credit in pieces this large keeps small frames rare.
+const GRANT: u32 = 64 * 1024;
+
+impl Relay {
+    pub(crate) fn new(channel: u32, credit: u32) -> Self {
+        Self { channel, out: None, err: None, sink: None, credit: u64::from(credit), discard: false, dry: [false; 2] }
+    }
+
+    pub(crate) fn source(&mut self, role: Role, fd: OwnedFd, epoll: &OwnedFd) {
+        let mut watched = Watched::new(fd);
+        watched.arm(epoll, role.key(self.channel), EventFlags::IN);
+        if role == Role::Err { self.err = Some(watched) } else { self.out = Some(watched) }
+    }
+
+    pub(crate) fn sink(&mut self, fd: OwnedFd, end: SinkEnd) {
+        let watched = Watched::new(fd);
+        self.sink = Some(Sink { watched, queue: VecDeque::new(), ending: false, owed: 0, end });
+    }
+
+    /// Bytes that may be sent now.
+    pub(crate) fn available(&self) -> usize {
+        usize::try_from(self.credit).unwrap_or(usize::MAX)
+    }
+
+    /// Counts bytes sent by other means.
+    pub(crate) fn spend(&mut self, count: usize) {
+        self.credit = self.credit.saturating_sub(count as u64);
+    }
+
+    /// Whether input can still be written.
+    pub(crate) fn has_sink(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    /// The host granted more.
+    pub(crate) fn grant(&mut self, more: u32, epoll: &OwnedFd) {
+        self.credit = self.credit.saturating_add(u64::from(more));
+        self.rearm(epoll);
+    }
+
+    /// From now on what comes is read and thrown away, as a shell's `>/dev/null` would.
+    pub(crate) fn discard(&mut self, epoll: &OwnedFd) {
+        self.discard = true;
+        self.rearm(epoll);
+    }
+
+    /// Watches again what was let go for want of credit or room.
+    pub(crate) fn rearm(&mut self, epoll: &OwnedFd) {
+        if self.credit == 0 && !self.discard {
+            return;
+        }
+        for (role, watched) in [(Role::Out, &mut self.out), (Role::Err, &mut self.err)] {
+            if let Some(watched) = watched {
+                watched.arm(epoll, role.key(self.channel), EventFlags::IN);
+            }
+        }
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        [&self.out, &self.err].into_iter().flatten().any(|watched| !watched.armed)
+    }
+
+    /// Whether nothing can come any more.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.out.is_none() && self.err.is_none()
+    }
+
+    /// Forgets what is known about sources being empty: asked for when a process has just ended.
+    pub(crate) fn expect_rest(&mut self) {
+        self.dry = [self.out.is_none(), self.err.is_none()];
+    }
+
+    /// Whether everything there was has been passed on.
+    pub(crate) fn is_dry(&self) -> bool {
+        self.dry == [true, true]
+    }
+
+    /// Passes on what a source has, within credit.
+    pub(crate) fn pump(
+        &mut self,
+        role: Role,
+        scratch: &mut [u8],
+        outbox: &mut Outbox,
+        epoll: &OwnedFd,
+    ) -> io::Result<()> {
+        let index = usize::from(role == Role::Err);
+        let slot = if role == Role::Err { &mut self.err } else { &mut self.out };
+        let Some(watched) = slot else { return Ok(()) };
+        // A few reads at a time: enough to be fast, few enough to be fair.
+        for _ in 0..4 {
+            let room = if self.discard { MAX_DATA as u64 } else { self.credit.min(MAX_DATA as u64) };
+            if room == 0 || outbox.is_full() {
+                watched.disarm(epoll);
+                return Ok(());
+            }
+            let room = usize::try_from(room).unwrap_or(MAX_DATA).min(scratch.len());
+            let buffer = scratch.get_mut(..room).unwrap_or_default();
+            match rustix::io::read(&watched.fd, &mut *buffer) {
+                Ok(0) | Err(Errno::IO) => {
+                    watched.disarm(epoll);
+                    *slot = None;
+                    self.dry[index] = true;
+                    return Ok(());
+                }
+                Ok(count) => {
+                    let bytes = buffer.get(..count).unwrap_or_default();
+                    if !self.discard {
+                        self.credit -= count as u64;
+                        outbox.bulk(self.channel, role == Role::Err, bytes)?;
+                    }
+                }
+                Err(Errno::AGAIN) => {
+                    self.dry[index] = true;
+                    return Ok(());
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    watched.disarm(epoll);
+                    *slot = None;
+                    self.dry[index] = true;
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes bytes for the sink; what the process has no room for yet waits.
+    pub(crate) fn feed(&mut self, bytes: &[u8], outbox: &mut Outbox, epoll: &OwnedFd) {
+        match &mut self.sink {
+            Some(sink) if !sink.ending => {
+                sink.queue.extend(bytes);
+                self.drain(outbox, epoll);
+            }
+            // Nobody reads any more. The bytes are gone, but the host must not wait for credit for ever.
+            _ => outbox.push(self.channel, &Event::Credit(u32::try_from(bytes.len()).unwrap_or(0))),
+        }
+    }
+
+    /// No more bytes will come.
+    pub(crate) fn end(&mut self, outbox: &mut Outbox, epoll: &OwnedFd) {
+        if let Some(sink) = &mut self.sink {
+            if !sink.ending && sink.end == SinkEnd::Terminal {
+                sink.queue.push_back(4);
+            }
+            sink.ending = true;
+        }
+        self.drain(outbox, epoll);
+    }
+
+    /// Bytes the host has sent that no process has taken yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.sink.as_ref().map_or(0, |sink| sink.queue.len())
+    }
+
+    /// Writes what the sink takes.
+    pub(crate) fn drain(&mut self, outbox: &mut Outbox, epoll: &OwnedFd) {
+        let Some(sink) = &mut self.sink else { return };
+        while !sink.queue.is_empty() {
+            let (front, _) = sink.queue.as_slices();
+            match rustix::io::write(&sink.watched.fd, front) {
+                Ok(count) => {
+                    sink.queue.drain(..count);
+                    sink.owed = sink.owed.saturating_add(u32::try_from(count).unwrap_or(0));
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    sink.watched.arm(epoll, Role::Sink.key(self.channel), EventFlags::OUT);
+                    break;
+                }
+                Err(_) => {
+                    // The reader is gone: like a shell, take the rest and drop it.
+                    sink.owed = sink.owed.saturating_add(u32::try_from(sink.queue.len()).unwrap_or(0));
+                    sink.queue.clear();
+                    sink.ending = true;
+                }
+            }
+        }
+        let empty = sink.queue.is_empty();
+        if sink.owed >= GRANT || (empty && sink.owed > 0) {
+            outbox.push(self.channel, &Event::Credit(sink.owed));
+            sink.owed = 0;
+        }
+        if !empty {
+            return;
+        }
+        sink.watched.disarm(epoll);
+        match (sink.ending, sink.end) {
+            (true, SinkEnd::Close) => self.sink = None,
+            (true, SinkEnd::Shutdown) => {
+                let _closed_anyway =
+                    rustix::net::shutdown(sink.watched.fd.as_fd(), rustix::net::Shutdown::Write);
+                self.sink = None;
+            }
+            (true, SinkEnd::Terminal) => sink.ending = false,
+            (false, _) => {}
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! What each request makes the server do.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::epoll::{self, EventData, EventFlags},
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt::socket_error},
+};
+use sandbar_guest::protocol::{
+    At, Event, FRAME_HEADER, FailKind, FrameHeader, INPUT_WINDOW, MAX_DATA, Open, Record, Request, Spawn,
+};
+
+use super::{
+    Channel, Server, Work,
+    files::{Answer, Fail, Files, Replacement},
+    process::{self, NotStarted},
+    relay::{Relay, Role, SinkEnd},
+    tree,
+    work::{Digests, Job, report},
+};
+use crate::{
+    identity::{User, Users},
+    sys::{
+        self,
+        exec::{Failed, Stage},
+        files::set_fs_identity,
+        process::{Fork, exit_now, fork_into},
+    },
+};
+
+/// Longer directories are listed by a worker, so that the server never stands still.
+const LIST_AT_ONCE: usize = 1000;
+/// Bytes of one file sent before another channel has its turn.
+const TURN: usize = 1024 * 1024;
+
+/// Bytes on their way to the host: a file, or an answer that was made at once.
+pub(crate) enum Sending {
+    File(File),
+    Bytes(Vec<u8>, usize),
+}
+
+/// A file being written, and for whom.
+pub(crate) struct Writing {
+    replacement: Option<Replacement>,
+    user: Option<User>,
+}
+
+/// A connection being made.
+pub(crate) struct Connecting {
+    socket: OwnedFd,
+    port: u16,
+    /// Where to try if nobody listens here.
+    next: Option<SocketAddr>,
+}
+
+/// A forked process doing file work.
+pub(crate) struct Worker {
+    pid: i32,
+    status: OwnedFd,
+    pub(crate) code: Option<i32>,
+}
+
+impl Worker {
+    /// Its answer, once it has ended and everything it sent has been passed on.
+    pub(crate) fn outcome(&mut self, relay: &Relay) -> Option<Event<'static>> {
+        let code = self.code.filter(|_| relay.is_silent())?;
+        let mut said = vec![0; 64 * 1024];
+        let length = rustix::io::read(&self.status, &mut said).unwrap_or(0);
+        let said = said.get(..length).unwrap_or_default();
+        let fail = FrameHeader::decode(said).ok().flatten().and_then(|header| {
+            match Event::decode(header.kind, said.get(FRAME_HEADER..)?) {
+                Ok(Event::Fail(kind, errno, message)) => Some(Event::Fail(kind, errno, message)),
+                _ => None,
+            }
+        });
+        Some(match (code, fail) {
+            (_, Some(fail)) => fail,
+            (0, None) => Event::Done,
+            (code, None) => Event::Fail(FailKind::Errno, libc::EIO, format!("the worker ended with {code}")),
+        })
+    }
+}
+
+impl Server {
+    /// Opens a channel. A channel number in use is a fault of the host's, and ends the connection.
+    pub(super) fn open(&mut self, id: u32, window: u32, open: Open) -> io::Result<()> {
+        if id == 0 || self.channels.contains_key(&id) {
+            return Err(io::Error::other("the channel is in use"));
+        }
+        let answer = self.try_open(id, window, open);
+        if let Err(Fail { kind, errno, message }) = answer {
+            self.outbox.push(id, &Event::Fail(kind, errno, message));
+        }
+        Ok(())
+    }
+
+    fn try_open(&mut self, id: u32, window: u32, open: Open) -> Answer<()> {
+        match open {
+            Open::Spawn(spawn) => self.spawn(id, window, &spawn),
+            Open::Read(at) => {
+                let file = self.as_user(at.user.as_deref(), |files| files.open_regular(&at))?;
+                self.outbox.push(id, &Event::Started);
+                self.send(id, window, Sending::File(file));
+                Ok(())
+            }
+            Open::Write(at) => self.begin_write(id, &at),
+            Open::Stat(at) => {
+                let record = self.as_user(at.user.as_deref(), |files| files.stat(&at))?;
+                self.answer(id, window, &[record]);
+                Ok(())
+            }
+            Open::List(at) => match self.as_user(at.user.as_deref(), |files| files.list(&at, LIST_AT_ONCE))? {
+                Some(records) => {
+                    self.answer(id, window, &records);
+                    Ok(())
+                }
+                None => self.work(id, window, at.user.clone(), Job::List(at)),
+            },
+            Open::MakeDir(at) => {
+                self.as_user(at.user.as_deref(), |files| files.make_dir(&at))?;
+                self.done(id)
+            }
+            Open::Rename(from, to) => {
+                self.as_user(from.user.as_deref(), |files| files.rename(&from, &to))?;
+                self.done(id)
+            }
+            Open::Remove(at) => self.work(id, window, at.user.clone(), Job::Remove(at)),
+            Open::Scan(at, skip, digests) => {
+                let digests = if digests { Digests::Sha256 } else { Digests::Skip };
+                self.work(id, window, at.user.clone(), Job::Scan(at, skip, digests))
+            }
+            Open::Pack(at, skip) => self.work(id, window, at.user.clone(), Job::Pack(at, skip)),
+            Open::Unpack(at) => self.work(id, window, at.user.clone(), Job::Unpack(at)),
+            Open::Connect(0) => Err(Fail::of(FailKind::Invalid, "port 0 is not a port")),
+            Open::Connect(port) => {
+                let first = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+                let second = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+                self.connect(id, window, port, first, Some(second))
+            }
+            Open::Stop => {
+                self.kill_everything();
+                self.stopping = true;
+                self.done(id)
+            }
+        }
+    }
+
+    fn done(&mut self, id: u32) -> Answer<()> {
+        self.outbox.push(id, &Event::Done);
+        Ok(())
+    }
+
+    /// Runs a file operation with the identity it was asked for.
+    fn as_user<T>(&self, name: Option<&[u8]>, act: impl FnOnce(Files) -> Answer<T>) -> Answer<T> {
+        let user = self.find(name)?;
+        as_user(self.settings.users, user, || act(Files(self.settings.token)))
+    }
+
+    fn find(&self, name: Option<&[u8]>) -> Answer<Option<User>> {
+        self.settings.users.find(name).map_err(|(kind, message)| Fail::of(kind, message))
+    }
+
+    fn insert(&mut self, id: u32, relay: Relay, work: Work) {
+        self.channels.insert(id, Channel { relay, work, closed: false });
+    }
+
+    fn spawn(&mut self, id: u32, window: u32, spawn: &Spawn) -> Answer<()> {
+        let user = self.find(spawn.user.as_deref())?;
+        let tag = self.tags.take();
+        let (settings, stack) = (&self.settings, &mut self.stack);
+        let started = as_user(settings.users, user, || Ok(process::launch(spawn, user, settings, tag, stack)))?;
+        match started {
+            Ok(started) => {
+                let mut relay = Relay::new(id, window);
+                let mut running = started.connect(&mut relay, &self.epoll, tag)?;
+                if spawn.deadline_ms > 0 {
+                    let deadline = Instant::now().checked_add(Duration::from_millis(spawn.deadline_ms));
+                    running.deadline = deadline;
+                    self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
+                }
+                self.pids.insert(running.pid, id);
+                self.outbox.push(id, &Event::Started);
+                self.insert(id, relay, Work::Process(running));
+                Ok(())
+            }
+            Err(NotStarted::System(error)) => Err(error.into()),
+            Err(NotStarted::Exec(failed)) => self.not_started(id, spawn, failed),
+        }
+    }
+
+    /// A program that is missing or cannot be executed ends as it would under a shell; anything else is a failure.
+    fn not_started(&mut self, id: u32, spawn: &Spawn, failed: Failed) -> Answer<()> {
+        let Failed { stage, error } = failed;
+        if stage != Stage::Program {
+            let message = if stage == Stage::Directory { "cwd".to_owned() } else { format!("{stage:?}: {error}") };
+            return Err(Fail { message, ..error.into() });
+        }
+        let name = spawn.argv.first().map(|name| String::from_utf8_lossy(name)).unwrap_or_default();
+        let (code, why) = match error.raw_os_error() {
+            Some(libc::ENOENT) => (127, "command not found".to_owned()),
+            _ => (126, error.to_string()),
+        };
+        let mut text = format!("{name}: {why}\n").into_bytes();
+        text.truncate(1024);
+        self.outbox.push(id, &Event::Started);
+        self.outbox.push(id, &if spawn.tty.is_some() { Event::Data(&text) } else { Event::ErrorData(&text) });
+        self.outbox.push(id, &Event::Exit(code, sandbar_guest::protocol::ExitKind::Exited));
+        self.outbox.push(id, &Event::Done);
+        Ok(())
+    }
+
+    fn begin_write(&mut self, id: u32, at: &At) -> Answer<()> {
+        let user = self.find(at.user.as_deref())?;
+        let replacement = self.as_user(at.user.as_deref(), |files| Replacement::begin(files, at))?;
+        let writing = Writing { replacement: Some(replacement), user };
+        self.insert(id, Relay::new(id, 0), Work::Writing(writing));
+        Ok(())
+    }
+
+    fn answer(&mut self, id: u32, window: u32, records: &[Record]) {
+        let mut bytes = Vec::new();
+        for record in records {
+            record.encode(&mut bytes);
+        }
+        self.send(id, window, Sending::Bytes(bytes, 0));
+    }
+
+    fn send(&mut self, id: u32, window: u32, sending: Sending) {
+        self.insert(id, Relay::new(id, window), Work::Sending(sending));
+        self.sending.push_back(id);
+    }
+
+    /// Gives every file that is being read a turn.
+    pub(super) fn send_files(&mut self) -> io::Result<()> {
+        for _ in 0..self.sending.len() {
+            if self.outbox.is_full() {
+                return Ok(());
+            }
+            let Some(id) = self.sending.pop_front() else { return Ok(()) };
+            if self.send_some(id)? {
+                self.sending.push_back(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends some bytes; `true` when more could follow at once.
+    fn send_some(&mut self, id: u32) -> io::Result<bool> {
+        let Some(Channel { relay, work: Work::Sending(sending), .. }) = self.channels.get_mut(&id) else {
+            return Ok(false);
+        };
+        let mut turn = 0;
+        while turn < TURN && !self.outbox.is_full() {
+            let room = relay.available().min(MAX_DATA).min(self.scratch.len());
+            let buffer = self.scratch.get_mut(..room).unwrap_or_default();
+            let read = match sending {
+                // Without credit a file's end is still worth finding out: it needs none to be told.
+                Sending::File(_) if room == 0 => return Ok(false),
+                Sending::File(file) => file.read(buffer),
+                Sending::Bytes(bytes, sent) => {
+                    let rest = bytes.get(*sent..).unwrap_or_default();
+                    if room == 0 && !rest.is_empty() {
+                        return Ok(false);
+                    }
+                    let count = rest.len().min(room);
+                    buffer.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+                    *sent += count;
+                    Ok(count)
+                }
+            };
+            let last = match read {
+                Ok(0) => Event::Done,
+                Ok(count) => {
+                    relay.spend(count);
+                    turn += count;
+                    self.outbox.bulk(id, false, self.scratch.get(..count).unwrap_or_default())?;
+                    continue;
+                }
+                Err(error) => Event::Fail(FailKind::Errno, error.raw_os_error().unwrap_or(libc::EIO), error.to_string()),
+            };
+            self.outbox.push(id, &last);
+            self.channels.remove(&id);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Starts a worker.
+    fn work(&mut self, id: u32, window: u32, user: Option<Vec<u8>>, job: Job) -> Answer<()> {
+        let user = self.find(user.as_deref())?;
+        let (stdout, their_stdout) = process::pipe_from_child()?;
+        let (status, their_status) = process::pipe_from_child()?;
+        let (their_stdin, stdin) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&stdin, true)?;
+        let pid = match fork_into(0)? {
+            Fork::Child => {
+                drop((stdout, status, stdin));
+                let files = Files(self.settings.token);
+                let become_user = user.map_or(Ok(()), |user| sys::process::become_user(user.uid, user.gid));
+                let done = become_user.map_err(Fail::from).and_then(|()| job.run(files, their_stdin, their_stdout));
+                let code = i32::from(done.is_err());
+                if let Err(fail) = done {
+                    report(&their_status, fail);
+                }
+                exit_now(code)
+            }
+            Fork::Parent(pid) => pid,
+        };
+        let mut relay = Relay::new(id, window);
+        relay.source(Role::Out, stdout, &self.epoll);
+        relay.sink(stdin, SinkEnd::Close);
+        self.pids.insert(pid, id);
+        self.insert(id, relay, Work::Worker(Worker { pid, status, code: None }));
+        Ok(())
+    }
+
+    fn connect(&mut self, id: u32, window: u32, port: u16, to: SocketAddr, next: Option<SocketAddr>) -> Answer<()> {
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        match (connect(&socket, &to), next) {
+            (Ok(()) | Err(Errno::INPROGRESS), _) => {}
+            (Err(_), Some(next)) => return self.connect(id, window, port, next, None),
+            (Err(error), None) => return Err(error.into()),
+        }
+        epoll::add(&self.epoll, &socket, EventData::new_u64(u64::from(id) << 2), EventFlags::OUT)?;
+        self.insert(id, Relay::new(id, window), Work::Connecting(Connecting { socket, port, next }));
+        Ok(())
+    }
+
+    /// A connection attempt has come to an end.
+    pub(super) fn connected(&mut self, id: u32) -> io::Result<()> {
+        let Some(Channel { mut relay, work: Work::Connecting(connecting), closed }) = self.channels.remove(&id) else {
+            return Ok(());
+        };
+        let Connecting { socket, port, next } = connecting;
+        epoll::delete(&self.epoll, &socket)?;
+        match (socket_error(&socket).unwrap_or(Err(Errno::IO)), next) {
+            (Ok(()), _) => {
+                let write = rustix::io::fcntl_dupfd_cloexec(&socket, 3)?;
+                relay.source(Role::Out, socket, &self.epoll);
+                relay.sink(write, SinkEnd::Shutdown);
+                self.outbox.push(id, &Event::Started);
+                let work = Work::Connected { half_closed: false };
+                self.channels.insert(id, Channel { relay, work, closed });
+            }
+            (Err(_), Some(next)) => {
+                let window = u32::try_from(relay.available()).unwrap_or(u32::MAX);
+                if let Err(Fail { kind, errno, message }) = self.connect(id, window, port, next, None) {
+                    self.outbox.push(id, &Event::Fail(kind, errno, message));
+                }
+            }
+            (Err(error), None) => {
+                let fail = Event::Fail(FailKind::Errno, error.raw_os_error(), format!("nobody listens on port {port}"));
+                self.outbox.push(id, &fail);
+            }
+        }
+        Ok(())
+    }
+
+    /// A frame for an open channel. One for a channel that has just ended crossed its end on the way, and is dropped.
+    pub(super) fn proceed(&mut self, id: u32, request: Request<'_>) -> io::Result<()> {
+        let Some(channel) = self.channels.get_mut(&id) else { return Ok(()) };
+        match (request, &mut channel.work) {
+            (Request::Credit(more), work) => {
+                let may_continue = matches!(work, Work::Sending(_));
+                channel.relay.grant(more, &self.epoll);
+                if may_continue && !self.sending.contains(&id) {
+                    self.sending.push_back(id);
+                }
+            }
+            (Request::Data(bytes), Work::Writing(_)) => self.write_more(id, bytes),
+            (Request::Data(bytes), _) => {
+                if channel.relay.waiting() + bytes.len() > INPUT_WINDOW as usize {
+                    return Err(io::Error::other("the host sent more than it was granted"));
+                }
+                channel.relay.feed(bytes, &mut self.outbox, &self.epoll);
+                self.settle(id);
+            }
+            (Request::End, Work::Writing(_)) => self.finish_write(id),
+            (Request::End, _) => {
+                channel.relay.end(&mut self.outbox, &self.epoll);
+                self.settle(id);
+            }
+            (Request::Signal(number @ 1..=64), Work::Process(running)) => {
+                let tag = running.tag;
+                tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, i32::from(number));
+            }
+            (Request::Resize(rows, cols), Work::Process(running)) => running.resize(rows, cols),
+            (Request::Close, _) => self.close(id),
+            (Request::Signal(_) | Request::Resize(..), _) => {}
+            (Request::Open(..), _) => return Err(io::Error::other("a channel was opened twice")),
+        }
+        Ok(())
+    }
+
+    fn write_more(&mut self, id: u32, bytes: &[u8]) {
+        let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
+        let (users, user) = (self.settings.users, writing.user);
+        let written = match &mut writing.replacement {
+            Some(replacement) => as_user(users, user, || replacement.write(bytes)),
+            None => Ok(()),
+        };
+        match written {
+            Ok(()) => self.outbox.push(id, &Event::Credit(u32::try_from(bytes.len()).unwrap_or(0))),
+            Err(fail) => self.fail_write(id, fail),
+        }
+    }
+
+    fn finish_write(&mut self, id: u32) {
+        let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
+        let (users, user) = (self.settings.users, writing.user);
+        let finished = match writing.replacement.take() {
+            Some(mut replacement) => as_user(users, user, || replacement.finish()),
+            None => Ok(()),
+        };
+        match finished {
+            Ok(()) => {
+                self.channels.remove(&id);
+                self.outbox.push(id, &Event::Done);
+            }
+            Err(fail) => self.fail_write(id, fail),
+        }
+    }
+
+    fn fail_write(&mut self, id: u32, fail: Fail) {
+        self.close(id);
+        self.outbox.push(id, &Event::Fail(fail.kind, fail.errno, fail.message));
+    }
+
+    /// The host lost interest: what runs is killed, what is half-done is undone.
+    fn close(&mut self, id: u32) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        channel.closed = true;
+        channel.relay.discard(&self.epoll);
+        match &mut channel.work {
+            Work::Process(running) => {
+                let tag = running.tag;
+                if !running.has_ended() {
+                    tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, libc::SIGKILL);
+                }
+                channel.relay.end(&mut self.outbox, &self.epoll);
+                self.settle(id);
+            }
+            Work::Worker(worker) => sys::process::signal(worker.pid, libc::SIGKILL),
+            Work::Writing(writing) => {
+                let (users, user, replacement) = (self.settings.users, writing.user, writing.replacement.take());
+                let _undone = as_user(users, user, || {
+                    drop(replacement);
+                    Ok(())
+                });
+                self.channels.remove(&id);
+            }
+            Work::Connecting(_) | Work::Connected { .. } | Work::Sending(_) => {
+                self.channels.remove(&id);
+            }
+        }
+    }
+}
+
+/// Opens and changes files as this user while `act` runs.
+fn as_user<T>(users: Users, user: Option<User>, act: impl FnOnce() -> Answer<T>) -> Answer<T> {
+    let Some(user) = user.filter(|_| users == Users::Many) else { return act() };
+    set_fs_identity(user.uid, user.gid);
+    let answer = act();
+    set_fs_identity(0, 0);
+    // The kernel forgets whose death this process follows whenever it changes identity.
+    let _bound_again = sys::process::die_with_parent();
+    answer
+}

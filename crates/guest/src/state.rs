@@ -1,0 +1,113 @@
+//! The machine's directory on the host: locked while it lives, removed when it ends, swept when a power cut kept it.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+};
+
+use rustix::fs::{CWD, FlockOperation, Gid, Mode, OFlags, Uid, flock};
+use sandbar_guest::protocol::{Launch, Level};
+
+use crate::{
+    confine::root::below,
+    failure::{Setup, Step},
+    remove::remove_tree,
+};
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Prefix of directories that are being removed.
+const DEAD: &[u8] = b".dead-";
+
+/// `state/id`, ours while the lock is held.
+pub(crate) struct StateDir {
+    state: OwnedFd,
+    _lock: OwnedFd,
+    name: Vec<u8>,
+    pub(crate) path: Vec<u8>,
+}
+
+impl StateDir {
+    /// Makes the directory with what the machine needs in it, owned by `agent` where that is another host user.
+    pub(crate) fn create(launch: &Launch, agent: Option<u32>) -> Setup<Self> {
+        let step = "make the machine's directory";
+        let state = rustix::fs::openat(CWD, OsStr::from_bytes(&launch.state), DIRECTORY, Mode::empty()).step(step)?;
+        if launch.sweep {
+            sweep(state.as_fd());
+        }
+        // Shared: a sweeper, which takes it exclusively, must not see the directory before it is locked.
+        flock(&state, FlockOperation::LockShared).step(step)?;
+        let name = OsStr::from_bytes(&launch.id);
+        rustix::fs::mkdirat(&state, name, Mode::from_raw_mode(0o700)).step(step)?;
+        let lock = rustix::fs::openat(&state, name, DIRECTORY, Mode::empty()).step(step)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).step(step)?;
+        flock(&state, FlockOperation::Unlock).step(step)?;
+        let path = below(&launch.state, &launch.id);
+        let made = Self { state, _lock: lock, name: launch.id.clone(), path };
+        let places = [
+            ("home", true),
+            ("workspace", launch.workspace.is_none()),
+            ("tmp", launch.level != Level::Full),
+        ];
+        for (place, _) in places.into_iter().filter(|(_, wanted)| *wanted) {
+            made.place(place, agent).step(step)?;
+        }
+        Ok(made)
+    }
+
+    fn place(&self, name: &str, agent: Option<u32>) -> io::Result<()> {
+        let dir = &self._lock;
+        rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(0o755))?;
+        if let Some(agent) = agent {
+            let (uid, gid) = (Uid::from_raw(agent), Gid::from_raw(agent));
+            rustix::fs::chownat(dir, name, Some(uid), Some(gid), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Ok(())
+    }
+
+    /// Removes everything, once nothing uses it any more.
+    pub(crate) fn remove(self) -> io::Result<()> {
+        remove_tree(self.state.as_fd(), &self.name)
+    }
+}
+
+/// Removes directories whose machine died without its supervisor. Best effort: what cannot be removed now is tried again
+/// at the next start.
+fn sweep(state: BorrowedFd<'_>) {
+    if flock(state, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return;
+    }
+    let mut dead = Vec::new();
+    for name in names(state).unwrap_or_default() {
+        let Ok(dir) = rustix::fs::openat(state, OsStr::from_bytes(&name), DIRECTORY, Mode::empty()) else { continue };
+        if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue;
+        }
+        let mark = if name.starts_with(DEAD) { name.clone() } else { [DEAD, &name].concat() };
+        if mark == name || rustix::fs::renameat(state, OsStr::from_bytes(&name), state, OsStr::from_bytes(&mark)).is_ok()
+        {
+            dead.push((mark, dir));
+        }
+    }
+    let _unlocked = flock(state, FlockOperation::Unlock);
+    for (name, _lock) in dead {
+        let _tried_again_next_time = remove_tree(state, &name);
+    }
+}
+
+/// The names in a directory.
+pub(crate) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
+}

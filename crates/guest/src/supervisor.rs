@@ -1,0 +1,264 @@
+//! The stage outside the namespaces: makes the machine's directory and id maps, starts PID 1, and removes everything
+//! when it is gone, also when the harness was killed.
+
+use std::{
+    io::{self, Read, Write},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{CWD, Mode, OFlags},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use sandbar_guest::protocol::{BootFailure, Launch, Level, VERSION};
+
+use crate::{
+    boot::{self, Inside},
+    confine::{
+        is_forbidden,
+        root::{Given, Ownership, Source},
+    },
+    failure::{Setup, Step, refuse},
+    idmap::{self, Ids},
+    state::StateDir,
+    sys::{
+        process::{self, Fork},
+        security,
+    },
+};
+
+/// How long a guest whose harness is gone may take to end by itself.
+const GRACE: Duration = Duration::from_millis(500);
+/// No launch message is longer.
+const MAX_LAUNCH: u32 = 4 * 1024 * 1024;
+
+/// Runs one machine from beginning to end.
+pub(crate) fn main() -> ExitCode {
+    let Ok((mut leash, control)) = take_descriptors() else { return ExitCode::from(125) };
+    let outcome = receive(&mut leash).and_then(|launch| run(&launch, &leash, control));
+    if let Err(failure) = outcome {
+        let _harness_gone = leash.write_all(&failure.encode());
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// Moves the two sockets out of the way of standard input and output, which become empty, and closes all else.
+fn take_descriptors() -> io::Result<(UnixStream, OwnedFd)> {
+    let leash = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 4)?;
+    process::close_from(5)?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    // Out of the terminal's reach: a Ctrl-C is for the harness, and cleaning up must outlive it.
+    let _already_leader = rustix::process::setsid();
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    Ok((leash.into(), control))
+}
+
+fn receive(leash: &mut UnixStream) -> Setup<Launch> {
+    let step = "read what to launch";
+    let mut length = [0; 4];
+    leash.read_exact(&mut length).step(step)?;
+    let length = u32::from_le_bytes(length);
+    if length > MAX_LAUNCH {
+        return Err(refuse(step, "", ""));
+    }
+    let mut message = vec![0; length as usize];
+    leash.read_exact(&mut message).step(step)?;
+    let launch = Launch::decode(&message).map_err(|error| refuse(format!("{step}: {error}"), "", ""))?;
+    if launch.version != VERSION {
+        return Err(refuse(format!("{step}: version {} is not {VERSION}", launch.version), "", ""));
+    }
+    Ok(launch)
+}
+
+fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
+    let ids = if launch.level == Level::Full { Some(Ids::choose()?) } else { None };
+    let dir = StateDir::create(launch, ids.as_ref().and_then(Ids::agent))?;
+    let outcome = start(launch, &dir, ids.as_ref(), control).and_then(|machine| watch(machine, leash));
+    process::adopt_orphans().step("adopt orphans")?;
+    end_orphans();
+    let removed = dir.remove().step("remove the machine's directory");
+    outcome.and(removed)
+}
+
+/// A started PID 1 and the pipe on which it says why it could not go on.
+struct Started {
+    pid: i32,
+    trouble: OwnedFd,
+}
+
+fn start(launch: &Launch, dir: &StateDir, ids: Option<&Ids>, control: OwnedFd) -> Setup<Started> {
+    let given = match ids {
+        Some(ids @ Ids::Range { .. }) => Some(open_as_root(launch, dir, ids)?),
+        _ => None,
+    };
+    let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe");
+    let (wait, go) = pipe()?;
+    let (trouble, report) = pipe()?;
+    if launch.level != Level::Full {
+        process::adopt_orphans().step("adopt orphans")?;
+    }
+    let pid = match process::fork_into(namespaces(launch)).map_err(|error| no_namespaces(&error))? {
+        Fork::Child => {
+            drop((go, trouble));
+            boot::pid1(launch, Inside { dir: dir.path.clone(), given, control, wait, report })
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop((wait, report, control, given));
+    let mapped = ids.map_or(Ok(()), |ids| ids.write(pid)).and_then(|()| Ok(rustix::io::write(&go, b"!")?));
+    if let Err(error) = mapped {
+        process::signal(pid, libc::SIGKILL);
+        let _reaped = process::wait_for(pid);
+        return Err(error).needs(
+            "map user ids",
+            "the right to map a user into a new user namespace",
+            "check that no security module forbids user namespaces (AppArmor: \
+             sysctl kernel.apparmor_restrict_unprivileged_userns=0)",
+        );
+    }
+    // Only now: a process whose memory is closed cannot have its maps written by an ordinary user.
+    security::close_memory().step("close the supervisor's memory")?;
+    Ok(Started { pid, trouble })
+}
+
+fn namespaces(launch: &Launch) -> libc::c_int {
+    if launch.level != Level::Full {
+        return 0;
+    }
+    let all = libc::CLONE_NEWUSER
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWCGROUP;
+    if launch.host_network { all } else { all | libc::CLONE_NEWNET }
+}
+
+/// Says which of the usual reasons keeps this host from making namespaces.
+fn no_namespaces(error: &io::Error) -> BootFailure {
+    let reads = |path: &str, value: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
+    let fix = if reads("/proc/sys/kernel/unprivileged_userns_clone", "0") {
+        "run `sysctl kernel.unprivileged_userns_clone=1` as root"
+    } else if reads("/proc/sys/user/max_user_namespaces", "0") {
+        "run `sysctl user.max_user_namespaces=10000` as root"
+    } else if reads("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+        "run `sysctl kernel.apparmor_restrict_unprivileged_userns=0` as root"
+    } else if is_forbidden(error) {
+        "this looks like a container: run sandbar outside it, allow user namespaces in its seccomp profile, or ask for \
+         --isolation landlock"
+    } else {
+        "free some memory or processes"
+    };
+    let errno = error.raw_os_error().unwrap_or_default();
+    let missing = "user namespaces".to_owned();
+    BootFailure { stage: "make namespaces".to_owned(), errno, missing, fix: fix.to_owned() }
+}
+
+/// Root opens what its user named here, outside, and maps each owner to the agent; its own files are never chowned.
+fn open_as_root(launch: &Launch, dir: &StateDir, ids: &Ids) -> Setup<Given> {
+    let agent = ids.agent().unwrap_or_default();
+    let mut maps: Vec<((u32, u32), OwnedFd)> = Vec::new();
+    let named = launch.workspace.iter().map(|(path, _)| path).chain(launch.mounts.iter().map(|mount| &mount.host));
+    for path in named {
+        let owner = owner(path)?;
+        if !maps.iter().any(|(known, _)| *known == owner) {
+            let map = idmap::owner_to_agent(owner.0, owner.1, agent).step("make a user namespace for mounts")?;
+            maps.push((owner, map));
+        }
+    }
+    Given::open(launch, &dir.path, |path, ownership| match ownership {
+        Ownership::Machines => Source::open(path),
+        Ownership::Hosts => {
+            let owner = owner(path).map_err(|failure| io::Error::from_raw_os_error(failure.errno))?;
+            let map = maps.iter().find(|(known, _)| *known == owner).map(|(_, map)| map.as_fd());
+            Source::open_mapped(path, map.ok_or(io::ErrorKind::NotFound)?)
+        }
+    })
+}
+
+fn owner(path: &[u8]) -> Setup<(u32, u32)> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::OsStr::from_bytes(path);
+    let stat = rustix::fs::statat(CWD, path, rustix::fs::AtFlags::empty()).step(&format!("look at {}", path.display()))?;
+    Ok((stat.st_uid, stat.st_gid))
+}
+
+/// Waits for PID 1 to end; ends it when the harness is gone.
+fn watch(machine: Started, leash: &UnixStream) -> Setup<()> {
+    let pid = Pid::from_raw(machine.pid).ok_or_else(|| refuse("watch the machine", "", ""))?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).step("watch the machine")?;
+    let mut give_up: Option<Instant> = None;
+    loop {
+        let gone = is_ready(pidfd.as_fd(), leash.as_fd(), give_up.is_none(), give_up);
+        match gone {
+            Ready::Ended => break,
+            Ready::HarnessGone => give_up = Some(Instant::now() + GRACE),
+            Ready::TimeUp => {
+                process::signal(machine.pid, libc::SIGKILL);
+                break;
+            }
+        }
+    }
+    process::wait_for(machine.pid).step("wait for the machine")?;
+    let mut trouble = Vec::new();
+    let read = std::fs::File::from(machine.trouble).take(64 * 1024).read_to_end(&mut trouble);
+    match read {
+        Ok(0) | Err(_) => Ok(()),
+        Ok(_) => Err(BootFailure::decode(&trouble).unwrap_or_else(|error| refuse(error.to_string(), "", ""))),
+    }
+}
+
+enum Ready {
+    Ended,
+    HarnessGone,
+    TimeUp,
+}
+
+fn is_ready(pidfd: BorrowedFd<'_>, leash: BorrowedFd<'_>, listen: bool, until: Option<Instant>) -> Ready {
+    loop {
+        let mut fds = vec![PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+        if listen {
+            fds.push(PollFd::from_borrowed_fd(leash, PollFlags::IN));
+        }
+        let timeout = until.map(|until| {
+            let left = until.saturating_duration_since(Instant::now());
+            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) }
+        });
+        let Ok(count) = poll(&mut fds, timeout.as_ref()) else { continue };
+        if fds.first().is_some_and(|fd| !fd.revents().is_empty()) {
+            return Ready::Ended;
+        }
+        // The harness never writes here after the launch: anything readable is its end.
+        if count > 0 {
+            return Ready::HarnessGone;
+        }
+        return Ready::TimeUp;
+    }
+}
+
+/// Without a PID namespace, processes outlive the guest if it was killed; they are this process's children now.
+fn end_orphans() {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    for _ in 0..1000 {
+        let children = boot::children_of(me);
+        if children.is_empty() {
+            return;
+        }
+        for pid in children {
+            process::signal(pid, libc::SIGKILL);
+        }
+        while process::reap().is_some() {}
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

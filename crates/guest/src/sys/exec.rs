@@ -1,0 +1,205 @@
+//! Starting a command: one `vfork`, then only calls that touch no memory but the plan, then `execve`.
+
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, CString},
+    io,
+    os::fd::RawFd,
+    ptr,
+};
+
+use super::security::Token;
+
+/// Everything the child needs, made ready before it exists: between `vfork` and `execve` it shares the guest's memory.
+pub(crate) struct Plan<'a> {
+    /// Where the program may be, in the order to try.
+    pub(crate) programs: &'a [CString],
+    pub(crate) argv: &'a [CString],
+    pub(crate) env: &'a [CString],
+    pub(crate) cwd: &'a CStr,
+    /// What becomes descriptors 0, 1 and 2.
+    pub(crate) stdio: [RawFd; 3],
+    pub(crate) terminal: Terminal,
+    /// The user and group to become.
+    pub(crate) identity: Option<(u32, u32)>,
+    pub(crate) limits: &'a [(u32, u64)],
+    pub(crate) tag: u64,
+    pub(crate) token: Token,
+    pub(crate) proof: Proof,
+}
+
+/// Whether descriptor 0 becomes the controlling terminal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Terminal {
+    No,
+    Controlling,
+}
+
+/// Whether the child must see itself confined before it may execute anything.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    Confined,
+    NotAsked,
+}
+
+/// The step that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Fork,
+    Session,
+    Limits,
+    Identity,
+    Directory,
+    Confinement,
+    Program,
+}
+
+/// A command that did not start.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) stage: Stage,
+    pub(crate) error: io::Error,
+}
+
+struct Shared<'a> {
+    plan: &'a Plan<'a>,
+    argv: *const *const libc::c_char,
+    /// `/bin/sh SCRIPT arguments…`, for files that are executable but have no format the kernel knows.
+    script_argv: *mut *const libc::c_char,
+    env: *const *const libc::c_char,
+    failed: Option<(Stage, i32)>,
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// The stack the child runs on until it executes the program; one at a time, because `vfork` suspends the guest.
+pub(crate) struct Stack(Vec<u128>);
+
+impl Stack {
+    pub(crate) fn new() -> Self {
+        Self(vec![0; 4096])
+    }
+}
+
+/// Starts the command and returns its process id.
+pub(crate) fn start(plan: &Plan<'_>, stack: &mut Stack) -> Result<i32, Failed> {
+    let argv = pointers(plan.argv);
+    let env = pointers(plan.env);
+    let mut script_argv = vec![c"/bin/sh".as_ptr(), ptr::null()];
+    script_argv.extend(argv.iter().skip(1));
+    let mut shared = Shared {
+        plan,
+        argv: argv.as_ptr(),
+        script_argv: script_argv.as_mut_ptr(),
+        env: env.as_ptr(),
+        failed: None,
+    };
+    let top = stack.0.as_mut_ptr_range().end;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child runs `child` on its own stack, allocates nothing, and the guest is suspended until it has
+    // executed the program or exited, so everything `shared` points at outlives its use.
+    let pid = unsafe { libc::clone(child, top.cast(), flags, (&raw mut shared).cast()) };
+    if pid < 0 {
+        return Err(Failed { stage: Stage::Fork, error: io::Error::last_os_error() });
+    }
+    // SAFETY: the child wrote this field, if at all, before the guest went on.
+    match unsafe { (&raw const shared.failed).read_volatile() } {
+        None => Ok(pid),
+        Some((stage, errno)) => {
+            let _reaped = super::process::wait_for(pid);
+            Err(Failed { stage, error: io::Error::from_raw_os_error(errno) })
+        }
+    }
+}
+
+extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `start` passed a `Shared` that lives until this process is gone or has executed the program.
+    let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
+    let (stage, errno) = match prepare(shared.plan) {
+        Ok(()) => (Stage::Program, execute(shared)),
+        Err(failed) => failed,
+    };
+    shared.failed = Some((stage, errno));
+    // SAFETY: leaves without unwinding or running anything of the guest's.
+    unsafe { libc::_exit(127) }
+}
+
+fn errno() -> i32 {
+    // SAFETY: the location is this thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+fn step(stage: Stage, value: libc::c_long) -> Result<(), (Stage, i32)> {
+    if value < 0 { Err((stage, errno())) } else { Ok(()) }
+}
+
+fn prepare(plan: &Plan<'_>) -> Result<(), (Stage, i32)> {
+    // SAFETY: plain system calls on numbers and on memory the plan owns; nothing allocates.
+    unsafe {
+        step(Stage::Session, libc::c_long::from(libc::setsid()))?;
+        if plan.terminal == Terminal::Controlling {
+            step(Stage::Session, libc::c_long::from(libc::ioctl(plan.stdio[0], libc::TIOCSCTTY, 0)))?;
+        }
+        // All of stdio is at 3 or above (the guest keeps 0 to 2 occupied), so no duplication can hit a source.
+        for (target, source) in (0..).zip(plan.stdio) {
+            step(Stage::Session, libc::c_long::from(libc::dup2(source, target)))?;
+        }
+        step(Stage::Session, libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32))?;
+        for (resource, value) in plan.limits {
+            let limit = [*value, *value];
+            step(Stage::Limits, libc::syscall(libc::SYS_prlimit64, 0, *resource, limit.as_ptr(), 0usize))?;
+        }
+        super::process::set_tag(plan.tag, plan.token).map_err(|_| (Stage::Limits, errno()))?;
+        if let Some((uid, gid)) = plan.identity {
+            super::process::become_user(uid, gid).map_err(|_| (Stage::Identity, errno()))?;
+        }
+        step(Stage::Directory, libc::c_long::from(libc::chdir(plan.cwd.as_ptr())))?;
+        if plan.proof == Proof::Confined && !is_confined() {
+            return Err((Stage::Confinement, libc::EPERM));
+        }
+        reset_signals();
+    }
+    Ok(())
+}
+
+fn is_confined() -> bool {
+    use super::security::{Caps, all_caps, is_filtered};
+    is_filtered() && all_caps().is_ok_and(|caps| caps == Caps::NONE)
+}
+
+/// Programs start with no signal blocked, and with a broken pipe deadly again (Rust programs ignore it).
+fn reset_signals() {
+    // SAFETY: the set is filled by `sigemptyset`; handlers are copied, not shared, so the guest keeps its own.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut none = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
+}
+
+/// Tries each place as execvp(3) does; returns only to say why none worked.
+fn execute(shared: &mut Shared<'_>) -> i32 {
+    let mut found = libc::ENOENT;
+    for program in shared.plan.programs {
+        // SAFETY: the arrays end with null and their strings outlive the call; the guest is suspended.
+        unsafe { libc::execve(program.as_ptr(), shared.argv, shared.env) };
+        match errno() {
+            libc::ENOENT | libc::ENOTDIR => {}
+            libc::EACCES => found = libc::EACCES,
+            libc::ENOEXEC => {
+                // SAFETY: the array has two places before the arguments; see `start`.
+                unsafe {
+                    *shared.script_argv.add(1) = program.as_ptr();
+                    libc::execve(c"/bin/sh".as_ptr(), shared.script_argv, shared.env);
+                }
+                return libc::ENOEXEC;
+            }
+            other => return other,
+        }
+    }
+    found
+}

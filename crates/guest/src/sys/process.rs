@@ -1,0 +1,153 @@
+//! Raw calls on processes: forking into namespaces, tags, signals, waiting.
+
+#![allow(unsafe_code)]
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+use super::{check, security::Token};
+
+/// Which side of a fork this is.
+pub(crate) enum Fork {
+    Child,
+    Parent(i32),
+}
+
+/// Forks, with new namespaces for the child where `flags` asks for them. This program has one thread.
+pub(crate) fn fork_into(flags: libc::c_int) -> io::Result<Fork> {
+    let flags = libc::c_long::from(flags | libc::SIGCHLD);
+    // SAFETY: without CLONE_VM and with a null stack this is fork(); the process has a single thread.
+    match check(unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) })? {
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(pid as i32)),
+    }
+}
+
+/// This process is killed when its parent dies.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    // SAFETY: no pointers.
+    check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) }))?;
+    Ok(())
+}
+
+/// Orphans among this process's descendants become its children.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: no pointers.
+    check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }))?;
+    Ok(())
+}
+
+/// Becomes this user and group for good, with no other groups.
+pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: the list of groups is empty; the process has a single thread, so the raw calls cover all of it.
+    unsafe {
+        check(libc::syscall(libc::SYS_setgroups, 0usize, 0usize))?;
+        check(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
+        check(libc::syscall(libc::SYS_setresuid, uid, uid, uid))?;
+    }
+    Ok(())
+}
+
+/// The limit that carries a command's tag. The kernel has not enforced it since 2003, children inherit it, it can never
+/// be raised, and the filter lets only the guest set it: so it marks every descendant, however it was started.
+const TAG: u32 = libc::RLIMIT_LOCKS;
+
+/// Tags this process and everything it will start.
+pub(crate) fn set_tag(tag: u64, token: Token) -> io::Result<()> {
+    let limit = [tag, tag];
+    // SAFETY: `limit` is a `struct rlimit64` and outlives the call.
+    check(unsafe {
+        libc::syscall(libc::SYS_prlimit64, 0, TAG, limit.as_ptr(), 0usize, token.0[0], token.0[1])
+    })?;
+    Ok(())
+}
+
+/// The tag of a process, if it is there and may be asked.
+pub(crate) fn tag_of(pid: i32) -> Option<u64> {
+    let mut limit = [0u64; 2];
+    // SAFETY: the kernel fills `limit`, a `struct rlimit64`.
+    check(unsafe { libc::syscall(libc::SYS_prlimit64, pid, TAG, 0usize, limit.as_mut_ptr()) }).ok()?;
+    Some(limit[1])
+}
+
+/// Sends a signal; a process that is gone is fine.
+pub(crate) fn signal(pid: i32, number: i32) {
+    // SAFETY: no pointers.
+    unsafe { libc::kill(pid, number) };
+}
+
+/// How a child ended.
+pub(crate) struct Ended {
+    pub(crate) pid: i32,
+    pub(crate) code: i32,
+    pub(crate) signaled: bool,
+}
+
+/// Takes one ended child off the list, if there is one.
+pub(crate) fn reap() -> Option<Ended> {
+    let mut status = 0;
+    // SAFETY: the kernel fills `status`.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    (pid > 0).then(|| ended(pid, status))
+}
+
+/// Waits for one child to end.
+pub(crate) fn wait_for(pid: i32) -> io::Result<Ended> {
+    let mut status = 0;
+    loop {
+        // SAFETY: the kernel fills `status`.
+        match check(libc::c_long::from(unsafe { libc::waitpid(pid, &raw mut status, 0) })) {
+            Ok(_) => return Ok(ended(pid, status)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn ended(pid: i32, status: i32) -> Ended {
+    if libc::WIFSIGNALED(status) {
+        Ended { pid, code: 128 + libc::WTERMSIG(status), signaled: true }
+    } else {
+        Ended { pid, code: libc::WEXITSTATUS(status), signaled: false }
+    }
+}
+
+/// Ends this process at once, running nothing.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Blocks every signal but the deadly ones and returns a descriptor that becomes readable when a child ends.
+pub(crate) fn watch_children() -> io::Result<OwnedFd> {
+    // SAFETY: the sets are initialised by the calls that fill them and outlive their use.
+    let fd = unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigfillset(&raw mut set);
+        check(libc::c_long::from(libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut())))?;
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        check(libc::c_long::from(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)))?
+    };
+    // SAFETY: the kernel just returned this descriptor and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Closes every descriptor from `first` on.
+pub(crate) fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: only called before this program has opened anything it keeps.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0u32) })?;
+    Ok(())
+}
+
+/// The other end of a pseudo-terminal.
+pub(crate) fn terminal_peer(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    const TIOCGPTPEER: libc::c_ulong = 0x5441;
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: the argument is a number, not a pointer.
+    let fd = check(libc::c_long::from(unsafe { libc::ioctl(master.as_raw_fd(), TIOCGPTPEER as _, flags) }))?;
+    // SAFETY: the kernel just returned this descriptor and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

@@ -1,0 +1,83 @@
+//! A machine stripped to the six things every one can do, so that the POSIX fallbacks do the rest.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::{
+    ByteStream, Command, Features, Machine, MachineHandle, MachineSpec, Process, Result, SandboxClient, Target,
+};
+
+/// Hides every provided method of a machine.
+#[derive(Clone, Debug)]
+pub struct Bare {
+    inner: Arc<dyn Machine>,
+}
+
+impl Bare {
+    /// The same machine with nothing but the required methods.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Machine>) -> Self {
+        Self { inner }
+    }
+}
+
+#[async_trait]
+impl Machine for Bare {
+    fn handle(&self) -> MachineHandle {
+        self.inner.handle()
+    }
+
+    fn features(&self) -> Features {
+        Features { ports: false, snapshot: false, ..self.inner.features() }
+    }
+
+    async fn spawn(&self, command: Command) -> Result<Process> {
+        self.inner.spawn(command).await
+    }
+
+    async fn read(&self, target: &Target) -> Result<ByteStream> {
+        self.inner.read(target).await
+    }
+
+    async fn write(&self, target: &Target, data: ByteStream) -> Result<()> {
+        self.inner.write(target, data).await
+    }
+
+    async fn stop(&self) -> Result<()> {
+        self.inner.stop().await
+    }
+}
+
+/// A client whose machines are all [`Bare`]: the fallbacks, tested on whatever it wraps.
+#[derive(Clone, Debug)]
+pub struct BareClient<C> {
+    inner: C,
+}
+
+impl<C: SandboxClient> BareClient<C> {
+    /// The same client, its machines stripped.
+    pub fn new(inner: C) -> Self {
+        Self { inner }
+    }
+}
+
+#[async_trait]
+impl<C: SandboxClient> SandboxClient for BareClient<C> {
+    fn id(&self) -> &'static str {
+        self.inner.id()
+    }
+
+    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+        Ok(Arc::new(Bare::new(self.inner.create(spec).await?)))
+    }
+
+    async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
+        let found = self.inner.attach(handle).await?;
+        Ok(found.map(|machine| Arc::new(Bare::new(machine)) as Arc<dyn Machine>))
+    }
+
+    async fn delete(&self, handle: &MachineHandle) -> Result<()> {
+        self.inner.delete(handle).await
+    }
+}

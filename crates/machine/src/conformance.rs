@@ -1,0 +1,305 @@
+//! The promises every client keeps, each one a function that fails when a client breaks it.
+//!
+//! A client's whole test file is one line:
+//!
+//! ```
+//! # use sandbar_machine::MemoryClient;
+//! sandbar_machine::conformance!(MemoryClient::new());
+//! ```
+//!
+//! which makes one test for each promise. A runner of its own can walk [`promises`] instead. What the waist calls
+//! optional is asked of [`Features`](crate::Features) first: a machine that says it cannot must then answer
+//! [`Unsupported`](crate::MachineError::Unsupported). Machines need `sh` and the coreutils; ports also `python3`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "this is test support: a promise is broken by a panic that says what happened"
+)]
+
+mod archives;
+mod ends;
+mod files;
+mod lifetime;
+mod links;
+mod ports;
+mod processes;
+mod rig;
+mod shared;
+mod streams;
+mod terminals;
+mod trees;
+
+use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures::{FutureExt, future::BoxFuture};
+use tokio::{sync::Mutex, time::timeout};
+
+use crate::{Machine, MachineHandle, MachineSpec, Result, SandboxClient};
+
+/// How long a promise may take. Only a broken one takes so long; inside, single waits have limits of their own.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// What a promise is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// Commands, their streams and their ends.
+    Processes,
+    /// Files, trees and archives.
+    Files,
+    /// Commands on terminals.
+    Terminals,
+    /// Ports reachable from the host.
+    Ports,
+    /// Machines coming, going and staying apart.
+    Lifetime,
+}
+
+/// What a machine must be able to do for a promise to make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Needs {
+    /// File operations alone.
+    Files,
+    /// Running commands as well.
+    Commands,
+}
+
+/// One promise.
+#[derive(Clone, Copy)]
+pub struct Promise {
+    /// The promise in words, with underscores.
+    pub name: &'static str,
+    /// What it is about.
+    pub group: Group,
+    /// What it takes to check it.
+    pub needs: Needs,
+    /// Panics if the client breaks it. Prefer [`Promise::check`], which also limits its time and cleans up.
+    pub run: for<'a> fn(&'a dyn SandboxClient) -> BoxFuture<'a, ()>,
+}
+
+impl fmt::Debug for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Promise").field("name", &self.name).field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl Promise {
+    /// Checks the promise, then deletes every machine that was made for it.
+    ///
+    /// # Panics
+    /// If it is broken, or takes longer than three minutes.
+    pub async fn check(&self, client: &dyn SandboxClient) {
+        let watched = Watched { inner: client, made: Mutex::default() };
+        let outcome = AssertUnwindSafe(timeout(LIMIT, (self.run)(&watched))).catch_unwind().await;
+        for handle in watched.made.into_inner() {
+            let _second_delete = timeout(LIMIT, client.delete(&handle)).await;
+        }
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(_elapsed)) => panic!("{}: not done after {LIMIT:?}", self.name),
+            Err(broken) => {
+                let text = broken.downcast_ref::<String>().map(String::as_str);
+                let said = text.or(broken.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+                panic!("{}: {said}", self.name)
+            }
+        }
+    }
+}
+
+/// Remembers what it made.
+#[derive(Debug)]
+struct Watched<'a> {
+    inner: &'a dyn SandboxClient,
+    made: Mutex<Vec<MachineHandle>>,
+}
+
+#[async_trait]
+impl SandboxClient for Watched<'_> {
+    fn id(&self) -> &'static str {
+        self.inner.id()
+    }
+
+    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+        let machine = self.inner.create(spec).await?;
+        self.made.lock().await.push(machine.handle());
+        Ok(machine)
+    }
+
+    async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
+        self.inner.attach(handle).await
+    }
+
+    async fn delete(&self, handle: &MachineHandle) -> Result<()> {
+        self.inner.delete(handle).await
+    }
+}
+
+/// Checks the promise of this name.
+///
+/// # Panics
+/// If it is broken or there is none.
+pub async fn keep(name: &str, client: &dyn SandboxClient) {
+    let promise = promises().into_iter().find(|promise| promise.name == name);
+    promise.expect("a promise of that name").check(client).await;
+}
+
+/// Makes, from one list, the functions, [`promises`] and the macro with a test for each.
+macro_rules! list {
+    ($d:tt $($group:ident, $needs:ident, $module:ident { $($name:ident)* })*) => {
+        $(pub use self::$module::{$($name),*};)*
+
+        /// Every promise, in the order of the groups.
+        #[must_use]
+        pub fn promises() -> Vec<Promise> {
+            vec![$($(Promise {
+                name: stringify!($name),
+                group: Group::$group,
+                needs: Needs::$needs,
+                run: |client| Box::pin($module::$name(client)),
+            }),*),*]
+        }
+
+        /// One test for each promise, against the client that the expression makes (anew in each test).
+        #[macro_export]
+        macro_rules! conformance {
+            ($d client:expr) => {
+                mod conformance {
+                    use super::*;
+
+                    $($(
+                        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                        async fn $name() {
+                            $d crate::conformance::keep(stringify!($name), &$d client).await;
+                        }
+                    )*)*
+                }
+            };
+        }
+    };
+}
+
+list! { $
+    Processes, Commands, processes {
+        arguments_arrive_exactly_as_given
+        a_command_without_a_program_is_refused
+        nothing_of_the_harness_environment_reaches_a_command
+        declared_variables_reach_every_command
+        a_neutral_environment_is_set
+        the_home_is_writable
+        a_command_starts_in_the_workspace
+        a_command_starts_where_it_is_told_to
+        a_missing_working_directory_is_an_error
+        exit_codes_arrive
+        a_signal_is_128_and_its_number
+        a_missing_program_exits_127
+        what_cannot_be_executed_exits_126
+        a_command_runs_as_its_user_or_not_at_all
+        a_hundred_commands_run_at_once
+    }
+    Processes, Commands, streams {
+        everything_printed_arrives_before_the_exit
+        output_and_errors_stay_apart
+        every_byte_passes_through_output
+        sixteen_megabytes_arrive_exactly
+        a_megabyte_of_input_comes_back
+        a_reader_ends_when_its_input_is_closed
+        without_input_a_reader_sees_its_end_at_once
+        a_kill_is_not_queued_behind_input
+        an_unread_process_holds_up_nobody_else
+        unread_output_is_not_hoarded
+        the_exit_does_not_wait_for_background_children
+    }
+    Processes, Commands, trees {
+        a_signal_can_be_handled
+        a_signal_reaches_the_whole_tree
+        a_kill_reaches_daemons
+        dropping_control_kills_the_tree
+        a_daemon_outlives_its_command
+        a_deadline_kills_the_tree
+        a_command_within_its_deadline_is_left_alone
+    }
+    Files, Files, files {
+        what_is_written_is_read_back
+        a_missing_file_is_not_found
+        a_directory_cannot_be_read
+        nothing_can_be_below_a_file
+        missing_parents_are_made
+        a_replaced_file_keeps_its_mode
+        a_mode_is_given_on_request
+        set_id_bits_are_never_granted
+        a_failing_source_leaves_everything_as_it_was
+        any_name_is_a_name
+        a_listing_is_sorted_and_complete
+        what_is_not_there_has_no_stat
+        making_a_directory_twice_is_fine
+        a_directory_is_not_made_over_a_file
+        removing_is_complete_and_idempotent
+        a_rename_replaces_a_file
+        a_rename_never_loses_a_directory
+        renaming_what_is_missing_is_not_found
+        a_scan_is_a_complete_index
+        a_scan_leaves_out_what_it_is_told_to
+        a_scan_hashes_contents
+    }
+    Files, Files, links {
+        a_link_is_described_not_followed
+        a_file_is_read_through_a_link
+        a_link_is_never_written_through
+        removing_a_link_spares_its_target
+        a_link_is_renamed_as_a_link
+        beneath_allows_links_that_stay_inside
+        beneath_refuses_links_that_lead_out
+        beneath_refuses_paths_elsewhere
+        a_circle_of_links_is_an_error
+    }
+    Files, Files, archives {
+        a_tree_survives_packing_and_unpacking
+        packing_leaves_out_what_it_is_told_to
+        packing_what_is_missing_is_not_found
+        unpacking_replaces_what_was_there
+        an_archive_cannot_write_elsewhere
+        an_archive_cannot_bring_devices
+        an_archive_cannot_bring_set_id_bits
+        a_torn_archive_is_refused
+    }
+    Files, Commands, shared {
+        commands_and_file_operations_see_the_same_files
+        a_reader_sees_the_old_or_the_new_never_a_mixture
+        reading_a_fifo_fails_promptly
+        what_the_user_may_not_do_is_denied
+        hostile_names_never_become_shell_text
+    }
+    Terminals, Commands, terminals {
+        a_terminal_is_a_terminal
+        a_terminal_has_the_size_it_was_given
+        a_terminal_can_be_resized
+        control_c_interrupts
+        closing_input_ends_a_terminal_reader
+        errors_on_a_terminal_arrive_as_output
+        sixty_four_terminals_work_at_once
+        killing_on_a_terminal_reaches_daemons
+        terminals_are_private_to_the_machine
+    }
+    Ports, Commands, ports {
+        a_declared_port_is_reachable
+        either_side_of_a_connection_can_close_first
+        an_undeclared_port_is_refused
+        a_port_nobody_listens_on_closes
+        a_port_dies_with_its_machine
+    }
+    Lifetime, Files, lifetime {
+        a_deleted_machine_is_gone_not_an_error
+        deleting_twice_is_fine
+        stopping_twice_is_fine
+        after_a_stop_everything_fails_promptly
+        a_live_machine_can_be_attached
+        two_machines_do_not_share_files
+        features_tell_the_truth
+    }
+    Lifetime, Commands, ends {
+        two_machines_do_not_share_processes
+        stopping_ends_every_process
+        dropping_a_machine_ends_its_processes
+        output_ends_when_the_machine_does
+    }
+}

@@ -1,0 +1,100 @@
+//! Promises about processes and the end of the machine they run on.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use super::rig::{Rig, daemon, pause, shell, soon, until};
+use crate::{Access, Isolation, MachineError, MachineSpec, SandboxClient, Workspace};
+
+/// The processes of one machine are not there on another.
+pub async fn two_machines_do_not_share_processes(client: &dyn SandboxClient) {
+    let (one, two) = (Rig::new(client).await, Rig::new(client).await);
+    if one.machine.features().isolation < Isolation::Full {
+        return;
+    }
+    let mut process = one.spawn(shell("echo ready; exec sleep 98765")).await;
+    until(&mut process, "ready").await;
+    let look = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
+    let words = |text: String| text.contains("sleep 98765");
+    soon("its own machine to see it", async { while !words(one.sh(look).await.text()) {} }).await;
+    assert!(!words(two.sh(look).await.text()), "another machine's process is visible");
+}
+
+/// A workspace on the host, to look into from outside when the machine is no more.
+struct HostWorkspace {
+    path: PathBuf,
+}
+
+impl HostWorkspace {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sandbar-conformance-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory for the test");
+        Self { path }
+    }
+
+    /// A machine that works in it; `None` for a client that cannot show it.
+    async fn rig(&self, client: &dyn SandboxClient) -> Option<Rig> {
+        let workspace = Workspace::Host { path: self.path.clone(), access: Access::ReadWrite };
+        match soon("create", client.create(MachineSpec { workspace, ..MachineSpec::default() })).await {
+            Ok(machine) => Some(Rig { machine }),
+            Err(MachineError::Unsupported(_)) => None,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn beats(&self) -> u64 {
+        fs::metadata(self.path.join("beat")).map_or(0, |metadata| metadata.len())
+    }
+
+    async fn beats_no_more(&self) {
+        soon("what should have been killed still writes", async {
+            let mut before = self.beats();
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let after = self.beats();
+                if after == before {
+                    return;
+                }
+                before = after;
+            }
+        })
+        .await;
+        assert!(self.beats() > 0);
+    }
+}
+
+impl Drop for HostWorkspace {
+    fn drop(&mut self) {
+        let _left_to_the_system = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Stopping leaves nothing running, daemons included, and keeps the workspace.
+pub async fn stopping_ends_every_process(client: &dyn SandboxClient) {
+    let workspace = HostWorkspace::new("stop");
+    let Some(rig) = workspace.rig(client).await else { return };
+    rig.sh(&daemon("beat")).await;
+    rig.appears("beat").await;
+    soon("stop", rig.machine.stop()).await.expect("it stops");
+    workspace.beats_no_more().await;
+}
+
+/// Nobody holding a machine any more ends it, daemons included: no orphans.
+pub async fn dropping_a_machine_ends_its_processes(client: &dyn SandboxClient) {
+    let workspace = HostWorkspace::new("drop");
+    let Some(rig) = workspace.rig(client).await else { return };
+    rig.sh(&daemon("beat")).await;
+    rig.appears("beat").await;
+    drop(rig);
+    workspace.beats_no_more().await;
+}
+
+/// Who reads a process when its machine stops is told, and not left waiting.
+pub async fn output_ends_when_the_machine_does(client: &dyn SandboxClient) {
+    let rig = Rig::new(client).await;
+    let mut process = rig.spawn(shell("echo ready; sleep 1000")).await;
+    until(&mut process, "ready").await;
+    soon("stop", rig.machine.stop()).await.expect("it stops");
+    soon("the end of the output", async { while process.output.recv().await.is_some() {} }).await;
+    pause(1).await;
+    drop(process);
+}

@@ -1,0 +1,175 @@
+//! Promises about ports inside that the host can reach. A machine without ports must say so.
+
+use std::net::SocketAddr;
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+use super::rig::{Rig, pause, soon, until};
+use crate::{Command, MachineSpec, Process, SandboxClient};
+
+/// For each connection: says hello, reads to the end, answers with what it got, closes.
+const ECHO: &str = r#"
+import socket, sys, threading
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("ready", flush=True)
+def serve(peer):
+    peer.sendall(b"hello ")
+    while data := peer.recv(65536):
+        peer.sendall(data)
+    peer.sendall(b" bye")
+    peer.close()
+while True:
+    threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+"#;
+
+/// Sends its word and closes that direction; then writes down what it still gets.
+const LISTENER: &str = r#"
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("ready", flush=True)
+peer = server.accept()[0]
+peer.sendall(b"your turn")
+peer.shutdown(socket.SHUT_WR)
+got = b""
+while data := peer.recv(65536):
+    got += data
+print("got", len(got), flush=True)
+"#;
+
+/// A port free on the host, in case the machine shares its network.
+async fn free() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("the host has a loopback");
+    listener.local_addr().expect("it has an address").port()
+}
+
+/// A machine with this port declared; `None`, once the refusal is checked, for one without ports.
+async fn rig(client: &dyn SandboxClient, port: u16) -> Option<Rig> {
+    let rig = Rig::with(client, MachineSpec { ports: vec![port], ..MachineSpec::default() }).await;
+    if rig.machine.features().ports {
+        return Some(rig);
+    }
+    let refused = soon("port", rig.machine.port(port)).await.expect_err("it has no ports");
+    assert_eq!(refused.code(), "unsupported");
+    None
+}
+
+async fn serve(rig: &Rig, script: &str, port: u16) -> Process {
+    let argv = ["python3", "-c", script, &port.to_string()].map(String::from);
+    let mut process = rig.spawn(Command::new(argv)).await;
+    until(&mut process, "ready").await;
+    process
+}
+
+async fn address(rig: &Rig, port: u16) -> SocketAddr {
+    let address = soon("port", rig.machine.port(port)).await.expect("a declared port").address;
+    assert!(address.ip().is_loopback(), "{address} is open to others");
+    address
+}
+
+async fn connect(address: SocketAddr) -> TcpStream {
+    soon("connect", TcpStream::connect(address)).await.expect("it is reachable")
+}
+
+async fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    soon("the end of the connection", stream.read_to_end(&mut all)).await.expect("a clean end");
+    all
+}
+
+/// What a server inside listens on, the host can connect to, many times at once and with much to say.
+pub async fn a_declared_port_is_reachable(client: &dyn SandboxClient) {
+    let port = free().await;
+    let Some(rig) = rig(client, port).await else { return };
+    let _server = serve(&rig, ECHO, port).await;
+    let address = address(&rig, port).await;
+    let sent = vec![b'z'; 3 << 20];
+    let talks = (0..8).map(|_| async {
+        let (mut reader, mut writer) = connect(address).await.into_split();
+        let write = async {
+            soon("send", writer.write_all(&sent)).await.expect("it is sent");
+            writer.shutdown().await.expect("it is closed");
+        };
+        let mut got = Vec::new();
+        let read = async { soon("receive", reader.read_to_end(&mut got)).await.expect("a clean end") };
+        tokio::join!(write, read);
+        assert!(got == [b"hello ", sent.as_slice(), b" bye"].concat(), "{} bytes came back", got.len());
+    });
+    futures::future::join_all(talks).await;
+}
+
+/// A direction that is closed leaves the other open, whoever closes first.
+pub async fn either_side_of_a_connection_can_close_first(client: &dyn SandboxClient) {
+    let port = free().await;
+    let Some(rig) = rig(client, port).await else { return };
+    let server = serve(&rig, ECHO, port).await;
+    let address = address(&rig, port).await;
+    let mut stream = connect(address).await;
+    stream.shutdown().await.expect("it is closed");
+    assert_eq!(rest(&mut stream).await, b"hello  bye");
+    drop(server);
+    let mut listener = soon("the old server to be gone", async {
+        loop {
+            // Its port may be taken for a moment still.
+            let argv = ["python3", "-c", LISTENER, &port.to_string()].map(String::from);
+            let mut process = rig.spawn(Command::new(argv)).await;
+            match process.output.recv().await {
+                Some(Ok(crate::Output::Stdout(_))) => return process,
+                _ => pause(200).await,
+            }
+        }
+    })
+    .await;
+    let mut stream = connect(address).await;
+    assert_eq!(rest(&mut stream).await, b"your turn");
+    soon("send", stream.write_all(&[1; 100_000])).await.expect("this direction is still open");
+    stream.shutdown().await.expect("it is closed");
+    until(&mut listener, "got 100000").await;
+}
+
+/// Only what was declared can be reached.
+pub async fn an_undeclared_port_is_refused(client: &dyn SandboxClient) {
+    let port = free().await;
+    let Some(rig) = rig(client, port).await else { return };
+    let other = if port == u16::MAX { port - 1 } else { port + 1 };
+    let refused = soon("port", rig.machine.port(other)).await.expect_err("it was not declared");
+    assert!(matches!(refused.code(), "invalid" | "denied" | "unsupported"), "{refused}");
+}
+
+/// Whether nobody answers at this address: refused, or closed without a word.
+async fn is_dead(address: SocketAddr) -> bool {
+    let Ok(mut stream) = soon("connect", TcpStream::connect(address)).await else { return true };
+    let mut all = Vec::new();
+    // A reset is an answer too.
+    let _reset = soon("the connection to close", stream.read_to_end(&mut all)).await;
+    all.is_empty()
+}
+
+/// A connection nobody inside takes is closed; it does not hang, and a server started later is reached.
+pub async fn a_port_nobody_listens_on_closes(client: &dyn SandboxClient) {
+    let port = free().await;
+    let Some(rig) = rig(client, port).await else { return };
+    let address = address(&rig, port).await;
+    assert!(is_dead(address).await);
+    let _server = serve(&rig, ECHO, port).await;
+    let mut stream = connect(address).await;
+    stream.shutdown().await.expect("it is closed");
+    assert_eq!(rest(&mut stream).await, b"hello  bye");
+}
+
+/// After a stop, nothing of the machine can be reached.
+pub async fn a_port_dies_with_its_machine(client: &dyn SandboxClient) {
+    let port = free().await;
+    let Some(rig) = rig(client, port).await else { return };
+    let _server = serve(&rig, ECHO, port).await;
+    let address = address(&rig, port).await;
+    let mut open = connect(address).await;
+    let mut hello = [0; 6];
+    soon("hello", open.read_exact(&mut hello)).await.expect("it is reachable");
+    soon("stop", rig.machine.stop()).await.expect("it stops");
+    let mut more = Vec::new();
+    let _reset = soon("the open connection to end", open.read_to_end(&mut more)).await;
+    assert!(is_dead(address).await);
+}

@@ -1,0 +1,235 @@
+//! A machine that is only files, in memory: for tests of what stands above the waist, and as the reference for what file
+//! operations mean. It runs no commands.
+
+mod tree;
+
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+
+use self::tree::{Content, Tree, Way};
+use crate::{
+    ByteStream, Command, DirEntry, Features, Hashes, Isolation, LimitReport, Machine, MachineError, MachineHandle,
+    MachinePath, MachineSpec, Process, Result, SandboxClient, ScanOptions, Target, TreeIndex, collect, once,
+    tar::{self, Event, Kind, Member, Reader},
+    tarcheck::Rules,
+};
+
+/// What one file or archive may hold.
+const SIZE_LIMIT: usize = 256 << 20;
+
+/// Files, directories and links in memory. Everything belongs to user 0, permissions are kept but not enforced, and each
+/// change is one nanosecond after the one before.
+#[derive(Clone, Debug)]
+pub struct MemoryMachine {
+    name: u64,
+    tree: Arc<Mutex<Option<Tree>>>,
+}
+
+impl Default for MemoryMachine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryMachine {
+    /// A machine with an empty workspace.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::named(0)
+    }
+
+    fn named(name: u64) -> Self {
+        Self { name, tree: Arc::new(Mutex::new(Some(Tree::new()))) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Tree>> {
+        // A tree is never left half changed.
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the tree, unless the machine was stopped.
+    fn with<T>(&self, work: impl FnOnce(&mut Tree) -> Result<T>) -> Result<T> {
+        work(self.lock().as_mut().ok_or(MachineError::Gone)?)
+    }
+}
+
+#[async_trait]
+impl Machine for MemoryMachine {
+    fn handle(&self) -> MachineHandle {
+        MachineHandle { client: "memory".to_owned(), state: self.name.into() }
+    }
+
+    fn features(&self) -> Features {
+        Features {
+            // Nothing runs, and nothing of the host is in the tree.
+            isolation: Isolation::Full,
+            layers: Vec::new(),
+            pty: false,
+            stdin: false,
+            users: false,
+            ports: false,
+            snapshot: false,
+            workspace: MachinePath::workspace(),
+            limits: LimitReport::NONE,
+        }
+    }
+
+    async fn spawn(&self, _command: Command) -> Result<Process> {
+        self.with(|_tree| Err(MachineError::Unsupported("run commands")))
+    }
+
+    async fn read(&self, target: &Target) -> Result<ByteStream> {
+        self.with(|tree| tree.read(target)).map(once)
+    }
+
+    async fn write(&self, target: &Target, data: ByteStream) -> Result<()> {
+        // Before the data is asked for, so that a refused write does not read it.
+        self.with(|tree| tree.check_write(target))?;
+        let bytes = collect(data, SIZE_LIMIT).await?;
+        self.with(|tree| tree.write(target, bytes))
+    }
+
+    async fn stop(&self) -> Result<()> {
+        *self.lock() = None;
+        Ok(())
+    }
+
+    async fn stat(&self, target: &Target) -> Result<Option<DirEntry>> {
+        self.with(|tree| tree.stat(target))
+    }
+
+    async fn list(&self, target: &Target) -> Result<Vec<DirEntry>> {
+        self.with(|tree| tree.list(target))
+    }
+
+    async fn make_dir(&self, target: &Target) -> Result<()> {
+        self.with(|tree| tree.make_dir(target))
+    }
+
+    async fn remove(&self, target: &Target) -> Result<()> {
+        self.with(|tree| tree.remove(target))
+    }
+
+    async fn rename(&self, from: &Target, to: &Target) -> Result<()> {
+        self.with(|tree| tree.rename(from, to))
+    }
+
+    async fn scan(&self, root: &Target, options: &ScanOptions) -> Result<TreeIndex> {
+        let found = self.with(|tree| tree.walk(root, &options.skip))?;
+        let hash = |content: &Content| match (options.hashes, content) {
+            (Hashes::Sha256, Content::File(bytes)) => Some(tree::sha256(bytes)),
+            _ => None,
+        };
+        let entries = found.into_iter().map(|way| {
+            let sha256 = hash(&way.node.content);
+            way.into_entry(sha256)
+        });
+        Ok(TreeIndex { entries: entries.collect() })
+    }
+
+    async fn pack(&self, root: &Target, skip: &[OsString]) -> Result<ByteStream> {
+        let found = self.with(|tree| tree.walk(root, skip))?;
+        let pieces = found.into_iter().flat_map(pieces).chain([tar::end()]);
+        Ok(Box::pin(stream::iter(pieces.map(Ok).collect::<Vec<_>>())))
+    }
+
+    async fn unpack(&self, root: &Target, mut tar: ByteStream) -> Result<()> {
+        self.with(|tree| tree.make_dir(root))?;
+        let (mut reader, mut rules) = (Reader::new(), Rules::default());
+        let mut current: Option<(Member, Vec<u8>)> = None;
+        while let Some(piece) = tar.next().await {
+            for event in reader.push(&piece?)? {
+                match (event, &mut current) {
+                    (Event::Member(member), _) => current = rules.judge(member)?.map(|member| (member, Vec::new())),
+                    (Event::Data(data), Some((_, content))) => append(content, &data)?,
+                    (Event::Data(_), None) => {}
+                    (Event::Done, _) => {
+                        let Some((member, content)) = current.take() else { continue };
+                        self.with(|tree| tree.place(root, &member, content.into()))?;
+                    }
+                }
+            }
+        }
+        reader.finish()
+    }
+}
+
+fn append(content: &mut Vec<u8>, data: &[u8]) -> Result<()> {
+    if content.len() + data.len() > SIZE_LIMIT {
+        let reason = format!("a file of more than {SIZE_LIMIT} bytes");
+        return Err(MachineError::Exhausted { what: "memory".to_owned(), reason });
+    }
+    content.extend_from_slice(data);
+    Ok(())
+}
+
+/// One thing as the blocks of an archive.
+fn pieces(way: Way) -> Vec<Bytes> {
+    let (kind, link, content) = match way.node.content {
+        Content::Dir(_) => (Kind::Dir, OsString::new(), Bytes::new()),
+        Content::File(bytes) => (Kind::File, OsString::new(), bytes),
+        Content::Symlink(to) => (Kind::Symlink, to, Bytes::new()),
+    };
+    let mut member = Member::new(kind, way.path.as_encoded_bytes(), way.node.mode);
+    member.link = link.into_encoded_bytes();
+    member.size = content.len() as u64;
+    member.modified = u64::try_from(way.node.modified_ns / 1_000_000_000).unwrap_or(0);
+    vec![member.encode(), content, Bytes::from(vec![0; tar::padding(member.size)])]
+}
+
+/// Makes machines in memory and finds them again until they are deleted.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryClient {
+    machines: Arc<Mutex<HashMap<u64, MemoryMachine>>>,
+}
+
+impl MemoryClient {
+    /// A client with no machines yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, MemoryMachine>> {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl SandboxClient for MemoryClient {
+    fn id(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+        if spec.workspace != crate::Workspace::Temporary || !spec.mounts.is_empty() {
+            return Err(MachineError::Unsupported("show directories of the host"));
+        }
+        let mut machines = self.lock();
+        let name = machines.keys().max().map_or(1, |last| last + 1);
+        let machine = MemoryMachine::named(name);
+        machines.insert(name, machine.clone());
+        Ok(Arc::new(machine))
+    }
+
+    async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
+        let Some(name) = handle.state.as_u64() else { return Ok(None) };
+        let found = self.lock().get(&name).filter(|machine| machine.lock().is_some()).cloned();
+        Ok(found.map(|machine| Arc::new(machine) as Arc<dyn Machine>))
+    }
+
+    async fn delete(&self, handle: &MachineHandle) -> Result<()> {
+        let found = handle.state.as_u64().and_then(|name| self.lock().remove(&name));
+        match found {
+            Some(machine) => machine.stop().await,
+            None => Ok(()),
+        }
+    }
+}

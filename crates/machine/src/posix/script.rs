@@ -1,0 +1,131 @@
+//! All the shell text there is: constant, for any POSIX `sh`, with everything variable in its arguments.
+
+/// What every script begins with. `$1` is the directory that must not be left, or empty.
+///
+/// Exit 20: the reason is the last line of standard error, in the system's own words. Exit 21: the path leads out.
+/// From [`RENAME`], ten more means the same of the second path.
+pub(super) const PRELUDE: &str = r#"
+LC_ALL=C; export LC_ALL; umask 022
+fail() { echo "$1" >&2; exit 20; }
+# step DIRECTORY: be in it, wherever it really is. `cd` does not say why it failed, `stat` does.
+step() {
+  cd -P -- "$1" 2>/dev/null && return 0
+  stat -- "$1/." >/dev/null || exit 20
+  fail 'Permission denied'
+}
+# inside ROOT: whether this is it, or below it.
+inside() {
+  here=$(pwd -P && printf x) || exit 20
+  here=${here%?x}
+  case $here/ in "${1%/}"/*) return 0 ;; *) exit 21 ;; esac
+}
+# enter DIRECTORY BENEATH: go there, one part at a time if something must not be left.
+enter() {
+  [ -n "$2" ] || { step "$1"; return 0; }
+  step "$2"
+  root=$(pwd -P && printf x) || exit 20
+  root=${root%?x}
+  set -f; IFS=/
+  for part in ${1#"${2%/}"}; do
+    [ -n "$part" ] || continue
+    step "./$part"; inside "$root"
+  done
+  set +f; unset IFS
+}
+"#;
+
+/// BENEATH DIRECTORY START MINDEPTH MAXDEPTH [PRUNE…]: eight NUL-ended fields for each thing.
+pub(super) const DESCRIBE: &str = r#"
+beneath=$1 start=$3 min=$4 max=$5
+enter "$2" "$beneath"; shift 5
+if find . -maxdepth 0 -printf x >/dev/null 2>&1; then
+  exec find "$start" -ignore_readdir_race -mindepth "$min" -maxdepth "$max" "$@" \
+    -printf '%P\0%y\0%s\0%m\0%T@\0%U\0%G\0%l\0'
+fi
+exec find "$start" -mindepth "$min" -maxdepth "$max" "$@" -exec sh -c '
+  IFS="|"; set -f
+  for path; do
+    fields=$(stat -c "%F|%s|%a|%Y|%u|%g" "$path" 2>/dev/null) || continue
+    link=
+    if [ -L "$path" ]; then link=$(readlink -n "$path"; printf x); link=${link%x}; fi
+    set -- $fields
+    printf "%s\0" "${path#./}" "$1" "$2" "$3" "$4" "$5" "$6" "$link"
+  done' sh {} +
+"#;
+
+/// BENEATH DIRECTORY [PRUNE…]: `HEX  ./path`, NUL-ended, for each file.
+pub(super) const HASH: &str = r#"
+enter "$2" "$1"; shift 2
+if sha256sum -z </dev/null >/dev/null 2>&1; then
+  exec find . -mindepth 1 "$@" -type f -exec sha256sum -z -- {} +
+fi
+exec find . -mindepth 1 "$@" -type f -exec sh -c '
+  failed=0
+  for path; do
+    if sum=$(sha256sum <"$path"); then printf "%s  %s\0" "${sum%% *}" "$path"; else failed=1; fi
+  done
+  exit $failed' sh {} +
+"#;
+
+/// BENEATH START MODE PART…
+pub(super) const MAKE_DIR: &str = r#"
+beneath=$1 mode=$3
+enter "$2" "$beneath"; shift 3
+while [ $# -gt 0 ]; do
+  if [ ! -d "./$1" ]; then
+    if [ $# -gt 1 ]; then made=0755; else made=$mode; fi
+    mkdir -m "$made" -- "./$1" || [ -d "./$1" ] || exit 20
+  fi
+  step "./$1"
+  [ -z "$beneath" ] || inside "$root"
+  shift
+done
+"#;
+
+/// BENEATH DIRECTORY ./NAME
+pub(super) const REMOVE: &str = r#"
+enter "$2" "$1"
+exec rm -rf -- "$3"
+"#;
+
+/// BENEATH DIRECTORY ./NAME BENEATH DIRECTORY NAME
+pub(super) const RENAME: &str = r#"
+to=$(enter "$5" "$4" && pwd -P && printf x) || exit $(($? + 10))
+to=${to%?x}; to=${to%/}/$6
+enter "$2" "$1"
+[ -e "$3" ] || [ -L "$3" ] || fail 'No such file or directory'
+# Without GNU's -T, a directory (or a link to one) at the new name would swallow the old.
+case $(mv --version 2>&1) in *GNU*) exec mv -fT -- "$3" "$to" ;; esac
+if [ -L "$to" ]; then rm -f -- "$to" || exit 20
+elif [ -d "$to" ]; then
+  if [ -L "$3" ] || [ ! -d "$3" ]; then fail 'Is a directory'; fi
+  rmdir -- "$to" || exit 20
+fi
+exec mv -f -- "$3" "$to"
+"#;
+
+/// BENEATH DIRECTORY [PRUNE…]: a tar stream. Only GNU tar leaves the pruned things out itself.
+pub(super) const PACK: &str = r#"
+enter "$2" "$1"; shift 2
+case $(tar --version 2>&1) in *'GNU tar'*) ;; *) exec tar -cf - . ;; esac
+exec 3>&1
+ends=$({
+  { find . -mindepth 1 "$@" -print0; echo "find=$?." >&4; } |
+  { tar -cf - --hard-dereference --no-recursion --null -T - >&3; echo "tar=$?." >&4; }
+} 4>&1)
+case $ends in *find=0.*) ;; *) exit 20 ;; esac
+# 1 is a file that changed while it was read.
+case $ends in *tar=0.* | *tar=1.*) exit 0 ;; *) exit 20 ;; esac
+"#;
+
+/// BENEATH DIRECTORY: the symbolic links below it, NUL-ended.
+pub(super) const LINKS: &str = r#"
+enter "$2" "$1"
+exec find . -type l -print0
+"#;
+
+/// BENEATH DIRECTORY: unpacks standard input there, under the machine's own user.
+pub(super) const UNPACK: &str = r#"
+enter "$2" "$1"
+exec tar -x -p -o -f -
+"#;

@@ -1,0 +1,112 @@
+//! A machine that says what it is asked to do: one event for each operation, with its time and outcome.
+
+use std::{ffi::OsString, fmt, future::Future, sync::Arc, time::Instant};
+
+use async_trait::async_trait;
+use tracing::{Instrument, debug, debug_span};
+
+use crate::{
+    ByteStream, Command, DirEntry, Endpoint, Features, Machine, MachineHandle, Process, Result, ScanOptions, Target,
+    TreeIndex,
+};
+
+/// Forwards everything to another machine and traces it. Contents, arguments and variables are never part of a trace.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    inner: Arc<dyn Machine>,
+}
+
+impl Traced {
+    /// The same machine, traced.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Machine>) -> Self {
+        Self { inner }
+    }
+}
+
+/// Runs one operation inside its span, and reports how it ended.
+async fn traced<T>(
+    operation: &'static str,
+    about: impl fmt::Display,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let span = debug_span!("machine", operation, about = %about);
+    async {
+        let begun = Instant::now();
+        let result = work.await;
+        let outcome = result.as_ref().map_or_else(crate::MachineError::code, |_value| "ok");
+        // Half a million years fit.
+        debug!(outcome, elapsed_us = begun.elapsed().as_micros() as u64, "done");
+        result
+    }
+    .instrument(span)
+    .await
+}
+
+#[async_trait]
+impl Machine for Traced {
+    fn handle(&self) -> MachineHandle {
+        self.inner.handle()
+    }
+
+    fn features(&self) -> Features {
+        self.inner.features()
+    }
+
+    async fn spawn(&self, command: Command) -> Result<Process> {
+        let program = command.argv.first().cloned().unwrap_or_default();
+        traced("spawn", program.display(), self.inner.spawn(command)).await
+    }
+
+    async fn read(&self, target: &Target) -> Result<ByteStream> {
+        traced("read", &target.path, self.inner.read(target)).await
+    }
+
+    async fn write(&self, target: &Target, data: ByteStream) -> Result<()> {
+        traced("write", &target.path, self.inner.write(target, data)).await
+    }
+
+    async fn stop(&self) -> Result<()> {
+        traced("stop", "", self.inner.stop()).await
+    }
+
+    async fn port(&self, port: u16) -> Result<Endpoint> {
+        traced("port", port, self.inner.port(port)).await
+    }
+
+    async fn stat(&self, target: &Target) -> Result<Option<DirEntry>> {
+        traced("stat", &target.path, self.inner.stat(target)).await
+    }
+
+    async fn list(&self, target: &Target) -> Result<Vec<DirEntry>> {
+        traced("list", &target.path, self.inner.list(target)).await
+    }
+
+    async fn make_dir(&self, target: &Target) -> Result<()> {
+        traced("make_dir", &target.path, self.inner.make_dir(target)).await
+    }
+
+    async fn remove(&self, target: &Target) -> Result<()> {
+        traced("remove", &target.path, self.inner.remove(target)).await
+    }
+
+    async fn rename(&self, from: &Target, to: &Target) -> Result<()> {
+        traced("rename", format!("{} to {}", from.path, to.path), self.inner.rename(from, to)).await
+    }
+
+    async fn scan(&self, root: &Target, options: &ScanOptions) -> Result<TreeIndex> {
+        traced("scan", &root.path, self.inner.scan(root, options)).await
+    }
+
+    async fn pack(&self, root: &Target, skip: &[OsString]) -> Result<ByteStream> {
+        traced("pack", &root.path, self.inner.pack(root, skip)).await
+    }
+
+    async fn unpack(&self, root: &Target, tar: ByteStream) -> Result<()> {
+        traced("unpack", &root.path, self.inner.unpack(root, tar)).await
+    }
+
+    async fn snapshot(&self) -> Result<String> {
+        traced("snapshot", "", self.inner.snapshot()).await
+    }
+}

@@ -1,0 +1,15 @@
+//! The machine in memory keeps every promise that needs no command.
+
+use sandbar_machine::{
+    MemoryClient,
+    conformance::{Needs, promises},
+};
+
+#[tokio::test]
+async fn the_machine_in_memory_keeps_the_promises_about_files_and_lifetimes() {
+    let kept = promises().into_iter().filter(|promise| promise.needs == Needs::Files);
+    for promise in kept {
+        println!("{}", promise.name);
+        promise.check(&MemoryClient::new()).await;
+    }
+}

@@ -1,0 +1,26 @@
+# List the recipes
+default:
+    @just --list
+
+# Formatting, clippy and tidy
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --all-features -- --deny warnings
+    cargo xtask tidy
+
+# Everything that must pass before a change is accepted
+test:
+    cargo xtask test
+
+# The promises of one client, for instance `just conform local`
+conform client:
+    cargo test --package sandbar-clients --all-features --test {{client}}
+
+# The documentation, as it will be published
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace --all-features
+
+# Everything short of publishing: all checks, then every package built from its own archive
+release: test
+    cargo deny --all-features check
+    cargo package --workspace --exclude xtask

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Puts in place what the tests need on a Debian-like machine, and changes nothing that is there already:
+#   packages             python3, busybox (static), git, procps, util-linux
+#   an engine            a Docker engine that answers
+#   sandbar-test:empty   an image with nothing in it
+#   sandbar-test:busybox an image with busybox and nothing else: no bash, no GNU tools
+#   sandbar-test         an unprivileged user with a home directory
+#   cargo-deny           only with --deny
+# Needs root for whatever is missing; without root it names each missing piece and its fix, and exits 1.
+set -euo pipefail
+
+user=sandbar-test
+log=/var/log/sandbar-dockerd.log
+deny=no
+for argument in "$@"; do
+  case $argument in
+    --deny) deny=yes ;;
+    *) echo "setup: unknown argument $argument" >&2; exit 2 ;;
+  esac
+done
+
+say() { echo "setup: $*"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+PATH=$PATH:/usr/sbin:/sbin
+
+# command:package, for each program that the tests start
+programs="python3:python3 busybox:busybox-static git:git ps:procps unshare:util-linux setpriv:util-linux useradd:passwd"
+missing_packages() {
+  local pair
+  for pair in $programs; do have "${pair%%:*}" || echo "${pair##*:}"; done | sort -u
+  have docker && { docker_answers || have dockerd; } || echo docker.io
+}
+docker_answers() { timeout 10 docker info >/dev/null 2>&1; }
+has_image() { docker image inspect "sandbar-test:$1" >/dev/null 2>&1; }
+has_user() { id "$user" >/dev/null 2>&1; }
+
+complain() {
+  local missing=0 packages
+  packages=$(missing_packages | tr '\n' ' ')
+  lacks() { say "missing: $1 — fix: $2" >&2; missing=1; }
+  [ -z "$packages" ] || lacks "packages $packages" "apt-get install $packages(as root)"
+  has_user || lacks "the user $user" "useradd --create-home $user (as root)"
+  if docker_answers; then
+    has_image empty && has_image busybox || lacks "the test images" "cargo xtask setup (as a user who may use the engine)"
+  else
+    lacks "a Docker engine that answers $(id -un)" "start it as root, and add $(id -un) to the group docker"
+  fi
+  return "$missing"
+}
+
+install_packages() {
+  local packages
+  mapfile -t packages < <(missing_packages)
+  [ "${#packages[@]}" -gt 0 ] || return 0
+  have apt-get || { say "cannot install ${packages[*]}: there is no apt-get here; install them by hand" >&2; exit 1; }
+  say "installing ${packages[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq </dev/null
+  apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >/dev/null
+  hash -r
+}
+
+# Waits for the engine that was just started; gives up as soon as it is known to have ended.
+await_engine() {
+  local pid=${1:-}
+  for _ in $(seq 120); do
+    docker_answers && return 0
+    [ -z "$pid" ] || kill -0 "$pid" 2>/dev/null || return 1
+    sleep 0.25
+  done
+  return 1
+}
+
+start_engine() {
+  docker_answers && return 0
+  if [ -d /run/systemd/system ] && systemctl start docker && await_engine; then return 0; fi
+  # A pid file that outlived its engine, and whose number now belongs to somebody else, keeps a new one from starting.
+  pgrep -x dockerd >/dev/null || rm -f /var/run/docker.pid
+  # A nested machine may lack overlayfs or packet filtering: try the engine's own choice first, then less.
+  local choice
+  for choice in "" "--storage-driver=vfs" "--storage-driver=vfs --iptables=false --ip6tables=false --bridge=none"; do
+    say "starting dockerd $choice"
+    # shellcheck disable=SC2086 # the choice is a list of words
+    setsid dockerd $choice >>"$log" 2>&1 </dev/null 9>&- &
+    if await_engine $!; then return 0; fi
+    kill "$!" 2>/dev/null || true
+    wait "$!" 2>/dev/null || true
+  done
+  say "no Docker engine could be started; the last lines of $log:" >&2
+  tail -n 20 "$log" >&2
+  exit 1
+}
+
+build_empty() {
+  # A file list of zero names: the smallest archive that is an archive.
+  tar --create --files-from /dev/null | docker import - sandbar-test:empty >/dev/null
+}
+
+build_busybox() {
+  local box
+  box=$(mktemp -d)
+  mkdir -p "$box/bin" "$box/tmp" "$box/etc"
+  chmod 1777 "$box/tmp"
+  cp "$(command -v busybox)" "$box/bin/busybox"
+  for name in sh ls cat echo sleep true false mkdir rm mv id env kill ps tar stat find; do ln -s busybox "$box/bin/$name"; done
+  echo 'root:x:0:0::/:/bin/sh' >"$box/etc/passwd"
+  tar --directory "$box" --owner 0 --group 0 --create . | docker import - sandbar-test:busybox >/dev/null
+  rm -rf "$box"
+}
+
+if [ "$(id -u)" -eq 0 ]; then
+  # One at a time: two test runs may start together. The engine does not inherit the lock.
+  exec 9>/run/lock/sandbar-setup
+  flock --timeout 600 9
+  install_packages
+  has_user || { say "adding the user $user"; useradd --create-home --shell /bin/sh "$user"; }
+  start_engine
+fi
+if docker_answers; then
+  for image in empty busybox; do
+    has_image "$image" || { say "building sandbar-test:$image"; "build_$image"; }
+  done
+fi
+complain || exit 1
+
+if [ "$deny" = yes ] && ! have cargo-deny; then
+  say "installing cargo-deny"
+  "${CARGO:-cargo}" install --locked --quiet cargo-deny
+fi
+say "everything is in place"

@@ -1,0 +1,53 @@
+//! The project's own commands, run as `cargo xtask NAME`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its own streams")]
+
+mod bench;
+mod fuzz;
+mod program;
+mod setup;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "xtask", bin_name = "cargo xtask", about = "The project's own commands", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check the rules that neither the compiler nor clippy knows
+    Tidy,
+    /// Install what the tests need (as root, on a Debian-like machine)
+    Setup(setup::Options),
+    /// Run every check, then every test
+    Test(test::Options),
+    /// Measure a client against its floor
+    Bench(bench::Options),
+    /// Fuzz every decoder of the guest protocol
+    Fuzz(fuzz::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Tidy => tidy::run(),
+        Command::Setup(options) => setup::run(&options),
+        Command::Test(options) => test::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("xtask: {}", failure.message);
+            }
+            ExitCode::from(failure.code)
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A program that a command of ours starts, and how its failure becomes ours.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// Why a command of ours ends early: what to say, if anything, and the exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) message: String,
+    pub(crate) code: u8,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: 1 }
+    }
+
+    /// The one who failed has said why already.
+    pub(crate) fn silent(self) -> Self {
+        Self { message: String::new(), ..self }
+    }
+}
+
+pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// The repository's top directory.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// The cargo that started us, in the repository's top directory.
+pub(crate) fn cargo() -> Command {
+    at_root(&cargo_from_env())
+}
+
+/// A program in the repository's top directory. No command of ours reads from standard input.
+pub(crate) fn at_root(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+fn cargo_from_env() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
+/// Runs to the end; anything but success is a failure with the same exit code (128 plus the signal, as shells count).
+pub(crate) fn run(command: &mut Command) -> Result {
+    let line = spelled(command);
+    let status = command.status().map_err(|error| Failure::new(format!("cannot start `{line}`: {error}")))?;
+    if status.success() {
+        return Ok(());
+    }
+    let code = status.code().or_else(|| signal(status).map(|number| 128 + number)).unwrap_or(1);
+    Err(Failure { message: format!("`{line}` failed ({status})"), code: u8::try_from(code).unwrap_or(1) })
+}
+
+/// Whether a program starts and succeeds, its output thrown away.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+fn spelled(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(unix)]
+fn signal(status: std::process::ExitStatus) -> Option<i32> {
+    std::os::unix::process::ExitStatusExt::signal(&status)
+}
+
+#[cfg(not(unix))]
+fn signal(_status: std::process::ExitStatus) -> Option<i32> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_program_hands_on_its_exit_code() {
+        let failure = run(&mut at_root("false")).expect_err("false fails");
+        assert_eq!(failure.code, 1);
+        assert!(failure.message.starts_with("`false` failed"), "{}", failure.message);
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let failure = run(&mut at_root("no-such-program-here")).expect_err("it does not exist");
+        assert!(failure.message.contains("no-such-program-here"), "{}", failure.message);
+    }
+}
