@@ -22,6 +22,8 @@ mod hostile_tests;
 mod lane;
 mod link;
 mod machine;
+#[cfg(test)]
+mod noise_tests;
 mod outbox;
 mod process;
 #[cfg(test)]

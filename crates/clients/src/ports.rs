@@ -157,10 +157,11 @@ async fn outwards(channel: &Channel, mut to: OwnedWriteHalf) -> Result<()> {
                 to.write_all(&bytes).await.map_err(|source| MachineError::transport(ACTION, source))?;
                 channel.taken(bytes.len());
             }
-            Ok(_) => {
+            // It has said everything; the client may go on.
+            Ok(Incoming::Exit(..)) => {
                 let _client_gone = to.shutdown().await;
-                return Ok(());
             }
+            Ok(_) => return Ok(()),
             Err(end) => return Err(end.error(ACTION)),
         }
     }

@@ -95,7 +95,16 @@ fn full(launch: &Launch, dir: &[u8], given: Option<Given>) -> Setup<Settings> {
         home: b"/home/agent".to_vec(),
         users: users == Users::Many,
     };
-    Ok(Settings { users, token, proof: Proof::Confined, limits: limits(launch), hello, proc, scope: Scope::Namespace, tmp: None })
+    Ok(Settings {
+        users,
+        token,
+        proof: Proof::Confined,
+        limits: limits(launch),
+        hello,
+        proc,
+        scope: Scope::Namespace,
+        tmp: None,
+    })
 }
 
 fn loopback() -> std::io::Result<()> {

@@ -55,7 +55,9 @@ fn lookup(name: &[u8]) -> Result<User, (FailKind, String)> {
             same.then_some(User { uid: u32::from(uid), gid: u32::from(gid) })
         })
         .next()
-        .ok_or_else(|| (FailKind::User, format!("user {:?} does not exist on the machine", String::from_utf8_lossy(name))))
+        .ok_or_else(|| {
+            (FailKind::User, format!("user {:?} does not exist on the machine", String::from_utf8_lossy(name)))
+        })
 }
 
 fn read_start(path: &str) -> String {

@@ -137,7 +137,7 @@ mod tests {
     fn permissions_do_not_stop_the_owner() {
         let dir = scratch("modes");
         fs::create_dir_all(dir.join("tree/locked/inner")).unwrap();
-        fs::set_permissions(dir.join("tree/locked"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(dir.join("tree/locked"), fs::Permissions::from_mode(0o000)).unwrap();
         remove_tree(handle(&dir).as_fd(), b"tree").unwrap();
         assert!(!dir.join("tree").exists());
         fs::remove_dir_all(dir).unwrap();

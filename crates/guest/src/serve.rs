@@ -297,7 +297,7 @@ impl Server {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let last = match &mut channel.work {
             Work::Process(running) => {
-                if let Some(exit) = running.to_report(&channel.relay)
+                if let Some(exit) = running.report(&channel.relay)
                     && !channel.closed
                 {
                     self.outbox.push(id, &exit);

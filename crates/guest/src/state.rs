@@ -18,8 +18,7 @@ use crate::{
     remove::remove_tree,
 };
 
-const DIRECTORY: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Prefix of directories that are being removed.
 const DEAD: &[u8] = b".dead-";
 
@@ -48,11 +47,7 @@ impl StateDir {
         flock(&state, FlockOperation::Unlock).step(step)?;
         let path = below(&launch.state, &launch.id);
         let made = Self { state, _lock: lock, name: launch.id.clone(), path };
-        let places = [
-            ("home", true),
-            ("workspace", launch.workspace.is_none()),
-            ("tmp", launch.level != Level::Full),
-        ];
+        let places = [("home", true), ("workspace", launch.workspace.is_none()), ("tmp", launch.level != Level::Full)];
         for (place, _) in places.into_iter().filter(|(_, wanted)| *wanted) {
             made.place(place, agent).step(step)?;
         }
@@ -88,7 +83,8 @@ fn sweep(state: BorrowedFd<'_>) {
             continue;
         }
         let mark = if name.starts_with(DEAD) { name.clone() } else { [DEAD, &name].concat() };
-        if mark == name || rustix::fs::renameat(state, OsStr::from_bytes(&name), state, OsStr::from_bytes(&mark)).is_ok()
+        if mark == name
+            || rustix::fs::renameat(state, OsStr::from_bytes(&name), state, OsStr::from_bytes(&mark)).is_ok()
         {
             dead.push((mark, dir));
         }

@@ -190,7 +190,8 @@ fn open_as_root(launch: &Launch, dir: &StateDir, ids: &Ids) -> Setup<Given> {
 fn owner(path: &[u8]) -> Setup<(u32, u32)> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::OsStr::from_bytes(path);
-    let stat = rustix::fs::statat(CWD, path, rustix::fs::AtFlags::empty()).step(&format!("look at {}", path.display()))?;
+    let stat =
+        rustix::fs::statat(CWD, path, rustix::fs::AtFlags::empty()).step(&format!("look at {}", path.display()))?;
     Ok((stat.st_uid, stat.st_gid))
 }
 
@@ -210,10 +211,13 @@ fn watch(machine: Started, leash: &UnixStream) -> Setup<()> {
             }
         }
     }
-    process::wait_for(machine.pid).step("wait for the machine")?;
+    let ended = process::wait_for(machine.pid).step("wait for the machine")?;
     let mut trouble = Vec::new();
     let read = std::fs::File::from(machine.trouble).take(64 * 1024).read_to_end(&mut trouble);
     match read {
+        Ok(0) | Err(_) if ended.signaled && give_up.is_none() => {
+            Err(refuse(format!("run the machine: signal {} killed the guest", ended.code - 128), "", ""))
+        }
         Ok(0) | Err(_) => Ok(()),
         Ok(_) => Err(BootFailure::decode(&trouble).unwrap_or_else(|error| refuse(error.to_string(), "", ""))),
     }

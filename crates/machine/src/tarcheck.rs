@@ -109,7 +109,10 @@ mod tests {
     use super::*;
     use crate::tar::{Reader, Sieve, end, padding};
 
-    fn archive(members: &[(Kind, &[u8], &[u8])]) -> Vec<u8> {
+    /// What it is, its path, and where it links to.
+    type Given<'a> = (Kind, &'a [u8], &'a [u8]);
+
+    fn archive(members: &[Given<'_>]) -> Vec<u8> {
         let mut out = Vec::new();
         for (kind, path, link) in members {
             let mut member = Member::new(*kind, path, 0o644);
@@ -133,7 +136,7 @@ mod tests {
 
     #[test]
     fn hostile_members_are_refused() {
-        let hostile: &[&[(Kind, &[u8], &[u8])]] = &[
+        let hostile: &[&[Given<'_>]] = &[
             &[(Kind::File, b"../x", b"")],
             &[(Kind::File, b"a/../../x", b"")],
             &[(Kind::File, b"/etc/passwd", b"")],

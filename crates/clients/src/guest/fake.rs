@@ -259,6 +259,7 @@ impl Simple {
                         return self.exit(channel, 0, ExitKind::Exited).await;
                     }
                     self.lanes.remove(&channel);
+                    self.far.say(channel, Event::Exit(0, ExitKind::Exited)).await;
                     self.far.say(channel, Event::Done).await;
                 }
                 return;

@@ -3,7 +3,7 @@
 use std::{
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -80,11 +80,21 @@ pub(super) async fn plain(link: &Arc<Link>, deed: &Deed, open: Open) -> Result<(
     }
 }
 
-/// Bytes from the guest; an `Err` here means that not even the first will come.
+/// A file's bytes; an `Err` here means that not even the first will come.
 pub(super) async fn download(link: &Arc<Link>, deed: Deed, open: Open) -> Result<ByteStream> {
     let channel = Channel::open(link, Shape::Download, WINDOW, open).await?;
     match channel.answer(deed.action, PATIENCE).await? {
-        Incoming::Started => Ok(Box::pin(Download { channel: Some(channel), deed })),
+        Incoming::Started => Ok(Box::pin(Download { channel: Some(channel), first: None, deed })),
+        other => Err(deed.error(other)),
+    }
+}
+
+/// An archive's bytes. The guest starts to make it at once, so its first piece says that it can be made.
+pub(super) async fn archive(link: &Arc<Link>, deed: Deed, open: Open) -> Result<ByteStream> {
+    let channel = Channel::open(link, Shape::Records, WINDOW, open).await?;
+    match channel.answer(deed.action, TREE_PATIENCE).await? {
+        Incoming::Data(first) => Ok(Box::pin(Download { channel: Some(channel), first: Some(first), deed })),
+        Incoming::Done => Ok(Box::pin(Download { channel: None, first: None, deed })),
         other => Err(deed.error(other)),
     }
 }
@@ -92,6 +102,8 @@ pub(super) async fn download(link: &Arc<Link>, deed: Deed, open: Open) -> Result
 struct Download {
     /// Gone once everything has been said.
     channel: Option<Channel>,
+    /// What came before anyone asked.
+    first: Option<Bytes>,
     deed: Deed,
 }
 
@@ -99,8 +111,12 @@ impl Stream for Download {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let first = self.first.take();
         let Some(channel) = &self.channel else { return Poll::Ready(None) };
-        let Poll::Ready(incoming) = channel.poll_next(cx) else { return Poll::Pending };
+        let incoming = match first {
+            Some(bytes) => Ok(Incoming::Data(bytes)),
+            None => ready!(channel.poll_next(cx)),
+        };
         let error = match incoming {
             Ok(Incoming::Data(bytes)) => {
                 channel.taken(bytes.len());

@@ -1,9 +1,6 @@
 //! A guest that has been taken over: whatever it sends, the host neither panics nor hangs nor fills its memory.
 
-use sandbar_guest::protocol::{
-    At, BootFailure, Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, Kind, Launch, LaunchMount, Level, MAX_DATA,
-    MAX_PAYLOAD, Open, Record, Records, Request, Spawn, VERSION,
-};
+use sandbar_guest::protocol::{At, Event, ExitKind, FrameHeader, MAX_DATA, MAX_PAYLOAD, Open, Record, VERSION};
 use sandbar_machine::{Command, Machine, MachineError, MachinePath, Process, ScanOptions, Target, collect};
 use tokio::net::UnixStream;
 
@@ -11,25 +8,15 @@ use super::{
     GuestMachine,
     fake::{Far, hello, scripted, setup, soon},
     files::{Bounds, Deed, records},
+    noise_tests::{Noise, frame},
 };
 
 fn target() -> Target {
     Target::from(MachinePath::workspace())
 }
 
-fn frame(channel: u32, event: &Event<'_>) -> Vec<u8> {
-    let mut out = Vec::new();
-    event.encode(channel, &mut out);
-    out
-}
-
 fn header(length: u32, channel: u32, kind: u8) -> Vec<u8> {
     FrameHeader { length, channel, kind }.encode().to_vec()
-}
-
-/// The kind byte of an event.
-fn kind(event: &Event<'_>) -> u8 {
-    *frame(1, event).get(FRAME_HEADER - 1).expect("kind")
 }
 
 /// Runs a command whose guest answers its request (channel 1) with these bytes; how the output ended.
@@ -232,49 +219,6 @@ async fn credit_without_end_is_only_noise() {
     }
 }
 
-/// Deterministic noise.
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % (limit.max(1) as u64)).expect("small")
-    }
-
-    fn bytes(&mut self, limit: usize) -> Vec<u8> {
-        let count = self.below(limit + 1);
-        (0..count).map(|_| self.byte()).collect()
-    }
-
-    fn byte(&mut self) -> u8 {
-        (self.next() & 0xff) as u8
-    }
-
-    /// Flips, cuts, repeats or inserts.
-    fn spoil(&mut self, bytes: &mut Vec<u8>) {
-        for _ in 0..=self.below(3) {
-            let at = self.below(bytes.len());
-            match self.below(4) {
-                0 => bytes.truncate(at),
-                1 => bytes.insert(at.min(bytes.len()), self.byte()),
-                2 => bytes.extend_from_within(at.min(bytes.len())..),
-                _ => {
-                    let value = self.byte();
-                    if let Some(byte) = bytes.get_mut(at) {
-                        *byte = value;
-                    }
-                }
-            }
-        }
-    }
-}
-
 #[tokio::test]
 async fn spoiled_conversations_end_and_never_hang() {
     let mut noise = Noise(0x5eed);
@@ -316,146 +260,5 @@ async fn spoiled_conversations_end_and_never_hang() {
             far.close();
         };
         let (_outcome, ()) = soon(async { tokio::join!(acting, answering) }).await;
-    }
-}
-
-fn some_record(noise: &mut Noise) -> Record {
-    let plain = |noise: &mut Noise| noise.bytes(40).into_iter().map(|byte| byte | 1).collect::<Vec<_>>();
-    Record {
-        path: plain(noise),
-        kind: [Kind::File, Kind::Dir, Kind::Symlink, Kind::Other].get(noise.below(4)).copied().unwrap_or_default(),
-        size: noise.next(),
-        mode: 0o644,
-        modified_ns: 7,
-        uid: 1,
-        gid: 2,
-        link: (noise.below(2) == 0).then(|| plain(noise)),
-        sha256: (noise.below(2) == 0).then_some([3; 32]),
-    }
-}
-
-fn some_requests(noise: &mut Noise) -> Vec<Request<'static>> {
-    let text = |noise: &mut Noise| noise.bytes(20).into_iter().map(|byte| byte | 1).collect::<Vec<_>>();
-    let at = At { path: b"/a".to_vec(), user: Some(text(noise)), beneath: Some(b"/".to_vec()), mode: Some(0o600) };
-    let spawn = Spawn {
-        argv: vec![text(noise), text(noise)],
-        env: vec![text(noise)],
-        cwd: text(noise),
-        tty: Some((24, 80)),
-        deadline_ms: noise.next(),
-        rlimits: vec![(1, 2)],
-        ..Spawn::default()
-    };
-    vec![
-        Request::Open(5, Open::Spawn(spawn)),
-        Request::Open(5, Open::Read(at.clone())),
-        Request::Open(5, Open::Rename(at.clone(), At { path: b"/b".to_vec(), ..At::default() })),
-        Request::Open(5, Open::Scan(at.clone(), vec![text(noise)], true)),
-        Request::Open(5, Open::Pack(at, vec![])),
-        Request::Open(0, Open::Connect(80)),
-        Request::Open(0, Open::Stop),
-        Request::Data(b"bytes"),
-        Request::End,
-        Request::Credit(9),
-        Request::Signal(15),
-        Request::Resize(1, 2),
-        Request::Close,
-    ]
-}
-
-fn some_events() -> Vec<Event<'static>> {
-    vec![
-        hello(),
-        Event::Started,
-        Event::Data(b"out"),
-        Event::ErrorData(b"err"),
-        Event::Credit(1),
-        Event::Exit(-1, ExitKind::Deadline),
-        Event::Done,
-        Event::Fail(FailKind::Archive, 2, "no".to_owned()),
-    ]
-}
-
-fn some_launch(noise: &mut Noise) -> Launch {
-    Launch {
-        version: VERSION,
-        level: Level::Landlock,
-        state: b"/tmp/x".to_vec(),
-        id: b"abc".to_vec(),
-        sweep: true,
-        workspace: Some((b"/w".to_vec(), true)),
-        mounts: vec![LaunchMount { host: b"/a".to_vec(), inside: b"/b".to_vec(), writable: false }],
-        rootfs: Some(b"/r".to_vec()),
-        host_network: false,
-        tmp_bytes: noise.next(),
-        pids: 1,
-        open_files: 2,
-    }
-}
-
-#[test]
-fn what_is_written_is_what_is_read() {
-    let mut noise = Noise(1);
-    for _ in 0..200 {
-        for request in some_requests(&mut noise) {
-            let mut out = Vec::new();
-            request.encode(7, &mut out);
-            let header = FrameHeader::decode(&out).expect("header").expect("whole");
-            let payload = out.get(FRAME_HEADER..).expect("payload");
-            assert_eq!((header.channel, header.length as usize), (7, payload.len()));
-            assert_eq!(Request::decode(header.kind, payload).expect("request"), request);
-        }
-        for event in some_events() {
-            let out = frame(7, &event);
-            assert_eq!(Event::decode(kind(&event), out.get(FRAME_HEADER..).expect("payload")).expect("event"), event);
-        }
-        let launch = some_launch(&mut noise);
-        assert_eq!(Launch::decode(&launch.encode()).expect("launch"), launch);
-        let failure = BootFailure { stage: "s".into(), errno: 1, missing: "m".into(), fix: "f".into() };
-        assert_eq!(BootFailure::decode(&failure.encode()).expect("failure"), failure);
-        let wanted: Vec<_> = (0..20).map(|_| some_record(&mut noise)).collect();
-        let mut out = Vec::new();
-        wanted.iter().for_each(|record| record.encode(&mut out));
-        let (mut pieces, mut got) = (Records::default(), Vec::new());
-        for piece in out.chunks(1 + noise.below(100)) {
-            pieces.feed(piece, &mut got).expect("records");
-        }
-        assert!(pieces.is_complete());
-        assert_eq!(got, wanted);
-    }
-}
-
-#[test]
-fn no_bytes_make_a_decoder_panic() {
-    let mut noise = Noise(0xdead_beef);
-    for round in 0..200_000 {
-        let mut bytes = match round % 5 {
-            0 => noise.bytes(64),
-            1 => {
-                let all = some_requests(&mut noise);
-                let mut out = Vec::new();
-                if let Some(one) = all.get(noise.below(all.len())) {
-                    one.encode(1, &mut out);
-                }
-                out
-            }
-            2 => some_events().get(noise.below(8)).map(|event| frame(1, event)).unwrap_or_default(),
-            3 => some_launch(&mut noise).encode(),
-            _ => {
-                let mut out = Vec::new();
-                some_record(&mut noise).encode(&mut out);
-                out
-            }
-        };
-        noise.spoil(&mut bytes);
-        // Whether each of them is an error is not the point here; that they return is.
-        let _header = FrameHeader::decode(&bytes);
-        let (head, rest) = bytes.split_at(bytes.len().min(FRAME_HEADER));
-        let kind = head.last().copied().unwrap_or_default();
-        let _request = Request::decode(kind, rest);
-        let _event = Event::decode(kind, rest);
-        let _launch = Launch::decode(&bytes);
-        let _failure = BootFailure::decode(&bytes);
-        let _records = Records::default().feed(&bytes, &mut Vec::new());
     }
 }

@@ -33,7 +33,7 @@ pub(crate) enum Shape {
     Records,
     /// Done.
     Plain,
-    /// Started, bytes and credit, done.
+    /// Started, bytes and credit, an exit when the far side has said everything, done.
     Connection,
 }
 
@@ -130,7 +130,8 @@ impl Lane {
     fn charge(&self, state: &mut State, error: bool, length: usize) -> Result<(), WireError> {
         let legal = match self.shape {
             Shape::Process => state.started,
-            Shape::Download | Shape::Connection => state.started && !error,
+            Shape::Download => state.started && !error,
+            Shape::Connection => state.started && !state.exited && !error,
             Shape::Records => !error,
             Shape::Upload | Shape::Plain => false,
         };
@@ -155,7 +156,7 @@ impl Lane {
                 state.wake();
                 return Ok(Then::More);
             }
-            Event::Exit(code, how) if self.shape == Shape::Process && state.started && !state.exited => {
+            Event::Exit(code, how) if self.exits() && state.started && !state.exited => {
                 state.exited = true;
                 (Incoming::Exit(code, how), Then::More)
             }
@@ -172,10 +173,14 @@ impl Lane {
         matches!(self.shape, Shape::Process | Shape::Download | Shape::Connection)
     }
 
+    fn exits(&self) -> bool {
+        matches!(self.shape, Shape::Process | Shape::Connection)
+    }
+
     fn may_be_done(&self, state: &State) -> bool {
         match self.shape {
-            Shape::Process => state.exited,
-            Shape::Download | Shape::Connection => state.started,
+            Shape::Process | Shape::Connection => state.exited,
+            Shape::Download => state.started,
             Shape::Upload | Shape::Records | Shape::Plain => true,
         }
     }

@@ -100,7 +100,7 @@ impl Machine for GuestMachine {
     }
 
     async fn pack(&self, root: &Target, skip: &[OsString]) -> Result<ByteStream> {
-        files::download(&self.link, Deed::new("pack", root), Open::Pack(at(root)?, skipped(skip)?)).await
+        files::archive(&self.link, Deed::new("pack", root), Open::Pack(at(root)?, skipped(skip)?)).await
     }
 
     async fn unpack(&self, root: &Target, tar: ByteStream) -> Result<()> {

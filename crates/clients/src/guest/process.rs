@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use sandbar_guest::protocol::{ExitKind, Open, Request, Spawn};
-use sandbar_machine::{Control, Exit, ExitReason, MachineError, MachinePath, Output, Process, Result};
+use sandbar_machine::{Control, Exit, ExitReason, MachineError, MachinePath, Output, Process, Result, Signal};
 use tokio::sync::mpsc;
 
 use super::{
@@ -81,8 +81,12 @@ impl Pump {
                 Step::Controlled(Some(control)) => self.control(control),
                 Step::Controlled(None) => {
                     self.control = None;
+                    if !self.exited && self.is_unheard() {
+                        // Closing the channel kills the tree.
+                        return;
+                    }
                     if !self.exited {
-                        self.channel.request(&Request::Close);
+                        self.control(Control::Signal(Signal::Kill));
                     }
                 }
                 Step::Placed(false) => self.discard(),
@@ -122,6 +126,10 @@ impl Pump {
             piece = receive(&mut self.stdin), if free && self.stdin.is_some() && self.input.is_empty() => Step::Typed(piece),
             () = outbox.ready(), if !free => Step::Placed(true),
         }
+    }
+
+    fn is_unheard(&self) -> bool {
+        self.output.as_ref().is_none_or(mpsc::Sender::is_closed)
     }
 
     fn control(&self, control: Control) {

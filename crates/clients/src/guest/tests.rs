@@ -14,7 +14,10 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::fake::{scripted, simple, soon};
+use super::{
+    GuestMachine,
+    fake::{Far, scripted, simple, soon},
+};
 
 fn target(path: &str) -> Target {
     Target::from(MachinePath::new(path).expect("path"))
@@ -128,33 +131,53 @@ async fn a_process_whose_output_was_dropped_still_runs_to_its_end() {
     drop(control);
 }
 
-#[tokio::test]
-async fn dropping_control_closes_a_running_command_and_spares_what_outlived_one() {
-    let (machine, mut far) = scripted().await;
-    let (process, (channel, ..)) = tokio::join!(machine.spawn(Command::new(["x"])), async {
-        let opened = far.opened().await;
-        far.say(opened.0, Event::Started).await;
-        opened
+/// Starts a command on a scripted guest that says this of it.
+async fn started(machine: &GuestMachine, far: &mut Far, events: &[Event<'_>]) -> (Process, u32) {
+    let (process, channel) = tokio::join!(machine.spawn(Command::new(["x"])), async {
+        let (channel, ..) = far.opened().await;
+        for event in events {
+            far.say(channel, event.clone()).await;
+        }
+        channel
     });
-    let mut process = process.expect("spawn");
+    (process.expect("spawn"), channel)
+}
+
+fn drop_control(process: &mut Process) {
     drop(std::mem::replace(&mut process.control, tokio::sync::mpsc::channel(1).0));
-    let heard = soon(far.hear()).await.expect("close");
-    assert_eq!((heard.channel, heard.request()), (channel, Request::Close));
+}
+
+#[tokio::test]
+async fn dropping_control_kills_and_the_exit_still_arrives() {
+    let (machine, mut far) = scripted().await;
+    let (mut process, channel) = started(&machine, &mut far, &[Event::Started]).await;
+    drop_control(&mut process);
+    let heard = soon(far.hear()).await.expect("kill");
+    assert_eq!((heard.channel, heard.request()), (channel, Request::Signal(9)));
     far.say(channel, Event::Exit(137, ExitKind::Signaled)).await;
     far.say(channel, Event::Done).await;
     assert_eq!(finish(&mut process).await.2.map(|exit| exit.code), Some(137));
+}
 
-    let (process, (channel, ..)) = tokio::join!(machine.spawn(Command::new(["y"])), async {
-        let opened = far.opened().await;
-        far.say(opened.0, Event::Started).await;
-        far.say(opened.0, Event::Exit(0, ExitKind::Exited)).await;
-        opened
-    });
-    let mut process = process.expect("spawn");
+#[tokio::test]
+async fn dropping_a_whole_process_closes_it() {
+    let (machine, mut far) = scripted().await;
+    let (process, channel) = started(&machine, &mut far, &[Event::Started]).await;
+    drop(process);
+    let heard = soon(far.hear()).await.expect("close");
+    assert_eq!((heard.channel, heard.request()), (channel, Request::Close));
+}
+
+#[tokio::test]
+async fn dropping_control_spares_what_outlived_the_command() {
+    let (machine, mut far) = scripted().await;
+    let events = [Event::Started, Event::Exit(0, ExitKind::Exited)];
+    let (mut process, channel) = started(&machine, &mut far, &events).await;
     assert!(matches!(soon(process.output.recv()).await, Some(Ok(Output::Exit(_)))));
-    drop(std::mem::replace(&mut process.control, tokio::sync::mpsc::channel(1).0));
+    drop_control(&mut process);
     far.say(channel, Event::Data(b"daemon")).await;
     assert_eq!(soon(process.output.recv()).await.expect("late").expect("output"), Output::Stdout("daemon".into()));
+    drop(process);
     assert!(tokio::time::timeout(Duration::from_millis(50), far.hear()).await.is_err(), "nothing is closed");
 }
 

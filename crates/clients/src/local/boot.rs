@@ -98,11 +98,15 @@ async fn explain(error: MachineError, mut leash: UnixStream, mut words: Vec<u8>)
     if !failure.missing.is_empty() {
         return MachineError::Isolation { missing: failure.missing, fix: failure.fix };
     }
-    let source: BoxError = match failure.errno {
+    let source = cause(&failure);
+    MachineError::Start { stage: failure.stage, source }
+}
+
+fn cause(failure: &BootFailure) -> BoxError {
+    match failure.errno {
         0 => "the supervisor gave no reason".into(),
         errno => io::Error::from_raw_os_error(errno).into(),
-    };
-    MachineError::Start { stage: failure.stage, source }
+    }
 }
 
 fn failed(stage: &str, source: impl Into<BoxError>) -> MachineError {
@@ -122,15 +126,19 @@ impl Farewell for Leash {
             // The supervisor removes everything when we let go, and lets go itself when that is done; one that is
             // already gone cannot be let go of.
             let _gone_already = self.leash.shutdown().await;
+            let mut words = Vec::new();
             let gone = async {
-                let mut ignored = [0; 512];
-                while matches!(self.leash.read(&mut ignored).await, Ok(count) if count > 0) {}
+                said(&mut self.leash, &mut words).await;
                 self.child.wait().await
             };
-            match timeout(REMOVAL, gone).await {
-                Ok(_status) => Ok(()),
-                Err(_late) => {
-                    let left = format!("{} and what it mounts may be left", self.place);
+            let trouble = match timeout(REMOVAL, gone).await {
+                Ok(_status) => BootFailure::decode(&words).ok().map(|failure| cause(&failure).to_string()),
+                Err(_late) => Some("the supervisor is still at it after 10 seconds".to_owned()),
+            };
+            match trouble {
+                None => Ok(()),
+                Some(why) => {
+                    let left = format!("{} and what it mounts may be left: {why}", self.place);
                     Err(MachineError::transport("remove it", left))
                 }
             }

@@ -366,7 +366,7 @@ fn file(new_root: BorrowedFd<'_>, inside: &[u8]) -> Setup<OwnedFd> {
 
 fn open_beneath(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let name = CString::new(name)?;
-    files::open_how(dir, &name, libc::O_PATH, 0, BENEATH | NO_SYMLINKS, Token([0; 2]))
+    files::open_how(dir, &name, libc::O_PATH, BENEATH | NO_SYMLINKS, Token([0; 2]))
 }
 
 /// A path below another.

@@ -80,14 +80,8 @@ mod kind {
     pub(super) const FAIL: u8 = 71;
 }
 
-const FAILS: [FailKind; 6] = [
-    FailKind::Errno,
-    FailKind::Symlink,
-    FailKind::WrongKind,
-    FailKind::User,
-    FailKind::Archive,
-    FailKind::Invalid,
-];
+const FAILS: [FailKind; 6] =
+    [FailKind::Errno, FailKind::Symlink, FailKind::WrongKind, FailKind::User, FailKind::Archive, FailKind::Invalid];
 const EXITS: [ExitKind; 3] = [ExitKind::Exited, ExitKind::Signaled, ExitKind::Deadline];
 
 fn number<T: PartialEq>(all: &[T], one: &T) -> u8 {
@@ -217,8 +211,7 @@ impl BootFailure {
     /// When the bytes are not exactly one.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut from = Reader(bytes);
-        let failure =
-            Self { stage: from.text()?, errno: from.i32()?, missing: from.text()?, fix: from.text()? };
+        let failure = Self { stage: from.text()?, errno: from.i32()?, missing: from.text()?, fix: from.text()? };
         from.end()?;
         Ok(failure)
     }

@@ -39,8 +39,7 @@ impl FrameHeader {
         let Some([a, b, c, d, e, f, g, h, kind]) = bytes.first_chunk::<FRAME_HEADER>().copied() else {
             return Ok(None);
         };
-        let header =
-            Self { length: u32::from_le_bytes([a, b, c, d]), channel: u32::from_le_bytes([e, f, g, h]), kind };
+        let header = Self { length: u32::from_le_bytes([a, b, c, d]), channel: u32::from_le_bytes([e, f, g, h]), kind };
         if header.length as usize > MAX_PAYLOAD {
             return Err(WireError("its payload is longer than any frame's may be"));
         }

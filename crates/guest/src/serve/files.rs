@@ -55,16 +55,16 @@ impl Files {
     /// Opens what `at` names; links on the way are followed, magic ones never, and none out of `beneath`.
     pub(crate) fn open(self, at: &At, flags: i32) -> io::Result<OwnedFd> {
         let Some(root) = &at.beneath else {
-            return open_how(CWD, &CString::new(at.path.clone())?, flags, 0, NO_MAGICLINKS, self.0);
+            return open_how(CWD, &CString::new(at.path.clone())?, flags, NO_MAGICLINKS, self.0);
         };
-        let dir = open_how(CWD, &CString::new(root.clone())?, libc::O_PATH | libc::O_DIRECTORY, 0, NO_MAGICLINKS, self.0)?;
+        let dir = open_how(CWD, &CString::new(root.clone())?, libc::O_PATH | libc::O_DIRECTORY, NO_MAGICLINKS, self.0)?;
         let relative = relative_to(&at.path, root).ok_or(Errno::XDEV)?;
         let relative = if relative.is_empty() { b".".as_slice() } else { relative };
-        open_how(dir.as_fd(), &CString::new(relative)?, flags, 0, NO_MAGICLINKS | BENEATH, self.0)
+        open_how(dir.as_fd(), &CString::new(relative)?, flags, NO_MAGICLINKS | BENEATH, self.0)
     }
 
     /// Opens the directory something is in, and tells its name there.
-    pub(crate) fn parent<'a>(self, at: &'a At) -> io::Result<(OwnedFd, &'a OsStr)> {
+    pub(crate) fn parent(self, at: &At) -> io::Result<(OwnedFd, &OsStr)> {
         let (parent, name) = split(at)?;
         Ok((self.open(&parent, libc::O_PATH | libc::O_DIRECTORY)?, name))
     }

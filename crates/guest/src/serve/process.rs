@@ -54,7 +54,7 @@ impl Running {
     }
 
     /// The exit, once, when everything the command wrote has been passed on.
-    pub(crate) fn to_report(&mut self, relay: &Relay) -> Option<Event<'static>> {
+    pub(crate) fn report(&mut self, relay: &Relay) -> Option<Event<'static>> {
         let (code, kind) = self.exit.filter(|_| !self.reported && relay.is_dry())?;
         self.reported = true;
         Some(Event::Exit(code, kind))
@@ -180,15 +180,7 @@ impl Started {
                 relay.source(Role::Out, master, epoll);
             }
         }
-        Ok(Running {
-            pid: self.pid,
-            tag,
-            deadline: None,
-            is_late: false,
-            terminal: kept,
-            exit: None,
-            reported: false,
-        })
+        Ok(Running { pid: self.pid, tag, deadline: None, is_late: false, terminal: kept, exit: None, reported: false })
     }
 }
 

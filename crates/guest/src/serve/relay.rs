@@ -287,8 +287,7 @@ impl Relay {
         match (sink.ending, sink.end) {
             (true, SinkEnd::Close) => self.sink = None,
             (true, SinkEnd::Shutdown) => {
-                let _closed_anyway =
-                    rustix::net::shutdown(sink.watched.fd.as_fd(), rustix::net::Shutdown::Write);
+                let _closed_anyway = rustix::net::shutdown(sink.watched.fd.as_fd(), rustix::net::Shutdown::Write);
                 self.sink = None;
             }
             (true, SinkEnd::Terminal) => sink.ending = false,

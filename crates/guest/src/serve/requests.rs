@@ -55,9 +55,12 @@ pub(crate) struct Writing {
 /// A connection being made.
 pub(crate) struct Connecting {
     socket: OwnedFd,
-    port: u16,
-    /// Where to try if nobody listens here.
-    next: Option<SocketAddr>,
+    to: SocketAddr,
+}
+
+/// Where to try if nobody listens here: programs that ask for `localhost` may get either.
+fn instead_of(to: SocketAddr) -> Option<SocketAddr> {
+    to.is_ipv4().then(|| SocketAddr::from((Ipv6Addr::LOCALHOST, to.port())))
 }
 
 /// A forked process doing file work.
@@ -139,11 +142,7 @@ impl Server {
             Open::Pack(at, skip) => self.work(id, window, at.user.clone(), Job::Pack(at, skip)),
             Open::Unpack(at) => self.work(id, window, at.user.clone(), Job::Unpack(at)),
             Open::Connect(0) => Err(Fail::of(FailKind::Invalid, "port 0 is not a port")),
-            Open::Connect(port) => {
-                let first = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-                let second = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
-                self.connect(id, window, port, first, Some(second))
-            }
+            Open::Connect(port) => self.connect(id, window, SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
             Open::Stop => {
                 self.kill_everything();
                 self.stopping = true;
@@ -283,7 +282,9 @@ impl Server {
                     self.outbox.bulk(id, false, self.scratch.get(..count).unwrap_or_default())?;
                     continue;
                 }
-                Err(error) => Event::Fail(FailKind::Errno, error.raw_os_error().unwrap_or(libc::EIO), error.to_string()),
+                Err(error) => {
+                    Event::Fail(FailKind::Errno, error.raw_os_error().unwrap_or(libc::EIO), error.to_string())
+                }
             };
             self.outbox.push(id, &last);
             self.channels.remove(&id);
@@ -321,17 +322,17 @@ impl Server {
         Ok(())
     }
 
-    fn connect(&mut self, id: u32, window: u32, port: u16, to: SocketAddr, next: Option<SocketAddr>) -> Answer<()> {
+    fn connect(&mut self, id: u32, window: u32, to: SocketAddr) -> Answer<()> {
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-        match (connect(&socket, &to), next) {
+        match (connect(&socket, &to), instead_of(to)) {
             (Ok(()) | Err(Errno::INPROGRESS), _) => {}
-            (Err(_), Some(next)) => return self.connect(id, window, port, next, None),
+            (Err(_), Some(next)) => return self.connect(id, window, next),
             (Err(error), None) => return Err(error.into()),
         }
         epoll::add(&self.epoll, &socket, EventData::new_u64(u64::from(id) << 2), EventFlags::OUT)?;
-        self.insert(id, Relay::new(id, window), Work::Connecting(Connecting { socket, port, next }));
+        self.insert(id, Relay::new(id, window), Work::Connecting(Connecting { socket, to }));
         Ok(())
     }
 
@@ -340,9 +341,9 @@ impl Server {
         let Some(Channel { mut relay, work: Work::Connecting(connecting), closed }) = self.channels.remove(&id) else {
             return Ok(());
         };
-        let Connecting { socket, port, next } = connecting;
+        let Connecting { socket, to } = connecting;
         epoll::delete(&self.epoll, &socket)?;
-        match (socket_error(&socket).unwrap_or(Err(Errno::IO)), next) {
+        match (socket_error(&socket).unwrap_or(Err(Errno::IO)), instead_of(to)) {
             (Ok(()), _) => {
                 let write = rustix::io::fcntl_dupfd_cloexec(&socket, 3)?;
                 relay.source(Role::Out, socket, &self.epoll);
@@ -353,13 +354,13 @@ impl Server {
             }
             (Err(_), Some(next)) => {
                 let window = u32::try_from(relay.available()).unwrap_or(u32::MAX);
-                if let Err(Fail { kind, errno, message }) = self.connect(id, window, port, next, None) {
+                if let Err(Fail { kind, errno, message }) = self.connect(id, window, next) {
                     self.outbox.push(id, &Event::Fail(kind, errno, message));
                 }
             }
             (Err(error), None) => {
-                let fail = Event::Fail(FailKind::Errno, error.raw_os_error(), format!("nobody listens on port {port}"));
-                self.outbox.push(id, &fail);
+                let message = format!("nobody listens on port {}", to.port());
+                self.outbox.push(id, &Event::Fail(FailKind::Errno, error.raw_os_error(), message));
             }
         }
         Ok(())

@@ -90,7 +90,7 @@ impl Tree {
     /// Opens something below; the empty path is the root itself.
     pub(crate) fn open(&self, path: &[u8], flags: i32) -> io::Result<OwnedFd> {
         let path = if path.is_empty() { b".".as_slice() } else { path };
-        open_how(self.root.as_fd(), &CString::new(path)?, flags, 0, BENEATH | NO_SYMLINKS, self.token)
+        open_how(self.root.as_fd(), &CString::new(path)?, flags, BENEATH | NO_SYMLINKS, self.token)
     }
 
     fn regular(&self, path: &[u8]) -> io::Result<File> {
@@ -109,8 +109,11 @@ fn walk(tree: &Tree, skip: &[Vec<u8>], visit: &mut impl FnMut(&Tree, Record) -> 
         };
         let mut below = Vec::new();
         for record in sorted(dir.as_fd())? {
-            let path =
-                if dir_path.is_empty() { record.path.clone() } else { [&dir_path, b"/".as_slice(), &record.path].concat() };
+            let path = if dir_path.is_empty() {
+                record.path.clone()
+            } else {
+                [&dir_path, b"/".as_slice(), &record.path].concat()
+            };
             if skip.contains(&path) {
                 continue;
             }
@@ -243,8 +246,5 @@ pub(crate) fn report(status: &OwnedFd, fail: Fail) {
 }
 
 /// For making files that must not exist yet.
-pub(crate) const NEW_FILE: OFlags = OFlags::WRONLY
-    .union(OFlags::CREATE)
-    .union(OFlags::EXCL)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+pub(crate) const NEW_FILE: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

@@ -90,13 +90,8 @@ pub(crate) fn start(plan: &Plan<'_>, stack: &mut Stack) -> Result<i32, Failed> {
     let env = pointers(plan.env);
     let mut script_argv = vec![c"/bin/sh".as_ptr(), ptr::null()];
     script_argv.extend(argv.iter().skip(1));
-    let mut shared = Shared {
-        plan,
-        argv: argv.as_ptr(),
-        script_argv: script_argv.as_mut_ptr(),
-        env: env.as_ptr(),
-        failed: None,
-    };
+    let mut shared =
+        Shared { plan, argv: argv.as_ptr(), script_argv: script_argv.as_mut_ptr(), env: env.as_ptr(), failed: None };
     let top = stack.0.as_mut_ptr_range().end;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     // SAFETY: the child runs `child` on its own stack, allocates nothing, and the guest is suspended until it has

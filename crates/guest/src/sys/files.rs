@@ -22,12 +22,11 @@ pub(crate) fn open_how(
     dir: BorrowedFd<'_>,
     path: &CStr,
     flags: i32,
-    mode: u32,
     resolve: u64,
     token: Token,
 ) -> io::Result<OwnedFd> {
     let flags = flags | libc::O_CLOEXEC;
-    let how = [flags as u64, u64::from(mode), resolve];
+    let how = [flags as u64, 0, resolve];
     // SAFETY: `how` is the three words of `struct open_how` and `path` is NUL-terminated; both outlive the call.
     let fd = check(unsafe {
         libc::syscall(

@@ -58,9 +58,7 @@ const TAG: u32 = libc::RLIMIT_LOCKS;
 pub(crate) fn set_tag(tag: u64, token: Token) -> io::Result<()> {
     let limit = [tag, tag];
     // SAFETY: `limit` is a `struct rlimit64` and outlives the call.
-    check(unsafe {
-        libc::syscall(libc::SYS_prlimit64, 0, TAG, limit.as_ptr(), 0usize, token.0[0], token.0[1])
-    })?;
+    check(unsafe { libc::syscall(libc::SYS_prlimit64, 0, TAG, limit.as_ptr(), 0usize, token.0[0], token.0[1]) })?;
     Ok(())
 }
 

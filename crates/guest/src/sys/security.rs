@@ -155,9 +155,7 @@ pub(crate) fn landlock_allow(ruleset: BorrowedFd<'_>, path: BorrowedFd<'_>, righ
     }
     let rule = PathBeneath { rights, parent: path.as_raw_fd() };
     // SAFETY: `rule` has the layout of `struct landlock_path_beneath_attr` and outlives the call.
-    check(unsafe {
-        libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), 1u32, &raw const rule, 0u32)
-    })?;
+    check(unsafe { libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), 1u32, &raw const rule, 0u32) })?;
     Ok(())
 }
 

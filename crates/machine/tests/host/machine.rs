@@ -1,15 +1,15 @@
-//! A machine that is a temporary directory and ordinary processes: only the six required methods.
+//! A machine that is a temporary directory and ordinary processes: no walls, and only the methods without a fallback.
 
 use std::{
     collections::HashMap,
     ffi::OsString,
     io,
-    os::unix::{ffi::OsStrExt, fs::PermissionsExt, process::ExitStatusExt},
+    net::SocketAddr,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, Weak,
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -17,21 +17,21 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use sandbar_machine::{
-    ByteStream, Command, Control, Exit, ExitReason, Features, Isolation, LimitReport, Machine, MachineError,
-    MachineHandle, MachinePath, MachineSpec, Output, Process, Result, SandboxClient, Signal, Target, Workspace,
+    ByteStream, Command, Endpoint, Exit, Features, Isolation, LimitReport, Machine, MachineError, MachineHandle,
+    MachinePath, MachineSpec, Output, Process, Result, SandboxClient, Signal, Target, Workspace,
 };
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    process::Child,
-    sync::mpsc,
-};
+use tokio::sync::{mpsc, watch};
+
+use super::process::{signal_tree, start};
+
+/// Marks must differ between all machines of this test program.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// Makes [`HostMachine`]s.
 #[derive(Debug, Default)]
 pub(crate) struct HostClient {
     tools: Option<PathBuf>,
-    machines: Mutex<HashMap<u64, Arc<HostMachine>>>,
-    next: AtomicU64,
+    machines: Mutex<HashMap<u64, Weak<HostMachine>>>,
 }
 
 impl HostClient {
@@ -42,6 +42,10 @@ impl HostClient {
     pub(crate) fn with_tools(tools: &Path) -> Self {
         Self { tools: Some(tools.to_owned()), ..Self::default() }
     }
+
+    fn find(&self, handle: &MachineHandle) -> Option<Arc<HostMachine>> {
+        self.machines.lock().unwrap().get(&handle.state.as_u64()?)?.upgrade()
+    }
 }
 
 #[async_trait]
@@ -51,64 +55,72 @@ impl SandboxClient for HostClient {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
-        if spec.workspace != Workspace::Temporary {
-            return Err(MachineError::Unsupported("use a directory of the host"));
-        }
         let path = self.tools.as_ref().map_or_else(|| "/usr/bin:/bin".into(), |tools| tools.clone().into_os_string());
         let directory = tempfile::tempdir().unwrap();
-        let home = directory.path().join("home");
-        std::fs::create_dir_all(&home).unwrap();
-        std::fs::create_dir(directory.path().join("workspace")).unwrap();
+        let (home, temporary) = (directory.path().join("home"), directory.path().join("workspace"));
+        std::fs::create_dir(&home).unwrap();
+        std::fs::create_dir(&temporary).unwrap();
+        let workspace = match spec.workspace {
+            Workspace::Temporary => temporary,
+            Workspace::Host { path, .. } => path,
+        };
         let mut env: HashMap<OsString, OsString> =
             [("PAGER", "cat"), ("NO_COLOR", "1"), ("LANG", "C.UTF-8")].map(|(k, v)| (k.into(), v.into())).into();
         env.extend([("PATH".into(), path), ("HOME".into(), home.into())]);
         env.extend(spec.env.into_iter().map(|(name, value)| (name.into(), value.into())));
-        let name = self.next.fetch_add(1, Ordering::Relaxed);
-        let machine = Arc::new(HostMachine { name, directory, env, stopped: AtomicBool::new(false), stop: stop() });
-        self.machines.lock().unwrap().insert(name, machine.clone());
+        let (name, stop) = (NEXT.fetch_add(1, Ordering::Relaxed), watch::Sender::new(false));
+        let machine = Arc::new(HostMachine { name, workspace, env, ports: spec.ports, stop, _directory: directory });
+        self.machines.lock().unwrap().insert(name, Arc::downgrade(&machine));
         Ok(machine)
     }
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
-        let found = self.machines.lock().unwrap().get(&handle.state.as_u64().unwrap()).cloned();
-        Ok(found.map(|machine| machine as Arc<dyn Machine>))
+        Ok(self.find(handle).map(|machine| machine as Arc<dyn Machine>))
     }
 
     async fn delete(&self, handle: &MachineHandle) -> Result<()> {
-        let found = self.machines.lock().unwrap().remove(&handle.state.as_u64().unwrap());
-        match found {
-            Some(machine) => machine.stop().await,
-            None => Ok(()),
-        }
+        let Some(machine) = self.find(handle) else { return Ok(()) };
+        self.machines.lock().unwrap().remove(&machine.name);
+        machine.stop().await
     }
-}
-
-fn stop() -> tokio::sync::watch::Sender<bool> {
-    tokio::sync::watch::Sender::new(false)
 }
 
 #[derive(Debug)]
 pub(crate) struct HostMachine {
     name: u64,
-    directory: tempfile::TempDir,
+    workspace: PathBuf,
     env: HashMap<OsString, OsString>,
-    stopped: AtomicBool,
-    stop: tokio::sync::watch::Sender<bool>,
+    ports: Vec<u16>,
+    stop: watch::Sender<bool>,
+    _directory: tempfile::TempDir,
 }
 
 impl HostMachine {
     fn alive(&self, user: Option<&String>) -> Result<()> {
-        if self.stopped.load(Ordering::Relaxed) {
+        if *self.stop.borrow() {
             return Err(MachineError::Gone);
         }
         user.map_or(Ok(()), |_| Err(MachineError::Unsupported("run as another user")))
     }
 
-    fn child(&self, command: &Command, cwd: &Path) -> io::Result<Child> {
-        let mut child = tokio::process::Command::new(&command.argv[0]);
-        child.args(&command.argv[1..]).env_clear().envs(&self.env).envs(command.env.iter().cloned()).current_dir(cwd);
-        let stdin = if command.stdin { Stdio::piped() } else { Stdio::null() };
-        child.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn()
+    fn mark(&self) -> String {
+        format!("{}.{}.", std::process::id(), self.name)
+    }
+
+    fn start(&self, command: &Command, cwd: &Path) -> io::Result<Process> {
+        // A terminal's session is made by a tool, as making it here would take unsafe code.
+        let leader = command.tty.map_or(vec![], |_| vec!["setsid".into(), "--ctty".into()]);
+        let argv: Vec<OsString> = leader.into_iter().chain(command.argv.iter().cloned()).collect();
+        let mut prepared = tokio::process::Command::new(&argv[0]);
+        prepared.args(&argv[1..]).env_clear().envs(&self.env).envs(command.env.iter().cloned()).current_dir(cwd);
+        let mark = format!("{}{}.", self.mark(), NEXT.fetch_add(1, Ordering::Relaxed));
+        start(command, prepared, mark, self.stop.subscribe())
+    }
+}
+
+impl Drop for HostMachine {
+    fn drop(&mut self) {
+        signal_tree(&self.mark(), Signal::Kill);
     }
 }
 
@@ -122,21 +134,18 @@ impl Machine for HostMachine {
         Features {
             isolation: Isolation::None,
             layers: Vec::new(),
-            pty: false,
+            pty: true,
             stdin: true,
             users: false,
-            ports: false,
+            ports: true,
             snapshot: false,
-            workspace: MachinePath::new(self.directory.path().join("workspace")).unwrap(),
+            workspace: MachinePath::new(&self.workspace).unwrap(),
             limits: LimitReport::NONE,
         }
     }
 
     async fn spawn(&self, command: Command) -> Result<Process> {
         self.alive(command.user.as_ref())?;
-        if command.tty.is_some() {
-            return Err(MachineError::Unsupported("give a command a terminal"));
-        }
         if command.argv.is_empty() || command.argv.iter().any(|argument| argument.as_bytes().contains(&0)) {
             return Err(MachineError::invalid("the command", "has no program or a NUL"));
         }
@@ -145,22 +154,15 @@ impl Machine for HostMachine {
         if !found.is_dir() {
             return Err(MachineError::from_io("enter", &cwd, io::ErrorKind::NotADirectory.into()));
         }
-        let (output, receiver) = mpsc::channel(16);
-        let (control, requests) = mpsc::channel(16);
-        match self.child(&command, Path::new(cwd.as_os_str())) {
-            Ok(mut child) => {
-                let stdin = child.stdin.take().map(feed);
-                tokio::spawn(attend(child, command, requests, output, self.stop.subscribe()));
-                Ok(Process { stdin, control, output: receiver })
-            }
-            Err(error) => {
-                let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-                let said = format!("{}: {error}\n", command.argv[0].display());
-                output.try_send(Ok(Output::Stderr(said.into()))).unwrap();
-                output.try_send(Ok(Output::Exit(Exit::code(code)))).unwrap();
-                Ok(Process { stdin: None, control, output: receiver })
-            }
+        self.start(&command, Path::new(cwd.as_os_str())).or_else(|error| Ok(stillborn(&command, &error)))
+    }
+
+    async fn port(&self, port: u16) -> Result<Endpoint> {
+        if !self.ports.contains(&port) {
+            return Err(MachineError::invalid(format!("port {port}"), "was not declared"));
         }
+        // The network is the host's own.
+        Ok(Endpoint { address: SocketAddr::from(([127, 0, 0, 1], port)) })
     }
 
     async fn read(&self, target: &Target) -> Result<ByteStream> {
@@ -202,10 +204,20 @@ impl Machine for HostMachine {
     }
 
     async fn stop(&self) -> Result<()> {
-        self.stopped.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
+        signal_tree(&self.mark(), Signal::Kill);
         Ok(())
     }
+}
+
+/// A process that never was, because its program could not be started.
+fn stillborn(command: &Command, error: &io::Error) -> Process {
+    let (output, receiver) = mpsc::channel(2);
+    let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+    let said = format!("{}: {error}\n", command.argv[0].display());
+    output.try_send(Ok(Output::Stderr(said.into()))).unwrap();
+    output.try_send(Ok(Output::Exit(Exit::code(code)))).unwrap();
+    Process { stdin: None, control: mpsc::channel(1).0, output: receiver }
 }
 
 /// The nearest directory that exists must really be inside.
@@ -215,76 +227,4 @@ fn beneath(target: &Target, path: &Path) -> Result<()> {
     let real = path.ancestors().find_map(|above| above.canonicalize().ok()).ok_or_else(leaves)?;
     let root = Path::new(root.as_os_str()).canonicalize().map_err(|_missing| leaves())?;
     if real.starts_with(root) { Ok(()) } else { Err(leaves()) }
-}
-
-fn feed(mut stdin: tokio::process::ChildStdin) -> mpsc::Sender<Bytes> {
-    let (sender, mut receiver) = mpsc::channel::<Bytes>(4);
-    tokio::spawn(async move {
-        while let Some(piece) = receiver.recv().await {
-            if stdin.write_all(&piece).await.is_err() {
-                return;
-            }
-        }
-    });
-    sender
-}
-
-type Outputs = mpsc::Sender<Result<Output>>;
-
-async fn pump(mut from: impl AsyncRead + Unpin, to: Outputs, wrap: fn(Bytes) -> Output) {
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if to.send(Ok(wrap(Bytes::copy_from_slice(&buffer[..read])))).await.is_err() {
-            return;
-        }
-    }
-}
-
-fn signal_group(pid: u32, signal: Signal) {
-    let number = format!("-{}", signal.number());
-    let _dead_already = std::process::Command::new("kill").args([&number, "--", &format!("-{pid}")]).output();
-}
-
-async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
-    let _dropped_is_stopped = stop.wait_for(|stop| *stop).await;
-}
-
-async fn attend(
-    mut child: Child,
-    command: Command,
-    mut control: mpsc::Receiver<Control>,
-    output: Outputs,
-    mut stop: tokio::sync::watch::Receiver<bool>,
-) {
-    let pid = child.id().unwrap();
-    let out = tokio::spawn(pump(child.stdout.take().unwrap(), output.clone(), Output::Stdout));
-    let err = tokio::spawn(pump(child.stderr.take().unwrap(), output.clone(), Output::Stderr));
-    let deadline = tokio::time::sleep(command.deadline.unwrap_or(std::time::Duration::from_secs(1 << 20)));
-    tokio::pin!(deadline);
-    let mut late = false;
-    let status = loop {
-        tokio::select! {
-            status = child.wait() => break status.unwrap(),
-            () = &mut deadline, if !late => { late = true; signal_group(pid, Signal::Kill); }
-            () = stopped(&mut stop) => { signal_group(pid, Signal::Kill); break child.wait().await.unwrap() }
-            request = control.recv() => match request {
-                Some(Control::Signal(signal)) => signal_group(pid, signal),
-                Some(Control::Resize(_)) => {}
-                None => { signal_group(pid, Signal::Kill); break child.wait().await.unwrap() }
-            },
-        }
-    };
-    // What the command itself wrote is in the pipes already; children may hold them open for as long as they like.
-    let quiet = std::time::Duration::from_millis(500);
-    let _still_open = tokio::time::timeout(quiet, async { (out.await, err.await) }).await;
-    let _caller_gone = output.send(Ok(Output::Exit(exit(status, late)))).await;
-}
-
-fn exit(status: ExitStatus, late: bool) -> Exit {
-    let reason = match (late, status.signal()) {
-        (true, _) => ExitReason::Deadline,
-        (false, Some(_)) => ExitReason::Signaled,
-        (false, None) => ExitReason::Exited,
-    };
-    Exit { code: status.code().or(status.signal().map(|number| 128 + number)).unwrap(), reason }
 }

@@ -1,0 +1,205 @@
+//! Commands of the host machine: ordinary processes, known by a variable that everything they start inherits.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::process::ExitStatusExt,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use rustix::{
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+use sandbar_machine::{Command, Control, Exit, ExitReason, Output, Process, Result, Signal, TerminalSize};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    process::Child,
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+
+/// What marks a process as part of a tree.
+pub(crate) const MARK: &str = "HOST_MACHINE_TREE";
+
+type Outputs = mpsc::Sender<Result<Output>>;
+
+/// Signals every process whose mark begins like this; a kill repeats until there are none.
+pub(crate) fn signal_tree(mark: &str, signal: Signal) {
+    loop {
+        let pids = marked(mark);
+        if pids.is_empty() {
+            return;
+        }
+        let number = format!("-{}", signal.number());
+        let _dead_already = std::process::Command::new("kill").arg(&number).args(&pids).output();
+        if signal != Signal::Kill {
+            return;
+        }
+    }
+}
+
+fn marked(mark: &str) -> Vec<String> {
+    let wanted = format!("{MARK}={mark}").into_bytes();
+    let is_marked = |pid: &String| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(&wanted))
+    };
+    let names = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).filter(is_marked).collect()
+}
+
+/// What a command becomes: the process, its mark, and who reads its output.
+struct Started {
+    child: Child,
+    mark: String,
+    pumps: Vec<JoinHandle<()>>,
+    terminal: Option<File>,
+}
+
+/// Starts a prepared command. `stop` ends it with its machine.
+pub(crate) fn start(
+    command: &Command,
+    mut prepared: tokio::process::Command,
+    mark: String,
+    stop: watch::Receiver<bool>,
+) -> io::Result<Process> {
+    let (output, receiver) = mpsc::channel(16);
+    let (control, requests) = mpsc::channel(16);
+    prepared.env(MARK, &mark);
+    let (started, stdin) = match command.tty {
+        Some(size) => on_terminal(prepared, mark, size, &output)?,
+        None => on_pipes(prepared, mark, command.stdin, &output)?,
+    };
+    tokio::spawn(attend(started, command.deadline, requests, output, stop));
+    Ok(Process { stdin, control, output: receiver })
+}
+
+fn on_pipes(
+    mut prepared: tokio::process::Command,
+    mark: String,
+    stdin: bool,
+    output: &Outputs,
+) -> io::Result<(Started, Option<mpsc::Sender<Bytes>>)> {
+    let input = if stdin { Stdio::piped() } else { Stdio::null() };
+    let mut child = prepared.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let out = tokio::spawn(pump(child.stdout.take().unwrap(), output.clone(), Output::Stdout));
+    let err = tokio::spawn(pump(child.stderr.take().unwrap(), output.clone(), Output::Stderr));
+    let stdin = child.stdin.take().map(feed);
+    Ok((Started { child, mark, pumps: vec![out, err], terminal: None }, stdin))
+}
+
+fn on_terminal(
+    mut prepared: tokio::process::Command,
+    mark: String,
+    size: TerminalSize,
+    output: &Outputs,
+) -> io::Result<(Started, Option<mpsc::Sender<Bytes>>)> {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let path = ptsname(&master, Vec::new())?.into_string().unwrap();
+    resize(&master, size);
+    let slave = || File::options().read(true).write(true).open(&path);
+    let child = prepared.stdin(slave()?).stdout(slave()?).stderr(slave()?).spawn()?;
+    // The slave's last copy of ours is in the builder.
+    drop(prepared);
+    let master = File::from(master);
+    let (mut reader, mut writer) = (master.try_clone()?, master.try_clone()?);
+    let to = output.clone();
+    let pump = tokio::task::spawn_blocking(move || {
+        let mut buffer = vec![0; 16 << 10];
+        while let Ok(read @ 1..) = reader.read(&mut buffer) {
+            if to.blocking_send(Ok(Output::Stdout(Bytes::copy_from_slice(&buffer[..read])))).is_err() {
+                return;
+            }
+        }
+    });
+    let (sender, mut receiver) = mpsc::channel::<Bytes>(4);
+    std::thread::spawn(move || {
+        while let Some(piece) = receiver.blocking_recv() {
+            let _hung_up = writer.write_all(&piece);
+        }
+        let _hung_up = writer.write_all(b"\x04");
+    });
+    Ok((Started { child, mark, pumps: vec![pump], terminal: Some(master) }, Some(sender)))
+}
+
+fn resize(terminal: impl std::os::fd::AsFd, size: TerminalSize) {
+    let size = Winsize { ws_row: size.rows.get(), ws_col: size.cols.get(), ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).unwrap();
+}
+
+fn feed(mut stdin: tokio::process::ChildStdin) -> mpsc::Sender<Bytes> {
+    let (sender, mut receiver) = mpsc::channel::<Bytes>(4);
+    tokio::spawn(async move {
+        while let Some(piece) = receiver.recv().await {
+            if stdin.write_all(&piece).await.is_err() {
+                return;
+            }
+        }
+    });
+    sender
+}
+
+async fn pump(mut from: impl AsyncRead + Unpin, to: Outputs, wrap: fn(Bytes) -> Output) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        if to.send(Ok(wrap(Bytes::copy_from_slice(&buffer[..read])))).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _dropped_is_stopped = stop.wait_for(|stop| *stop).await;
+}
+
+async fn attend(
+    mut started: Started,
+    deadline: Option<Duration>,
+    mut control: mpsc::Receiver<Control>,
+    output: Outputs,
+    mut stop: watch::Receiver<bool>,
+) {
+    let deadline = tokio::time::sleep(deadline.unwrap_or(Duration::from_secs(1 << 20)));
+    tokio::pin!(deadline);
+    let (mut late, mut ending) = (false, false);
+    let status = loop {
+        tokio::select! {
+            status = started.child.wait() => break status.unwrap(),
+            () = &mut deadline, if !late => {
+                late = true;
+                signal_tree(&started.mark, Signal::Kill);
+            }
+            () = stopped(&mut stop), if !ending => {
+                ending = true;
+                signal_tree(&started.mark, Signal::Kill);
+            }
+            request = control.recv(), if !ending => match (request, &started.terminal) {
+                (Some(Control::Signal(signal)), _) => signal_tree(&started.mark, signal),
+                (Some(Control::Resize(size)), Some(terminal)) => resize(terminal, size),
+                (Some(Control::Resize(_)), None) => {}
+                (None, _) => {
+                    ending = true;
+                    signal_tree(&started.mark, Signal::Kill);
+                }
+            },
+        }
+    };
+    // What the command itself wrote is in the pipes already; children may hold them open for as long as they like.
+    let pumps = futures::future::join_all(started.pumps);
+    let _still_open = tokio::time::timeout(Duration::from_millis(500), pumps).await;
+    let _caller_gone = output.send(Ok(Output::Exit(exit(status, late)))).await;
+}
+
+fn exit(status: ExitStatus, late: bool) -> Exit {
+    let reason = match (late, status.signal()) {
+        (true, _) => ExitReason::Deadline,
+        (false, Some(_)) => ExitReason::Signaled,
+        (false, None) => ExitReason::Exited,
+    };
+    Exit { code: status.code().or(status.signal().map(|number| 128 + number)).unwrap(), reason }
+}
