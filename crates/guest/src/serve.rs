@@ -37,7 +37,7 @@ use crate::{
     identity::Users,
     sys::{
         exec::{Proof, Stack},
-        process::{exit_now, reap, watch_children},
+        process::{exit_now, forget_code, reap, watch_children},
         security::Token,
     },
 };
@@ -81,6 +81,7 @@ pub(crate) fn run(control: OwnedFd, settings: Settings) -> ! {
 /// Serves over two descriptors.
 pub(crate) fn run_split(input: OwnedFd, output: OwnedFd, settings: Settings) -> ! {
     let Ok(mut server) = Server::new(input, output, settings) else { exit_now(1) };
+    forget_code();
     let ended = server.serve();
     server.kill_everything();
     exit_now(i32::from(ended.is_err()))

@@ -200,6 +200,7 @@ fn watch(machine: Started, leash: &UnixStream) -> Setup<()> {
     let pid = Pid::from_raw(machine.pid).ok_or_else(|| refuse("watch the machine", "", ""))?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).step("watch the machine")?;
     let mut give_up: Option<Instant> = None;
+    process::forget_code();
     loop {
         let gone = is_ready(pidfd.as_fd(), leash.as_fd(), give_up.is_none(), give_up);
         match gone {

@@ -110,3 +110,67 @@ impl Machine for Traced {
         traced("snapshot", "", self.inner.snapshot()).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tracing::{
+        Event, Metadata, Subscriber,
+        field::{Field, Visit},
+        span::{Attributes, Id, Record},
+    };
+
+    use super::*;
+    use crate::{MachinePath, MemoryMachine, once};
+
+    /// Everything that was traced, as text.
+    #[derive(Clone, Debug, Default)]
+    struct Seen(Arc<Mutex<String>>);
+
+    impl Visit for Seen {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            self.0.lock().unwrap().push_str(&format!("{field}={value:?} "));
+        }
+    }
+
+    impl Subscriber for Seen {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, span: &Attributes<'_>) -> Id {
+            span.record(&mut self.clone());
+            Id::from_u64(1)
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut self.clone());
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[tokio::test]
+    async fn a_trace_names_the_operation_and_its_outcome_but_no_contents() {
+        let seen = Seen::default();
+        let _guard = tracing::subscriber::set_default(seen.clone());
+        let machine = Traced::new(Arc::new(MemoryMachine::new()));
+        let target = Target::from(MachinePath::new("/workspace/key.txt").unwrap());
+        machine.write(&target, once("hunter2")).await.unwrap();
+        machine.stat(&MachinePath::new("/nowhere").unwrap().into()).await.unwrap();
+        machine.list(&MachinePath::new("/nowhere").unwrap().into()).await.unwrap_err();
+        machine.spawn(Command::new(["curl", "hunter2"]).env("TOKEN", "hunter2")).await.unwrap_err();
+        let text = seen.0.lock().unwrap().clone();
+        for expected in
+            ["\"write\"", "/workspace/key.txt", "\"ok\"", "\"list\"", "\"not_found\"", "curl", "\"unsupported\""]
+        {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(!text.contains("TOKEN"), "{text}");
+    }
+}
