@@ -44,7 +44,6 @@ fn remove_leaf(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<bool> {
     match unlinkat(parent, path, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(true),
         Err(Errno::ISDIR | Errno::PERM) => {}
-        Err(Errno::ACCESS) => make_writable(parent)?,
         Err(error) => return Err(error.into()),
     }
     match unlinkat(parent, path, AtFlags::REMOVEDIR) {

@@ -164,6 +164,7 @@ macro_rules! list {
         macro_rules! conformance {
             ($d client:expr) => {
                 mod conformance {
+                    #[allow(unused_imports, reason = "the client may be named by its whole path")]
                     use super::*;
 
                     $($(

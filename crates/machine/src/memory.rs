@@ -1,5 +1,5 @@
-//! A machine that is only files, in memory: for tests of what stands above the waist, and as the reference for what file
-//! operations mean. It runs no commands.
+//! A machine that is only files, in memory: for tests of what stands above the waist, and as the reference for what
+//! file operations mean. It runs no commands.
 
 mod tree;
 
@@ -24,8 +24,8 @@ use crate::{
 /// What one file or archive may hold.
 const SIZE_LIMIT: usize = 256 << 20;
 
-/// Files, directories and links in memory. Everything belongs to user 0, permissions are kept but not enforced, and each
-/// change is one nanosecond after the one before.
+/// Files, directories and links in memory. Everything belongs to user 0, permissions are kept but not enforced, and
+/// each change is one nanosecond after the one before.
 #[derive(Clone, Debug)]
 pub struct MemoryMachine {
     name: u64,

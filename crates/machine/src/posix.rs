@@ -1,8 +1,8 @@
 //! What a machine can do with nothing but `spawn`, `read` and `write`: files and trees by way of `sh` and its tools.
 //!
-//! These are the provided methods of [`Machine`], for machines without a guest. They need `sh`, `find`, `stat`, `tar` and
-//! the usual small tools, from GNU or busybox (whose file times are whole seconds). Arguments travel as arguments, never
-//! inside the shell text.
+//! These are the provided methods of [`Machine`], for machines without a guest. They need `sh`, `find`, `stat`, `tar`
+//! and the usual small tools, from GNU or busybox (whose file times are whole seconds). Arguments travel as arguments,
+//! never inside the shell text.
 //!
 //! [`Target::beneath`] is held by entering the directory, asking the kernel where that is, and acting from there. So a
 //! link swapped in later changes nothing, but a directory *moved out* in between is not noticed, and unpacking trusts

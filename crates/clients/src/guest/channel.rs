@@ -8,13 +8,16 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use sandbar_guest::protocol::{FRAME_HEADER, MAX_DATA, MAX_PAYLOAD, Open, Request};
+use sandbar_guest::protocol::{FRAME_HEADER, INPUT_WINDOW, MAX_PAYLOAD, Open, Request};
 use sandbar_machine::{MachineError, Result};
 
 use super::{
     lane::{Incoming, Lane, Shape},
     link::{End, Link},
 };
+
+/// Bulk bytes in one frame: a fraction of the window, so that the guest works on one piece while the next is under way.
+const PIECE: usize = INPUT_WINDOW as usize / 4;
 
 /// An open channel.
 pub(crate) struct Channel {
@@ -101,7 +104,7 @@ impl Channel {
         let allowed = self.lane.spend(bytes.len());
         let mut now = bytes.split_to(allowed);
         while now.has_remaining() {
-            let piece = now.split_to(now.len().min(MAX_DATA));
+            let piece = now.split_to(now.len().min(PIECE));
             Request::Data(&piece).encode(self.id, out);
         }
     }

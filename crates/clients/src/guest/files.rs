@@ -22,6 +22,9 @@ use super::{
 /// Bulk bytes of a file, an archive or records that may be on their way at once.
 const WINDOW: u32 = 1 << 20;
 
+/// For answers without bulk bytes. Not 0: a guest without credit does not look whether a worker has come to its end.
+const SILENT: u32 = 1;
+
 /// How long the guest may stay silent while it opens something, and while it works on whole trees.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TREE_PATIENCE: Duration = Duration::from_secs(600);
@@ -73,7 +76,7 @@ pub(super) fn at(target: &Target) -> Result<At> {
 
 /// A request that is answered with nothing but its end.
 pub(super) async fn plain(link: &Arc<Link>, deed: &Deed, open: Open) -> Result<()> {
-    let channel = Channel::open(link, Shape::Plain, 0, open).await?;
+    let channel = Channel::open(link, Shape::Plain, SILENT, open).await?;
     match channel.answer(deed.action, TREE_PATIENCE).await? {
         Incoming::Done => Ok(()),
         other => Err(deed.error(other)),
@@ -135,7 +138,7 @@ impl Stream for Download {
 pub(super) async fn upload(link: &Arc<Link>, deed: &Deed, open: Open, mut data: ByteStream) -> Result<()> {
     let (batch, mut rest) = first_window(&mut data).await?;
     let mut ended = batch.ended;
-    let channel = Channel::open_with(link, Shape::Upload, 0, open, batch).await?;
+    let channel = Channel::open_with(link, Shape::Upload, SILENT, open, batch).await?;
     loop {
         tokio::select! {
             biased;

@@ -86,7 +86,10 @@ impl Machine for GuestMachine {
     }
 
     async fn remove(&self, target: &Target) -> Result<()> {
-        files::plain(&self.link, &Deed::new("remove", target), Open::Remove(at(target)?)).await
+        match files::plain(&self.link, &Deed::new("remove", target), Open::Remove(at(target)?)).await {
+            Err(MachineError::NotFound(_)) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     async fn rename(&self, from: &Target, to: &Target) -> Result<()> {

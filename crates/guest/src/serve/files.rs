@@ -71,9 +71,10 @@ impl Files {
 
     /// What is at a path, links not followed.
     pub(crate) fn stat(self, at: &At) -> Answer<Record> {
-        if at.path == b"/" {
+        if at.path == b"/" || at.beneath.as_deref() == Some(at.path.as_slice()) {
             let stat = rustix::fs::fstat(self.open(at, libc::O_PATH)?)?;
-            return Ok(record(b"/".to_vec(), &stat, None));
+            let name = at.path.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty());
+            return Ok(record(name.unwrap_or(b"/").to_vec(), &stat, None));
         }
         let (dir, name) = self.parent(at)?;
         Ok(describe(dir.as_fd(), name)?)

@@ -304,7 +304,10 @@ impl Server {
             Fork::Child => {
                 drop((stdout, status, stdin));
                 let files = Files(self.settings.token);
-                let become_user = user.map_or(Ok(()), |user| sys::process::become_user(user.uid, user.gid));
+                let become_user = user.map_or(Ok(()), |user| {
+                    sys::process::become_user(user.uid, user.gid)?;
+                    sys::security::set_caps(sys::security::Caps::NONE)
+                });
                 let done = become_user.map_err(Fail::from).and_then(|()| job.run(files, their_stdin, their_stdout));
                 let code = i32::from(done.is_err());
                 if let Err(fail) = done {

@@ -175,8 +175,9 @@ fn digest(mut file: File) -> io::Result<[u8; 32]> {
 }
 
 fn pack(files: Files, at: &At, skip: &[Vec<u8>], output: &mut impl Write) -> Answer<()> {
+    let root = root_of(files, at)?;
     let mut archive = tar::Builder::new(output);
-    walk(&root_of(files, at)?, skip, &mut |tree, record| {
+    walk(&root, skip, &mut |tree, record| {
         let path = Path::new(OsStr::from_bytes(&record.path));
         let mut header = tar::Header::new_gnu();
         header.set_mode(record.mode & 0o777);

@@ -9,7 +9,7 @@ use std::{
     ptr,
 };
 
-use super::security::Token;
+use super::security::{self, Token};
 
 /// Everything the child needs, made ready before it exists: between `vfork` and `execve` it shares the guest's memory.
 pub(crate) struct Plan<'a> {
@@ -150,6 +150,8 @@ fn prepare(plan: &Plan<'_>) -> Result<(), (Stage, i32)> {
         super::process::set_tag(plan.tag, plan.token).map_err(|_| (Stage::Limits, errno()))?;
         if let Some((uid, gid)) = plan.identity {
             super::process::become_user(uid, gid).map_err(|_| (Stage::Identity, errno()))?;
+            // The machine's root would keep them: to the kernel it has not changed.
+            security::set_caps(security::Caps::NONE).map_err(|_| (Stage::Identity, errno()))?;
         }
         step(Stage::Directory, libc::c_long::from(libc::chdir(plan.cwd.as_ptr())))?;
         if plan.proof == Proof::Confined && !is_confined() {
@@ -161,8 +163,7 @@ fn prepare(plan: &Plan<'_>) -> Result<(), (Stage, i32)> {
 }
 
 fn is_confined() -> bool {
-    use super::security::{Caps, all_caps, is_filtered};
-    is_filtered() && all_caps().is_ok_and(|caps| caps == Caps::NONE)
+    security::is_filtered() && security::all_caps().is_ok_and(|caps| caps == security::Caps::NONE)
 }
 
 /// Programs start with no signal blocked, and with a broken pipe deadly again (Rust programs ignore it).

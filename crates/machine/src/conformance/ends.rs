@@ -1,6 +1,11 @@
 //! Promises about processes and the end of the machine they run on.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use super::rig::{Rig, daemon, pause, shell, soon, until};
 use crate::{Access, Isolation, MachineError, MachineSpec, SandboxClient, Workspace};
@@ -26,8 +31,11 @@ struct HostWorkspace {
 
 impl HostWorkspace {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("sandbar-conformance-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a directory for the test");
+        // Several clients may be tested in one program at once.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("sandbar-conformance-{name}-{process}-{number}"));
+        fs::create_dir(&path).expect("a directory for the test");
         Self { path }
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     files::NAMES,
-    rig::{Rig, soon},
+    rig::{Rig, pause, soon},
 };
 use crate::{Command, EntryKind, SandboxClient, once};
 
@@ -30,10 +30,12 @@ pub async fn a_reader_sees_the_old_or_the_new_never_a_mixture(client: &dyn Sandb
     let contents = [b'a', b'b'].map(|letter| Bytes::from(vec![letter; 4 << 20]));
     rig.put("file", contents[0].clone()).await;
     rig.put("other", contents[1].clone()).await;
-    let whole = rig.sh("cksum <file; cksum <other").await.text();
+    let whole = rig.sh("sha256sum <file; sha256sum <other").await.text();
     let whole: Vec<&str> = whole.lines().collect();
     let write = async {
         for turn in 0..60 {
+            // So that the readers get their turns, even on a machine that never has to wait.
+            pause(10).await;
             rig.put("file", contents[turn % 2].clone()).await;
         }
         rig.put("done", "").await;
@@ -45,7 +47,7 @@ pub async fn a_reader_sees_the_old_or_the_new_never_a_mixture(client: &dyn Sandb
         }
     };
     // A command is a reader too, and comes at moments of its own.
-    let ((), (), ran) = tokio::join!(write, read, rig.sh("while [ ! -e done ]; do cksum <file; done"));
+    let ((), (), ran) = tokio::join!(write, read, rig.sh("while [ ! -e done ]; do sha256sum <file; done"));
     let mixture = ran.text().lines().find(|line| !whole.contains(line)).map(str::to_owned);
     assert_eq!(mixture, None, "a command saw something else than {whole:?}");
 }

@@ -113,8 +113,8 @@ pub async fn unpack<M: Machine + ?Sized>(machine: &M, root: &Target, mut tar: By
         while let Some(_noise) = events.next().await? {}
         Ok(())
     };
-    // The end of the archive is only sent once all of it was judged, so a script that ends before the feed has failed. An
-    // error ends both: dropping the process kills it.
+    // The end of the archive is only sent once all of it was judged, so a script that ends before the feed has failed.
+    // An error ends both: dropping the process kills it.
     {
         tokio::pin!(drain);
         tokio::select! {

@@ -154,8 +154,8 @@ impl Events {
     }
 }
 
-/// The tools' complaint as the kind a caller can branch on. They end it in the system's own words, after the name, which
-/// could be anything.
+/// The tools' complaint as the kind a caller can branch on. They end it in the system's own words, after the name,
+/// which could be anything.
 pub(super) fn fault(action: &'static str, path: &MachinePath, stderr: &[u8]) -> MachineError {
     const WORDS: [(&str, io::ErrorKind); 10] = [
         ("No such file or directory", io::ErrorKind::NotFound),

@@ -1,0 +1,238 @@
+//! `sandbar doctor`: what this host can enforce, what it costs, and what to do about the rest.
+
+use std::{
+    fmt::Write,
+    time::{Duration, Instant},
+};
+
+use sandbar::{
+    Command, Enforcement, Isolation, LimitReport, Machine, MachineError, MachineSpec, Output, SandboxClient,
+    client::UnixLocal,
+    doctor::{LevelReport, Report, probe},
+};
+use serde::Serialize;
+
+use crate::{
+    args::DoctorArgs,
+    failure::Failure,
+    render::{Render, Style},
+};
+
+/// Machines that are made and commands that are run to tell what they cost.
+const MACHINES: usize = 10;
+const COMMANDS: usize = 100;
+
+/// The report as programs read it. Keys are only ever added.
+#[derive(Debug, Serialize)]
+struct Findings {
+    version: &'static str,
+    user: u32,
+    /// What `sandbar exec` demands when it is not told otherwise.
+    demanded: Isolation,
+    /// What it gets; nothing runs when this is `null`.
+    reached: Option<Isolation>,
+    /// How strongly each limit is held there.
+    limits: LimitReport,
+    cost: Option<Cost>,
+    fixes: Vec<String>,
+    #[serde(flatten)]
+    host: Report,
+}
+
+/// What the level that `exec` reaches costs, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Cost {
+    create_p50_us: u64,
+    create_p95_us: u64,
+    exec_p50_us: u64,
+    exec_p95_us: u64,
+}
+
+pub(crate) async fn run(args: &DoctorArgs, render: &Render) -> Result<u8, Failure> {
+    let findings = examine(&UnixLocal::new()).await?;
+    let text = if args.json {
+        let json = serde_json::to_string_pretty(&findings);
+        json.map_err(|error| Failure::new("cannot write the report").because(error))? + "\n"
+    } else {
+        describe(&findings, render)
+    };
+    let healthy = findings.reached == Some(findings.demanded);
+    let code = render.result(text.as_bytes())?;
+    Ok(if code == 0 && !healthy { 1 } else { code })
+}
+
+async fn examine(client: &UnixLocal) -> Result<Findings, Failure> {
+    let host = probe(client).await;
+    let demanded = Isolation::default();
+    let reached = host.levels.iter().find(|level| level.level == demanded && level.works).map(|level| level.level);
+    let (limits, cost) = match reached {
+        Some(_) => measure(client).await.map(|(limits, cost)| (limits, Some(cost)))?,
+        None => (LimitReport::NONE, None),
+    };
+    let fixes = fixes(&host);
+    let user = rustix::process::getuid().as_raw();
+    Ok(Findings { version: env!("CARGO_PKG_VERSION"), user, demanded, reached, limits, cost, fixes, host })
+}
+
+/// What is worth doing, most important first. A switch only matters where a level is missing for it.
+fn fixes(host: &Report) -> Vec<String> {
+    let mut fixes: Vec<String> = Vec::new();
+    let broken = host.levels.iter().filter(|level| !level.works).filter_map(|level| level.fix.clone());
+    let switches = host.settings.iter().filter_map(|setting| setting.fix.clone());
+    let relevant = host.levels.iter().any(|level| !level.works);
+    for fix in broken.chain(switches.filter(|_| relevant)) {
+        if !fixes.contains(&fix) {
+            fixes.push(fix);
+        }
+    }
+    fixes
+}
+
+async fn measure(client: &UnixLocal) -> sandbar::Result<(LimitReport, Cost)> {
+    let mut creates = Vec::with_capacity(MACHINES);
+    let mut execs = Vec::with_capacity(COMMANDS);
+    let mut limits = LimitReport::NONE;
+    for _ in 0..MACHINES {
+        let begun = Instant::now();
+        let machine = client.create(MachineSpec::default()).await?;
+        creates.push(begun.elapsed());
+        limits = machine.features().limits;
+        let timed = time_commands(machine.as_ref(), COMMANDS / MACHINES, &mut execs).await;
+        machine.stop().await?;
+        timed?;
+    }
+    let cost = Cost {
+        create_p50_us: percentile(&mut creates, 50),
+        create_p95_us: percentile(&mut creates, 95),
+        exec_p50_us: percentile(&mut execs, 50),
+        exec_p95_us: percentile(&mut execs, 95),
+    };
+    Ok((limits, cost))
+}
+
+async fn time_commands(machine: &dyn Machine, count: usize, times: &mut Vec<Duration>) -> sandbar::Result<()> {
+    for _ in 0..count {
+        let begun = Instant::now();
+        let mut process = machine.spawn(Command::new(["true"])).await?;
+        loop {
+            match process.output.recv().await {
+                Some(Ok(Output::Exit(_))) => break,
+                Some(Ok(Output::Stdout(_) | Output::Stderr(_))) => {}
+                Some(Err(error)) => return Err(error),
+                None => return Err(MachineError::Gone),
+            }
+        }
+        times.push(begun.elapsed());
+    }
+    Ok(())
+}
+
+fn percentile(times: &mut [Duration], percent: usize) -> u64 {
+    times.sort_unstable();
+    let at = (times.len() * percent / 100).min(times.len().saturating_sub(1));
+    times.get(at).map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// The same for people, in lines of `name  value`.
+fn describe(findings: &Findings, render: &Render) -> String {
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    let user = if findings.user == 0 { "root".to_owned() } else { format!("user {}", findings.user) };
+    lines.push(("sandbar", format!("{} on {}, as {user}", findings.version, findings.host.kernel)));
+    lines.push(("exec", verdict(findings, render)));
+    if let Some(cost) = findings.cost {
+        let create = format!("{} to make a sandbox (p95 {})", millis(cost.create_p50_us), millis(cost.create_p95_us));
+        let exec = format!("{} to run a command in it (p95 {})", millis(cost.exec_p50_us), millis(cost.exec_p95_us));
+        lines.push(("cost", format!("{create}, {exec}")));
+    }
+    for (at, level) in findings.host.levels.iter().enumerate() {
+        lines.push((if at == 0 { "levels" } else { "" }, describe_level(level, render)));
+    }
+    for (at, (strength, names)) in by_strength(&findings.limits).into_iter().enumerate() {
+        let (word, style) = match strength {
+            Enforcement::Hard => ("hard", Style::Good),
+            Enforcement::Soft => ("soft", Style::Doubtful),
+            Enforcement::Unavailable => ("unavailable", Style::Faint),
+        };
+        let word = render.paint(style, &format!("{word:<12}"));
+        lines.push((if at == 0 { "limits" } else { "" }, format!("{word}{}", names.join(", "))));
+    }
+    for (at, setting) in findings.host.settings.iter().enumerate() {
+        lines.push((if at == 0 { "settings" } else { "" }, format!("{} = {}", setting.name, setting.value)));
+    }
+    for (at, fix) in findings.fixes.iter().enumerate() {
+        lines.push((if at == 0 { "to fix" } else { "" }, fix.clone()));
+    }
+    lines.into_iter().fold(String::new(), |mut text, (name, value)| {
+        let _memory_is_enough = writeln!(text, "{} {value}", render.paint(Style::Strong, &format!("{name:<9}")));
+        text
+    })
+}
+
+fn verdict(findings: &Findings, render: &Render) -> String {
+    let demanded = findings.demanded;
+    if findings.reached.is_some() {
+        return render.paint(Style::Good, &format!("reaches {demanded} isolation"));
+    }
+    let refused = render.paint(Style::Bad, &format!("refuses to run: {demanded} isolation cannot be reached"));
+    match findings.host.best().filter(|level| *level != Isolation::None) {
+        Some(level) => format!("{refused}; `--isolation {level}` is weaker, and would work"),
+        None => refused,
+    }
+}
+
+fn describe_level(report: &LevelReport, render: &Render) -> String {
+    let name = format!("{:<9}", report.level.name());
+    if report.works {
+        let layers = if report.layers.is_empty() { "no walls at all".to_owned() } else { report.layers.join(", ") };
+        return format!("{name} {}  {layers}", render.paint(Style::Good, "works  "));
+    }
+    let missing = report.missing.as_deref().unwrap_or("no reason was given");
+    format!("{name} {}  {missing}", render.paint(Style::Bad, "missing"))
+}
+
+/// The limits' names, strongest first; strengths that no limit has are left out.
+fn by_strength(limits: &LimitReport) -> Vec<(Enforcement, Vec<&'static str>)> {
+    let all = [
+        ("processes", limits.pids),
+        ("open files", limits.open_files),
+        ("core dumps", limits.core),
+        ("/tmp size", limits.tmp),
+        ("time", limits.time),
+        ("memory", limits.memory),
+        ("cpu", limits.cpu),
+        ("disk", limits.disk),
+    ];
+    let named = |wanted| all.iter().filter(|(_, strength)| *strength == wanted).map(|(name, _)| *name).collect();
+    [Enforcement::Hard, Enforcement::Soft, Enforcement::Unavailable]
+        .into_iter()
+        .map(|strength| (strength, named(strength)))
+        .filter(|(_, names): &(_, Vec<&str>)| !names.is_empty())
+        .collect()
+}
+
+fn millis(micros: u64) -> String {
+    format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_what_was_measured() {
+        let mut times: Vec<Duration> = (1..=100).rev().map(Duration::from_micros).collect();
+        assert_eq!((percentile(&mut times, 50), percentile(&mut times, 95)), (51, 96));
+        assert_eq!(percentile(&mut [], 50), 0);
+        assert_eq!(percentile(&mut [Duration::from_micros(7)], 95), 7);
+        assert_eq!((millis(1234), millis(56)), ("1.23 ms".to_owned(), "0.05 ms".to_owned()));
+    }
+
+    #[test]
+    fn limits_are_grouped_by_how_strongly_they_are_held() {
+        let limits = LimitReport { pids: Enforcement::Hard, memory: Enforcement::Soft, ..LimitReport::NONE };
+        let groups = by_strength(&limits);
+        assert_eq!(groups[0], (Enforcement::Hard, vec!["processes"]));
+        assert_eq!(groups[1], (Enforcement::Soft, vec!["memory"]));
+        assert_eq!(groups[2].1.len(), 6);
+    }
+}

@@ -1,0 +1,157 @@
+//! Everything sandbar says itself: results on standard output, words about them on standard error. Nothing else prints.
+
+use std::{
+    env,
+    io::{self, IsTerminal, Write},
+};
+
+use clap::error::ErrorKind;
+use sandbar::Endpoint;
+
+use crate::{args::Color, failure::Failure};
+
+/// What a shell reports for a program that lost its reader: 128 + SIGPIPE.
+pub(crate) const CLOSED: u8 = 141;
+
+/// How a piece of text stands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Strong,
+    Faint,
+    Good,
+    Doubtful,
+    Bad,
+}
+
+/// Knows which of the two streams may be coloured.
+#[derive(Debug)]
+pub(crate) struct Render {
+    stdout: Paint,
+    stderr: Paint,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Paint {
+    Plain,
+    Coloured,
+}
+
+impl Default for Render {
+    fn default() -> Self {
+        Self::new(Color::Auto)
+    }
+}
+
+impl Render {
+    pub(crate) fn new(color: Color) -> Self {
+        let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self {
+            stdout: Paint::choose(color, io::stdout().is_terminal(), refused),
+            stderr: Paint::choose(color, io::stderr().is_terminal(), refused),
+        }
+    }
+
+    /// Lets the library say what it does, as far as somebody asked for it.
+    pub(crate) fn trace(&self, verbose: u8) {
+        let level = match verbose {
+            0 => return,
+            1 => tracing::Level::INFO,
+            2 => tracing::Level::DEBUG,
+            _ => tracing::Level::TRACE,
+        };
+        let to_stderr = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(level);
+        let _already_set = to_stderr.with_target(false).without_time().try_init();
+    }
+
+    /// Text for standard output, if that is coloured.
+    pub(crate) fn paint(&self, style: Style, text: &str) -> String {
+        self.stdout.apply(style, text)
+    }
+
+    /// The result of a subcommand; the exit code says whether somebody read it.
+    pub(crate) fn result(&self, bytes: &[u8]) -> Result<u8, Failure> {
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+            Ok(()) => Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(CLOSED),
+            Err(error) => Err(Failure::new("cannot write the result").because(error)),
+        }
+    }
+
+    pub(crate) fn failure(&self, failure: &Failure) {
+        self.say(&format!("{} {failure}", self.stderr.apply(Style::Bad, "sandbar:")));
+    }
+
+    pub(crate) fn note(&self, text: &str) {
+        self.say(&format!("{} {text}", self.stderr.apply(Style::Strong, "sandbar:")));
+    }
+
+    pub(crate) fn port(&self, port: u16, endpoint: &Endpoint) {
+        self.say(&format!("port {port} is at http://{}", endpoint.address));
+    }
+
+    /// Help that was asked for, or what is wrong with the arguments; `code` is for the latter.
+    pub(crate) fn usage(&self, error: &clap::Error, code: u8) -> u8 {
+        match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => CLOSED,
+                _ => 0,
+            },
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                let _nobody_reads = error.print();
+                code
+            }
+            kind => {
+                let text = error.render().to_string();
+                let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+                self.say(&format!("{} {text}", self.stderr.apply(Style::Bad, "sandbar:")));
+                if kind == ErrorKind::InvalidSubcommand {
+                    self.say("To run a program in a sandbox: sandbar exec -- PROGRAM");
+                }
+                code
+            }
+        }
+    }
+
+    fn say(&self, line: &str) {
+        let _nobody_reads = writeln!(io::stderr().lock(), "{line}");
+    }
+}
+
+impl Paint {
+    fn choose(color: Color, is_terminal: bool, refused: bool) -> Self {
+        match color {
+            Color::Always => Self::Coloured,
+            Color::Auto if is_terminal && !refused => Self::Coloured,
+            Color::Auto | Color::Never => Self::Plain,
+        }
+    }
+
+    fn apply(self, style: Style, text: &str) -> String {
+        let code = match style {
+            Style::Strong => "1",
+            Style::Faint => "2",
+            Style::Good => "32",
+            Style::Doubtful => "33",
+            Style::Bad => "1;31",
+        };
+        match self {
+            Self::Plain => text.to_owned(),
+            Self::Coloured => format!("\x1b[{code}m{text}\x1b[0m"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_for_terminals_unless_somebody_says_otherwise() {
+        assert_eq!(Paint::choose(Color::Auto, true, false), Paint::Coloured);
+        assert_eq!(Paint::choose(Color::Auto, true, true), Paint::Plain);
+        assert_eq!(Paint::choose(Color::Auto, false, false), Paint::Plain);
+        assert_eq!(Paint::choose(Color::Always, false, true), Paint::Coloured);
+        assert_eq!(Paint::choose(Color::Never, true, false), Paint::Plain);
+    }
+}

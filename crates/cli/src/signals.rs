@@ -1,0 +1,51 @@
+//! The signals that ask sandbar to end, as one stream; those that the caller ignores stay ignored.
+
+use std::{
+    fs,
+    future::poll_fn,
+    io,
+    task::{Context, Poll},
+};
+
+use sandbar::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+/// From here on these signals no longer end this process by themselves.
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> io::Result<Self> {
+        let ignored = ignored();
+        let wanted = [Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit];
+        let heard = wanted.into_iter().filter(|signal| ignored & (1 << (signal.number() - 1)) == 0);
+        let streams = heard.map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(i32::from(signal.number())))?)));
+        Ok(Self { streams: streams.collect::<io::Result<_>>()? })
+    }
+
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
+        for (signal, stream) in &mut self.streams {
+            if matches!(stream.poll_recv(context), Poll::Ready(Some(()))) {
+                return Poll::Ready(*signal);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// What the caller told this process to ignore, as `nohup` and shells with background jobs do, one bit each.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// What a shell reports for a command that a signal ended.
+pub(crate) fn code(signal: Signal) -> u8 {
+    128 + signal.number()
+}

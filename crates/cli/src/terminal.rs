@@ -1,0 +1,111 @@
+//! The caller's own terminal: raw while a command has one inside, and put back whatever happens.
+
+use std::{
+    io::{self, IsTerminal},
+    panic,
+    sync::{Mutex, PoisonError},
+};
+
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use sandbar::TerminalSize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+const FALLBACK: &str = "xterm-256color";
+
+/// How the terminal was, while it is not that.
+static ORIGINAL: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// Raw mode, for as long as this lives: every key goes inside, Ctrl-C too, and every byte from there is shown as it is.
+pub(crate) struct Raw {
+    resized: Signal,
+    continued: Signal,
+}
+
+impl Raw {
+    pub(crate) fn enter() -> io::Result<Self> {
+        let resized = signal(SignalKind::window_change())?;
+        let continued = signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?;
+        let original = tcgetattr(io::stdin())?;
+        *ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner) = Some(original.clone());
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |panicked| {
+            restore();
+            report(panicked);
+        }));
+        let raw = Self { resized, continued };
+        apply(original)?;
+        Ok(raw)
+    }
+
+    /// Waits until the terminal has another size, or this process is back in the foreground.
+    pub(crate) async fn resized(&mut self) -> TerminalSize {
+        tokio::select! {
+            _resized = self.resized.recv() => {}
+            _continued = self.continued.recv() => {
+                // The shell that had the terminal meanwhile left it in its own mode.
+                if let Ok(current) = tcgetattr(io::stdin()) {
+                    let _no_terminal_any_more = apply(current);
+                }
+            }
+        }
+        size()
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn apply(mut mode: Termios) -> io::Result<()> {
+    mode.make_raw();
+    Ok(tcsetattr(io::stdin(), OptionalActions::Now, &mode)?)
+}
+
+fn restore() {
+    let original = ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(original) = original {
+        let _no_terminal_any_more = tcsetattr(io::stdin(), OptionalActions::Now, &original);
+    }
+}
+
+pub(crate) fn is_terminal() -> bool {
+    io::stdin().is_terminal()
+}
+
+/// The size of the caller's terminal, or 24 by 80 without one.
+pub(crate) fn size() -> TerminalSize {
+    match tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(io::stdout())) {
+        Ok(size) => TerminalSize::new(size.ws_row, size.ws_col),
+        Err(_) => TerminalSize::default(),
+    }
+}
+
+/// The name by which programs inside look up what the terminal can do: the caller's own, if it is only a name.
+pub(crate) fn kind(own: Option<&str>) -> &str {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.' | '_');
+    match own {
+        Some(own) if !own.is_empty() && own.len() <= 64 && own != "." && own != ".." && own.chars().all(is_plain) => {
+            own
+        }
+        _ => FALLBACK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_plain_name_of_a_terminal_goes_inside() {
+        for own in ["xterm", "screen.xterm-256color", "st-0.8+x", "dumb"] {
+            assert_eq!(kind(Some(own)), own);
+        }
+        let long = "x".repeat(65);
+        for own in [None, Some(""), Some("../../etc/x"), Some(".."), Some("a b"), Some("a\n"), Some("ü"), Some(&long)]
+        {
+            assert_eq!(kind(own), FALLBACK, "{own:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What the values of options mean: sizes, durations, directories, mounts and variables.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::PathBuf,
+    time::Duration,
+};
+
+use sandbar::Access;
+
+/// A directory of the host that becomes the workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WorkspaceDir {
+    pub(crate) path: PathBuf,
+    pub(crate) access: Access,
+}
+
+/// A file or directory of the host, and where it is shown; `None` is the same path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) host: PathBuf,
+    pub(crate) inside: Option<PathBuf>,
+}
+
+/// A variable for the command; `None` copies the caller's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Variable {
+    pub(crate) name: OsString,
+    pub(crate) value: Option<OsString>,
+}
+
+/// `500ms`, `10s`, `5m`, `1h`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split_unit(text);
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err("use a number and a unit, like 500ms, 10s, 5m or 1h".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "use a whole number and a unit, like 500ms, 10s, 5m or 1h")?;
+    match number.checked_mul(millis) {
+        None => Err("that is longer than a computer lives".to_owned()),
+        Some(0) => Err("must be more than nothing".to_owned()),
+        Some(millis) => Ok(Duration::from_millis(millis)),
+    }
+}
+
+/// `64k`, `512m`, `1g`, or plain bytes; in powers of 1024.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let (number, unit) = split_unit(text);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err("use bytes or a unit, like 64k, 512m or 1g".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "use a whole number and a unit, like 64k, 512m or 1g")?;
+    match number.checked_mul(1 << shift) {
+        None => Err("is too large".to_owned()),
+        Some(0) => Err("must be more than nothing".to_owned()),
+        Some(bytes) => Ok(bytes),
+    }
+}
+
+fn split_unit(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+/// `DIR`, `DIR:ro` or `DIR:rw`.
+pub(crate) fn workspace(text: OsString) -> Result<WorkspaceDir, String> {
+    let bytes = text.as_bytes();
+    let (path, access) = match bytes.strip_suffix(b":ro") {
+        Some(path) => (path, Access::ReadOnly),
+        None => (bytes.strip_suffix(b":rw").unwrap_or(bytes), Access::ReadWrite),
+    };
+    if path.is_empty() {
+        return Err("names no directory; use `.` for the current one".to_owned());
+    }
+    Ok(WorkspaceDir { path: OsStr::from_bytes(path).into(), access })
+}
+
+/// `HOST` or `HOST:INSIDE`, where `INSIDE` is absolute; a colon without a slash after it belongs to the name.
+pub(crate) fn shown(text: OsString) -> Result<Shown, String> {
+    let bytes = text.as_bytes();
+    let cut = bytes.windows(2).rposition(|pair| pair == b":/");
+    let (host, inside) = match cut {
+        Some(at) => (&bytes[..at], Some(OsStr::from_bytes(&bytes[at + 1..]).into())),
+        None => (bytes, None),
+    };
+    if host.is_empty() {
+        return Err("names nothing of the host; use HOST or HOST:INSIDE".to_owned());
+    }
+    Ok(Shown { host: OsStr::from_bytes(host).into(), inside })
+}
+
+/// `NAME=VALUE` or `NAME`.
+pub(crate) fn variable(text: OsString) -> Result<Variable, String> {
+    let bytes = text.into_vec();
+    let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
+        Some(at) => (bytes[..at].to_vec(), Some(OsString::from_vec(bytes[at + 1..].to_vec()))),
+        None => (bytes, None),
+    };
+    if name.is_empty() {
+        return Err("has no name; use NAME=VALUE, or NAME to copy your own".to_owned());
+    }
+    Ok(Variable { name: OsString::from_vec(name), value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit_and_are_not_zero() {
+        let millis = |text| duration(text).map(|time| time.as_millis());
+        assert_eq!(millis("500ms"), Ok(500));
+        assert_eq!(millis("10s"), Ok(10_000));
+        assert_eq!(millis("5m"), Ok(300_000));
+        assert_eq!(millis("1h"), Ok(3_600_000));
+        for bad in ["", "5", "s", "-1s", "1.5s", "1 s", "1d", "0s", "99999999999999999999s", "18446744073709551615h"] {
+            assert!(duration(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        assert_eq!(size("7"), Ok(7));
+        assert_eq!(size("64k"), Ok(65_536));
+        assert_eq!(size("512M"), Ok(512 << 20));
+        assert_eq!(size("1g"), Ok(1 << 30));
+        assert_eq!(size("1GiB"), Ok(1 << 30));
+        for bad in ["", "k", "12x", "-1", "0", "0m", "1.5g", "99999999999999999999", "18446744073709551615t"] {
+            assert!(size(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_workspace_is_writable_unless_it_says_otherwise() {
+        let parsed = |text: &str| workspace(text.into()).map(|dir| (dir.path, dir.access));
+        assert_eq!(parsed("."), Ok((".".into(), Access::ReadWrite)));
+        assert_eq!(parsed("/a:ro"), Ok(("/a".into(), Access::ReadOnly)));
+        assert_eq!(parsed("/a:ro:rw"), Ok(("/a:ro".into(), Access::ReadWrite)));
+        assert!(parsed("").is_err() && parsed(":ro").is_err());
+    }
+
+    #[test]
+    fn a_mount_is_cut_at_the_last_colon_before_a_slash() {
+        let parsed = |text: &str| shown(text.into()).map(|shown| (shown.host, shown.inside));
+        assert_eq!(parsed("/a"), Ok(("/a".into(), None)));
+        assert_eq!(parsed("a:/b"), Ok(("a".into(), Some("/b".into()))));
+        assert_eq!(parsed("/a:b"), Ok(("/a:b".into(), None)));
+        assert_eq!(parsed("/a:/b:/c"), Ok(("/a:/b".into(), Some("/c".into()))));
+        assert!(parsed("").is_err() && parsed(":/b").is_err());
+    }
+
+    #[test]
+    fn a_variable_has_a_name_and_perhaps_a_value() {
+        let parsed = |text: &str| variable(text.into()).map(|variable| (variable.name, variable.value));
+        assert_eq!(parsed("A=b=c"), Ok(("A".into(), Some("b=c".into()))));
+        assert_eq!(parsed("A="), Ok(("A".into(), Some("".into()))));
+        assert_eq!(parsed("A"), Ok(("A".into(), None)));
+        assert!(parsed("=b").is_err() && parsed("").is_err());
+    }
+}

@@ -1,0 +1,15 @@
+//! The `sandbar` program from outside: what it passes through, what it refuses, and what it leaves behind.
+//!
+//! Everything that matters is checked twice, as root and as the user `sandbar-test`; without them a test fails.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's own machinery may fail by panicking")]
+
+mod exec {
+    mod ends;
+    mod files;
+    mod mistakes;
+    mod passthrough;
+    mod reports;
+    mod rig;
+    mod terminal;
+}

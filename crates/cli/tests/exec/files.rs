@@ -1,0 +1,85 @@
+//! What of the host is shown, what may be changed, and that the temporary is gone.
+
+use std::{fs, path::Path};
+
+use super::rig::{Sandbar, each, sh};
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn hand_over(sandbar: &Sandbar, file: &Path) {
+    let owner = fs::metadata(sandbar.dir()).expect("metadata");
+    let (user, group) = (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));
+    std::os::unix::fs::chown(file, Some(user), Some(group)).expect("chown");
+}
+
+#[test]
+fn a_given_workspace_is_used_in_place() {
+    each(|sandbar| {
+        let work = sandbar.make_dir("work");
+        let script = "pwd; cat in; echo made > out; mkdir -p a/b";
+        fs::write(work.join("in"), "given\n").expect("write");
+        hand_over(sandbar, &work.join("in"));
+        let run = sandbar.run(&["exec", "--workspace", &text(&work), "--", "sh", "-c", script]);
+        assert_eq!((run.code, run.stdout.as_str()), (0, "/workspace\ngiven\n"), "{run:?}");
+        assert_eq!(fs::read_to_string(work.join("out")).expect("out"), "made\n");
+        assert!(work.join("a/b").is_dir());
+        let mut here = sandbar.command(&["exec", "--workspace", ".", "--", "ls"]);
+        let run = super::rig::finish(here.current_dir(&work).spawn().expect("spawn"));
+        assert_eq!(run.stdout, "a\nin\nout\n", "{run:?}");
+    });
+}
+
+#[test]
+fn a_read_only_workspace_cannot_be_changed() {
+    each(|sandbar| {
+        let work = sandbar.make_dir("work");
+        let given = format!("{}:ro", text(&work));
+        let run = sandbar.run(&["exec", "--workspace", &given, "--", "touch", "x"]);
+        assert!(run.code == 1 && run.stderr.contains("Read-only file system"), "{run:?}");
+        assert!(fs::read_dir(&work).expect("read").next().is_none());
+    });
+}
+
+#[test]
+fn a_temporary_workspace_is_empty_and_gone_afterwards() {
+    each(|sandbar| {
+        let run = sandbar.run(&sh("ls -A; echo x > kept; echo y > ~/kept; cat kept ~/kept; pwd"));
+        assert_eq!((run.code, run.stdout.as_str()), (0, "x\ny\n/workspace\n"), "{run:?}");
+        assert!(sandbar.left().is_empty());
+        assert_eq!(sandbar.run(&sh("ls -A ~ .")).stdout.matches("kept").count(), 0);
+    });
+}
+
+#[test]
+fn what_is_shown_can_be_read_and_only_rw_changed() {
+    each(|sandbar| {
+        let shown = sandbar.make_dir("shown");
+        fs::write(shown.join("file"), "before\n").expect("write");
+        hand_over(sandbar, &shown.join("file"));
+        let path = text(&shown);
+        let script = format!("cat {path}/file; echo after > {path}/file");
+        let run = sandbar.run(&["exec", "--ro", &path, "--", "sh", "-c", &script]);
+        assert!(run.code != 0 && run.stdout == "before\n" && run.stderr.contains("Read-only"), "{run:?}");
+        let run = sandbar.run(&["exec", "--rw", &path, "--", "sh", "-c", &script]);
+        assert_eq!((run.code, run.stdout.as_str()), (0, "before\n"), "{run:?}");
+        assert_eq!(fs::read_to_string(shown.join("file")).expect("file"), "after\n");
+        let elsewhere = format!("{path}/file:/data/one");
+        let run = sandbar.run(&["exec", "--ro", &elsewhere, "--", "cat", "/data/one"]);
+        assert_eq!(run.stdout, "after\n", "{run:?}");
+        let hidden = sandbar.run(&["exec", "--", "ls", &path]);
+        assert!(hidden.code != 0 && hidden.stdout.is_empty(), "{hidden:?}");
+    });
+}
+
+#[test]
+fn the_weaker_levels_are_there_when_asked_for_by_name() {
+    each(|sandbar| {
+        for level in ["landlock", "none"] {
+            let run = sandbar.run(&["exec", "--isolation", level, "--", "sh", "-c", "echo x > y; cat y; exit 3"]);
+            assert_eq!((run.code, run.stdout.as_str()), (3, "x\n"), "{level}: {run:?}");
+            assert!(sandbar.left().is_empty());
+        }
+    });
+}

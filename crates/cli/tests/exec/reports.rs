@@ -1,0 +1,53 @@
+//! `doctor` and `completions`.
+
+use super::rig::{Sandbar, each};
+
+#[test]
+fn the_doctor_finds_full_isolation_here_and_says_so_to_programs() {
+    each(|sandbar| {
+        let run = sandbar.run(&["doctor", "--json"]);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+        let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("json");
+        assert_eq!((report["demanded"].as_str(), report["reached"].as_str()), (Some("full"), Some("full")));
+        assert_eq!(report["levels"][0]["level"], "full");
+        assert_eq!(report["levels"][0]["works"], true);
+        assert!(report["levels"][0]["layers"].as_array().is_some_and(|layers| layers.len() > 5), "{report}");
+        for limit in ["pids", "open_files", "core", "tmp", "time"] {
+            assert_eq!(report["limits"][limit], "hard", "{limit}");
+        }
+        for limit in ["memory", "cpu", "disk"] {
+            assert!(report["limits"][limit].is_string(), "{limit}");
+        }
+        for cost in ["create_p50_us", "create_p95_us", "exec_p50_us", "exec_p95_us"] {
+            assert!(report["cost"][cost].as_u64().is_some_and(|cost| cost > 0), "{cost}: {report}");
+        }
+        for key in ["version", "user", "kernel", "settings", "fixes"] {
+            assert!(!report[key].is_null(), "{key}");
+        }
+        assert!(sandbar.left().is_empty());
+    });
+}
+
+#[test]
+fn the_doctor_speaks_to_people_without_colour_in_a_pipe() {
+    let sandbar = Sandbar::own();
+    let run = sandbar.run(&["doctor"]);
+    assert_eq!(run.code, 0);
+    for words in ["reaches full isolation", "seccomp", "processes", "to make a sandbox", "p95"] {
+        assert!(run.stdout.contains(words), "{words}: {run:?}");
+    }
+    assert!(!run.stdout.contains('\x1b'));
+    assert!(sandbar.run(&["doctor", "--color", "always"]).stdout.contains('\x1b'));
+    assert_eq!(sandbar.run(&["doctor", "--nonsense"]).code, 2);
+}
+
+#[test]
+fn shells_can_complete_the_command_line() {
+    let sandbar = Sandbar::own();
+    for shell in ["bash", "zsh", "fish"] {
+        let run = sandbar.run(&["completions", shell]);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+        assert!(run.stdout.contains("isolation") && run.stdout.contains("landlock"), "{shell}");
+    }
+    assert_eq!(sandbar.run(&["completions", "tcsh"]).code, 2);
+}

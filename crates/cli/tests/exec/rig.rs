@@ -1,0 +1,164 @@
+//! A `sandbar` to run, as one user or the other, with a directory of its own for everything it might leave behind.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::Write,
+    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, getuid, kill_process};
+use tempfile::TempDir;
+
+const OTHER: &str = "sandbar-test";
+
+/// How long anything here may take before it counts as hanging.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Sandbar {
+    temp: TempDir,
+    /// What comes before the program's own arguments.
+    prefix: Vec<String>,
+    user: u32,
+}
+
+/// How a run ended, with its output as text.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs the check as both users.
+pub(crate) fn each(check: impl Fn(&Sandbar)) {
+    check(&Sandbar::own());
+    check(&Sandbar::unprivileged());
+}
+
+impl Sandbar {
+    /// As the user who runs the tests.
+    pub(crate) fn own() -> Self {
+        let prefix = vec![env!("CARGO_BIN_EXE_sandbar").to_owned()];
+        Self { temp: tempfile::tempdir().expect("tempdir"), prefix, user: getuid().as_raw() }
+    }
+
+    /// As an ordinary user, from a copy that it can reach.
+    pub(crate) fn unprivileged() -> Self {
+        assert!(getuid().is_root(), "this test changes users, which needs root; run `cargo xtask test` as root");
+        let passwd = fs::read_to_string("/etc/passwd").expect("passwd");
+        let line = passwd.lines().find(|line| line.split(':').next() == Some(OTHER));
+        let line = line.expect("the user sandbar-test is missing; `cargo xtask setup` makes it");
+        let user = line.split(':').nth(2).and_then(|id| id.parse().ok()).expect("its id");
+        let temp = tempfile::tempdir().expect("tempdir");
+        let program = temp.path().join("program");
+        fs::copy(env!("CARGO_BIN_EXE_sandbar"), &program).expect("copy");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
+        fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+        std::os::unix::fs::chown(temp.path(), Some(user), Some(user)).expect("chown");
+        let program = program.display().to_string();
+        let prefix = ["setpriv", "--reuid", OTHER, "--regid", OTHER, "--clear-groups", &program];
+        Self { temp, prefix: prefix.map(str::to_owned).to_vec(), user }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.temp.path()
+    }
+
+    /// A directory of this user.
+    pub(crate) fn make_dir(&self, name: &str) -> PathBuf {
+        let path = self.dir().join(name);
+        fs::create_dir(&path).expect("create");
+        std::os::unix::fs::chown(&path, Some(self.user), Some(self.user)).expect("chown");
+        path
+    }
+
+    /// The program behind another one that starts it in its own place.
+    pub(crate) fn behind<S: AsRef<OsStr>>(&self, launcher: &[&str], args: &[S]) -> Command {
+        let mut words = launcher.iter().copied().chain(self.prefix.iter().map(String::as_str));
+        let mut command = Command::new(words.next().expect("a program"));
+        command.args(words).args(args).env("TMPDIR", self.dir()).current_dir(self.dir());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
+        self.behind(&[], args)
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Run {
+        finish(self.command(args).spawn().expect("spawn"))
+    }
+
+    /// Runs it to its end with something to read.
+    pub(crate) fn feed<S: AsRef<OsStr>>(&self, args: &[S], input: &'static [u8]) -> Output {
+        let mut child = self.command(args).stdin(Stdio::piped()).spawn().expect("spawn");
+        let mut stdin = child.stdin.take().expect("stdin");
+        let feeder = thread::spawn(move || stdin.write_all(input));
+        let output = collect(child);
+        let _reader_gone = feeder.join().expect("feeder");
+        output
+    }
+
+    /// What machines left in the state directory.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let state = self.dir().join(format!("sandbar-{}", self.user));
+        let Ok(entries) = fs::read_dir(state) else { return Vec::new() };
+        entries.map(|entry| entry.expect("entry").file_name().display().to_string()).collect()
+    }
+
+    /// Nothing is left, neither files nor processes, at once or very soon.
+    pub(crate) fn leaves_nothing(&self, marker: &str, within: Duration) {
+        until("nothing is left", within, || self.left().is_empty() && marked(marker).is_empty());
+    }
+}
+
+pub(crate) fn sh(script: &str) -> [&str; 5] {
+    ["exec", "--", "sh", "-c", script]
+}
+
+/// Waits for a child without ever waiting forever, and keeps all it said.
+pub(crate) fn collect(child: Child) -> Output {
+    let pid = Pid::from_child(&child);
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(child.wait_with_output()));
+    match told.recv_timeout(PATIENCE) {
+        Ok(output) => output.expect("wait"),
+        Err(_) => {
+            let _gone_meanwhile = kill_process(pid, Signal::KILL);
+            let said = told.recv_timeout(PATIENCE).expect("killed").expect("wait");
+            panic!("it hangs; so far it said {said:?}");
+        }
+    }
+}
+
+pub(crate) fn finish(child: Child) -> Run {
+    let output = collect(child);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    // A process that a signal ended has no code; shells make one up.
+    let code = output.status.code().or_else(|| output.status.signal().map(|signal| 128 + signal)).expect("an end");
+    Run { code, stdout: text(&output.stdout), stderr: text(&output.stderr) }
+}
+
+/// Processes of this host with these words among their arguments.
+pub(crate) fn marked(marker: &str) -> Vec<String> {
+    let processes = fs::read_dir("/proc").expect("proc").filter_map(Result::ok).map(|entry| entry.path());
+    let lines = processes.filter_map(|path| fs::read(path.join("cmdline")).ok());
+    let words = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    words.filter(|line| line.contains(marker)).collect()
+}
+
+/// Looks again and again, but not for ever.
+pub(crate) fn until(what: &str, within: Duration, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + within;
+    while !holds() {
+        assert!(Instant::now() < deadline, "still not so after {within:?}: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,104 @@
+//! Programs the runner keeps going inside while it watches from outside: swaps, floods, hops, stops.
+
+use crate::{
+    Args, Outcome,
+    sys::{addr, at, call, exit, fork, kill, pause_ms, text},
+};
+
+pub(crate) const STORMS: &[(&str, fn(&Args) -> Outcome)] = &[
+    ("swap", swap),
+    ("flood", flood),
+    ("hop", hop),
+    ("stop-all", stop_all),
+    ("daemon", daemon),
+    ("plant", plant),
+    ("stubborn", stubborn),
+];
+
+/// Exchanges a directory and a symbolic link to the host's, for ever.
+fn swap(a: &Args) -> Outcome {
+    const EXCHANGE: u64 = 2;
+    let (one, other) = (text(&format!("{}/d", a.get("dir"))), text(&format!("{}/l", a.get("dir"))));
+    let here = libc::AT_FDCWD as u64;
+    loop {
+        if let Err(errno) = call(libc::SYS_renameat2, [here, at(&one), here, at(&other), EXCHANGE]) {
+            return Outcome::Refused(errno, "swap".to_owned());
+        }
+        if a.number("pause") > 0 {
+            std::thread::sleep(std::time::Duration::from_micros(a.number("pause") as u64));
+        }
+    }
+}
+
+/// Prints for ever, without a line's end.
+fn flood(_: &Args) -> Outcome {
+    let block = vec![b'x'; 1 << 16];
+    while call(libc::SYS_write, [1, addr(block.as_slice()), block.len() as u64]).is_ok() {}
+    Outcome::Refused(crate::sys::errno(), "flood".to_owned())
+}
+
+/// Chains of processes, each of which starts the next and ends: whoever looks at one finds it gone.
+fn hop(a: &Args) -> Outcome {
+    for _ in 0..a.number("chains").max(1) {
+        if fork() == Ok(0) {
+            let _own_session = call(libc::SYS_setsid, []);
+            loop {
+                match fork() {
+                    Ok(0) => {}
+                    Ok(_) => exit(0),
+                    Err(_) => pause_ms(1),
+                }
+            }
+        }
+    }
+    pause_ms(600_000);
+    Outcome::Error("outlived its test".to_owned())
+}
+
+/// Stops every process it can, again and again.
+fn stop_all(a: &Args) -> Outcome {
+    let until = std::time::Instant::now() + std::time::Duration::from_millis(a.number("ms").max(1) as u64);
+    while std::time::Instant::now() < until {
+        let _some_may_refuse = kill(-1, libc::SIGSTOP);
+    }
+    Outcome::Refused(0, "time is up".to_owned())
+}
+
+/// A process with no parent, no session and no streams, whose name carries the marker in its arguments.
+fn daemon(a: &Args) -> Outcome {
+    if let Ok(0) = fork() {
+        let _own_session = call(libc::SYS_setsid, []);
+        if let Ok(0) = fork() {
+            for fd in 0..3 {
+                crate::sys::close(fd);
+            }
+            pause_ms(600_000);
+        }
+        exit(0);
+    }
+    pause_ms(if a.get("stay").is_empty() { 50 } else { 600_000 });
+    Outcome::Reached("started".to_owned())
+}
+
+/// Things of every kind that a harness might be made to read.
+fn plant(a: &Args) -> Outcome {
+    let path = |name: &str| text(&format!("{}/{name}", a.get("dir")));
+    let here = libc::AT_FDCWD as u64;
+    let planted = || -> Result<i64, i32> {
+        call(libc::SYS_mknodat, [here, at(&path("fifo")), u64::from(libc::S_IFIFO | 0o666), 0])?;
+        let socket = call(libc::SYS_socket, [libc::AF_UNIX as u64, libc::SOCK_STREAM as u64, 0])?;
+        let (address, length) = crate::sys::unix_address(&format!("{}/socket", a.get("dir")));
+        call(libc::SYS_bind, [socket as u64, addr(address.as_slice()), length])?;
+        let sparse = call(libc::SYS_openat, [here, at(&path("sparse")), (libc::O_CREAT | libc::O_WRONLY) as u64, 0o644])?;
+        call(libc::SYS_ftruncate, [sparse as u64, 1 << 40])
+    };
+    Outcome::of(planted())
+}
+
+/// Ignores every request to end.
+fn stubborn(_: &Args) -> Outcome {
+    let mut everything = [u64::MAX; 1];
+    let _all_but_two = call(libc::SYS_rt_sigprocmask, [0, crate::sys::addr_mut(&mut everything), 0, 8]);
+    pause_ms(600_000);
+    Outcome::Error("outlived its test".to_owned())
+}

@@ -1,0 +1,3 @@
+//! Placeholder for links.
+use crate::escape::rig::Rig;
+pub(crate) async fn run(_: &Rig) {}

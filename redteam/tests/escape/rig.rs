@@ -1,0 +1,204 @@
+//! What every suite stands on: a process of its own in the right identity, a kit of programs, short words for machines.
+
+use std::{
+    fs,
+    future::Future,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    pin::Pin,
+    process::{Command as HostCommand, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::BytesMut;
+use sandbar_clients::UnixLocal;
+use sandbar_machine::{
+    Access, Command, Exit, HostMount, Machine, MachinePath, MachineSpec, Output, Process, SandboxClient, Workspace,
+};
+use sandbar_redteam::sys;
+use tokio::time::timeout;
+
+/// The unprivileged user that `cargo xtask setup` makes.
+const USER: &str = "sandbar-test";
+/// The second host user: owns the set-user-id program and looks for what attacks left.
+pub(crate) const NOBODY: u32 = 65534;
+/// What anything should take at most, on a busy host.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// Who runs the sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Root,
+    User,
+}
+
+impl Mode {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::User => "user",
+        }
+    }
+}
+
+/// One suite's bench.
+pub(crate) struct Rig {
+    pub(crate) mode: Mode,
+    /// Programs that everybody may run.
+    pub(crate) kit: PathBuf,
+    /// A private directory of this suite.
+    pub(crate) scratch: tempfile::TempDir,
+    pub(crate) client: UnixLocal,
+    /// In this process's environment, and nowhere else.
+    pub(crate) variable: String,
+}
+
+type Suite = for<'a> fn(&'a Rig) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// One suite at a time: they count processes and mounts.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Runs a suite in a process of its own, as root or as the ordinary user.
+pub(crate) fn in_mode(mode: Mode, test: &str, suite: Suite) {
+    if let Ok(kit) = std::env::var("REDTEAM_KIT") {
+        return run_here(mode, kit.into(), suite);
+    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(sys::call(libc::SYS_geteuid, []), Ok(0), "the red team starts as root: it needs both modes");
+    let kit = Kit::make();
+    let mut command = kit.command(mode);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    let status = command.status().expect("the suite starts; is setpriv installed?");
+    assert!(status.success(), "{test} failed: see above");
+}
+
+/// Programs copied to where every user can reach them, removed again at the end.
+struct Kit(tempfile::TempDir);
+
+impl Kit {
+    fn make() -> Self {
+        let dir = tempfile::Builder::new().prefix("redteam-kit-").tempdir_in("/tmp").expect("a directory in /tmp");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a directory for all");
+        let install = |from: &Path, name: &str, mode: u32| {
+            let to = dir.path().join(name);
+            fs::copy(from, &to).expect("the program is copied");
+            if mode & 0o4000 != 0 {
+                std::os::unix::fs::chown(&to, Some(NOBODY), Some(NOBODY)).expect("it is given away");
+            }
+            fs::set_permissions(&to, fs::Permissions::from_mode(mode)).expect("everybody may run it");
+        };
+        let probe = Path::new(env!("CARGO_BIN_EXE_probe"));
+        install(probe, "probe", 0o755);
+        install(probe, "set-id-probe", 0o4755);
+        install(&std::env::current_exe().expect("this program"), "escape", 0o755);
+        Self(dir)
+    }
+
+    fn command(&self, mode: Mode) -> HostCommand {
+        let program = self.0.path().join("escape");
+        let (uid, home) = match mode {
+            Mode::Root => ("0".to_owned(), "/root".to_owned()),
+            Mode::User => (id_of(USER), format!("/home/{USER}")),
+        };
+        let mut command = HostCommand::new("setpriv");
+        command.arg(format!("--reuid={uid}")).arg(format!("--regid={uid}")).arg("--clear-groups").arg(program);
+        command.env_clear().current_dir("/").stdin(Stdio::null());
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", home).env("RUST_BACKTRACE", "1");
+        command.env("REDTEAM_KIT", self.0.path()).env("REDTEAM_VARIABLE", token());
+        command
+    }
+}
+
+fn id_of(user: &str) -> String {
+    let passwd = fs::read_to_string("/etc/passwd").expect("the users of this host");
+    let line = passwd.lines().find(|line| line.split(':').next() == Some(user));
+    let line = line.unwrap_or_else(|| panic!("the user {user} is missing; run `cargo xtask setup`"));
+    line.split(':').nth(2).expect("a user has a number").to_owned()
+}
+
+fn run_here(mode: Mode, kit: PathBuf, suite: Suite) {
+    // Whatever a killed harness leaves behind becomes a child of this process, and is found.
+    sys::call(libc::SYS_prctl, [libc::PR_SET_CHILD_SUBREAPER as u64, 1, 0, 0, 0]).expect("adopt orphans");
+    let scratch = tempfile::Builder::new().prefix("redteam-").tempdir_in("/tmp").expect("a directory in /tmp");
+    let client = UnixLocal::new().state_dir(scratch.path().join("state"));
+    let variable = std::env::var("REDTEAM_VARIABLE").expect("the canary variable");
+    let rig = Rig { mode, kit, scratch, client, variable };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(suite(&rig));
+}
+
+/// Sixteen random letters.
+pub(crate) fn token() -> String {
+    let random = fs::File::open("/dev/urandom").and_then(|mut file| {
+        let mut bytes = [0; 8];
+        std::io::Read::read_exact(&mut file, &mut bytes).map(|()| u64::from_ne_bytes(bytes))
+    });
+    format!("{:016x}", random.expect("random numbers"))
+}
+
+impl Rig {
+    /// The suite's own directories.
+    pub(crate) fn dir(&self, name: &str) -> PathBuf {
+        let dir = self.scratch.path().join(name);
+        fs::create_dir_all(&dir).expect("a directory");
+        dir
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.scratch.path().join("state")
+    }
+
+    /// A machine with the kit at `/probe` and this host directory as its workspace.
+    pub(crate) fn spec(&self, workspace: &Path) -> MachineSpec {
+        MachineSpec {
+            workspace: Workspace::Host { path: workspace.to_owned(), access: Access::ReadWrite },
+            mounts: vec![HostMount {
+                host: self.kit.clone(),
+                inside: MachinePath::new("/probe").expect("a path"),
+                access: Access::ReadOnly,
+            }],
+            ..MachineSpec::default()
+        }
+    }
+
+    pub(crate) async fn create(&self, spec: MachineSpec) -> Arc<dyn Machine> {
+        timeout(SOON, self.client.create(spec)).await.expect("create in time").expect("a machine")
+    }
+
+    pub(crate) fn probe(&self) -> PathBuf {
+        self.kit.join("probe")
+    }
+}
+
+/// What a command printed and how it ended.
+pub(crate) struct Ran {
+    pub(crate) stdout: String,
+    pub(crate) exit: Option<Exit>,
+}
+
+/// Runs a command to its end.
+pub(crate) async fn run(machine: &dyn Machine, command: Command) -> Ran {
+    let process = timeout(SOON, machine.spawn(command)).await.expect("spawn in time").expect("the command starts");
+    timeout(SOON, finish(process)).await.expect("the command ends")
+}
+
+/// Collects what a process prints until it falls silent or the machine is gone.
+pub(crate) async fn finish(mut process: Process) -> Ran {
+    let (mut stdout, mut exit) = (BytesMut::new(), None);
+    while let Some(Ok(output)) = process.output.recv().await {
+        match output {
+            Output::Stdout(bytes) | Output::Stderr(bytes) => stdout.extend_from_slice(&bytes),
+            Output::Exit(ended) => {
+                exit = Some(ended);
+                break;
+            }
+        }
+    }
+    Ran { stdout: String::from_utf8_lossy(&stdout).into_owned(), exit }
+}
+
+/// The probe inside a machine.
+pub(crate) fn inside(name: &str, args: impl IntoIterator<Item = String>) -> Command {
+    Command::new(["/probe/probe".to_owned(), name.to_owned()].into_iter().chain(args))
+}

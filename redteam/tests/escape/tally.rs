@@ -1,0 +1,67 @@
+//! Counts what was refused and what was not, by group, and says so.
+
+use std::collections::BTreeMap;
+
+use crate::escape::rig::Mode;
+
+/// The score of one suite in one mode.
+pub(crate) struct Tally {
+    mode: Mode,
+    groups: BTreeMap<char, (usize, usize)>,
+    hits: Vec<String>,
+    controls: usize,
+    exceptions: usize,
+}
+
+impl Tally {
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self { mode, groups: BTreeMap::new(), hits: Vec::new(), controls: 0, exceptions: 0 }
+    }
+
+    /// One attack, held or not, with how its control went.
+    pub(crate) fn record(&mut self, name: &str, held: Result<String, String>, control: &str) {
+        let group = name.chars().next().unwrap_or('?');
+        let (refused, all) = self.groups.entry(group).or_default();
+        *all += 1;
+        let mode = self.mode.name();
+        match held {
+            Ok(how) => {
+                *refused += 1;
+                println!("{mode} {name}: refused ({how}); control: {control}");
+            }
+            Err(how) => {
+                println!("{mode} {name}: FAILED: {how}; control: {control}");
+                self.hits.push(format!("{name}: {how}"));
+            }
+        }
+    }
+
+    pub(crate) fn proven(&mut self) {
+        self.controls += 1;
+    }
+
+    pub(crate) fn excepted(&mut self) {
+        self.exceptions += 1;
+    }
+
+    /// Something else that must hold.
+    pub(crate) fn expect(&mut self, name: &str, held: bool, detail: impl Into<String>) {
+        let detail = detail.into();
+        self.record(name, if held { Ok(detail) } else { Err(detail) }, "see the test");
+    }
+
+    /// Prints the score; fails if anything was reached.
+    pub(crate) fn finish(self, suite: &str) {
+        let groups: Vec<String> = self.groups.iter().map(|(group, (held, all))| format!("{group} {held}/{all}")).collect();
+        let refused: usize = self.groups.values().map(|(held, _)| held).sum();
+        println!(
+            "{} {suite}: {}; total {refused} attacks refused, {} reached; {} controls proven, {} exceptions",
+            self.mode.name(),
+            groups.join(", "),
+            self.hits.len(),
+            self.controls,
+            self.exceptions
+        );
+        assert!(self.hits.is_empty(), "{} attacks got through:\n{}", self.hits.len(), self.hits.join("\n"));
+    }
+}
