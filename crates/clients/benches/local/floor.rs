@@ -101,8 +101,7 @@ fn terminal() -> (OwnedFd, OwnedFd) {
     let (mut master, mut slave) = (0, 0);
     // SAFETY: the call fills both with new descriptors, which nobody else owns; the other arguments are optional.
     unsafe {
-        let code =
-            libc::openpty(&raw mut master, &raw mut slave, ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let code = libc::openpty(&raw mut master, &raw mut slave, ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         assert_eq!(code, 0, "openpty");
         (OwnedFd::from_raw_fd(master), OwnedFd::from_raw_fd(slave))
     }

@@ -1,0 +1,151 @@
+//! What only local machines promise: nothing of them is left, whatever ended them.
+#![cfg(target_os = "linux")]
+
+use std::{path::Path, time::Duration};
+
+use sandbar_clients::{UnixLocal, doctor};
+use sandbar_machine::{
+    Access, Command, HostMount, Isolation, Machine, MachineError, MachineHandle, MachinePath, MachineSpec, Output,
+    SandboxClient, Target, Workspace, collect, once,
+};
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), what).await.expect("took longer than 20 seconds")
+}
+
+/// Everything a command prints to standard output.
+async fn printed(machine: &dyn Machine, script: &str) -> String {
+    let mut process = soon(machine.spawn(Command::new(["sh", "-c", script]))).await.expect("spawn");
+    let mut text = Vec::new();
+    while let Some(output) = soon(process.output.recv()).await {
+        if let Output::Stdout(bytes) = output.expect("output") {
+            text.extend_from_slice(&bytes);
+        }
+    }
+    String::from_utf8(text).expect("text")
+}
+
+fn is_empty(directory: &Path) -> bool {
+    std::fs::read_dir(directory).expect("read the state directory").next().is_none()
+}
+
+#[tokio::test]
+async fn a_stopped_machine_leaves_nothing_in_the_state_directory() {
+    let temp = tempfile::tempdir().expect("tempdir");
+    let state = temp.path().join("state");
+    let client = UnixLocal::new().state_dir(&state);
+    let machine = soon(client.create(MachineSpec::default())).await.expect("create");
+    assert!(!is_empty(&state));
+    soon(machine.stop()).await.expect("stop");
+    assert!(is_empty(&state));
+}
+
+#[tokio::test]
+async fn a_dropped_machine_leaves_nothing_either_and_neither_does_a_cancelled_create() {
+    let temp = tempfile::tempdir().expect("tempdir");
+    let state = temp.path().join("state");
+    let client = UnixLocal::new().state_dir(&state);
+    drop(soon(client.create(MachineSpec::default())).await.expect("create"));
+    let cancelled = tokio::time::timeout(Duration::from_micros(300), client.create(MachineSpec::default())).await;
+    drop(cancelled);
+    soon(async {
+        while !is_empty(&state) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_host_directory_is_used_in_place_and_read_only_means_it() {
+    let host = tempfile::tempdir().expect("tempdir");
+    std::fs::write(host.path().join("in"), "from the host").expect("write");
+    let client = UnixLocal::new();
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let workspace = Workspace::Host { path: host.path().to_owned(), access };
+        let machine = soon(client.create(MachineSpec { workspace, ..MachineSpec::default() })).await.expect("create");
+        assert_eq!(printed(machine.as_ref(), "cat in").await, "from the host");
+        let target = Target::from(MachinePath::new("/workspace/out").expect("path"));
+        let written = soon(machine.write(&target, once("from inside"))).await;
+        match access {
+            Access::ReadOnly => assert_eq!(written.expect_err("read-only").code(), "denied"),
+            Access::ReadWrite => written.expect("write"),
+        }
+        soon(machine.stop()).await.expect("stop");
+    }
+    assert_eq!(std::fs::read_to_string(host.path().join("out")).expect("read"), "from inside");
+}
+
+#[tokio::test]
+async fn mounts_appear_where_they_were_declared() {
+    let host = tempfile::tempdir().expect("tempdir");
+    std::fs::write(host.path().join("note"), "mounted").expect("write");
+    let mount = HostMount {
+        host: host.path().to_owned(),
+        inside: MachinePath::new("/data/here").expect("path"),
+        access: Access::ReadOnly,
+    };
+    let spec = MachineSpec { mounts: vec![mount], ..MachineSpec::default() };
+    let machine = soon(UnixLocal::new().create(spec)).await.expect("create");
+    let note = Target::from(MachinePath::new("/data/here/note").expect("path"));
+    let bytes = soon(collect(soon(machine.read(&note)).await.expect("read"), 100)).await.expect("collect");
+    assert_eq!(bytes, "mounted");
+    soon(machine.stop()).await.expect("stop");
+}
+
+#[tokio::test]
+async fn handles_of_others_are_refused_and_unknown_ones_are_gone() {
+    let client = UnixLocal::new();
+    let handle = |client: &str, state: serde_json::Value| MachineHandle { client: client.to_owned(), state };
+    let others = handle("docker", serde_json::json!({"id": "x"}));
+    assert_eq!(client.attach(&others).await.expect_err("other").code(), "invalid");
+    let malformed = handle("local", serde_json::json!(7));
+    assert_eq!(client.delete(&malformed).await.expect_err("malformed").code(), "invalid");
+    let unknown = handle("local", serde_json::json!({"id": "0000000000000000"}));
+    assert!(client.attach(&unknown).await.expect("attach").is_none());
+    client.delete(&unknown).await.expect("delete");
+}
+
+#[tokio::test]
+async fn a_faulty_specification_is_refused_by_name() {
+    let spec = MachineSpec { isolation: Isolation::Container, ..MachineSpec::default() };
+    let error = UnixLocal::new().create(spec).await.map(drop).expect_err("refused");
+    assert!(matches!(error, MachineError::Invalid { what, .. } if what.contains("container")));
+}
+
+#[tokio::test]
+async fn a_hundred_megabytes_pass_through_without_filling_the_memory() {
+    let machine = soon(UnixLocal::new().create(MachineSpec::default())).await.expect("create");
+    let mut process = soon(machine.spawn(Command::new(["head", "-c", "100000000", "/dev/zero"]))).await.expect("spawn");
+    let before = resident();
+    let (mut total, mut peak) = (0, 0);
+    while let Some(output) = soon(process.output.recv()).await {
+        if let Output::Stdout(bytes) = output.expect("output") {
+            total += bytes.len();
+            peak = peak.max(resident());
+        }
+    }
+    assert_eq!(total, 100_000_000);
+    assert!(peak - before < 16 << 20, "grew by {} bytes", peak - before);
+    soon(machine.stop()).await.expect("stop");
+}
+
+/// Bytes of memory this process has, which other tests of this program share.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("statm");
+    let pages: usize = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("pages");
+    pages * 4096
+}
+
+#[tokio::test]
+async fn the_doctor_finds_a_level_that_works_or_says_what_to_do() {
+    let report = doctor::probe(&UnixLocal::new()).await;
+    assert!(report.kernel.starts_with("Linux "));
+    for level in &report.levels {
+        assert_eq!(level.works, level.exec_us.is_some(), "{level:?}");
+        assert_eq!(level.works, level.missing.is_none(), "{level:?}");
+    }
+    assert_eq!(report.levels.len(), 3);
+    let json = serde_json::to_value(&report).expect("json");
+    assert!(json.get("levels").is_some_and(serde_json::Value::is_array));
+}
