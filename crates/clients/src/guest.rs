@@ -135,6 +135,13 @@ impl GuestMachine {
         self
     }
 
+    /// The same machine where nothing can listen, and so no port can be reached.
+    #[must_use]
+    pub fn without_ports(mut self) -> Self {
+        self.about.features.ports = false;
+        self
+    }
+
     /// Whether the machine has stopped, for whatever reason.
     #[must_use]
     pub fn is_gone(&self) -> bool {

@@ -1,52 +1,55 @@
-//! The local client keeps every promise of the suite, at every level of isolation.
+//! The local client keeps every promise of the suite: as whoever runs the tests, as an ordinary user, and with the POSIX
+//! fallbacks in place of the guest's own ways.
 #![cfg(target_os = "linux")]
 
-use std::sync::Arc;
+use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
-use async_trait::async_trait;
 use sandbar_clients::UnixLocal;
-use sandbar_machine::{Isolation, Machine, MachineHandle, MachineSpec, Result, SandboxClient};
+use sandbar_machine::BareClient;
 
-/// Makes machines of one level, whatever the specification says.
-#[derive(Debug)]
-struct At(Isolation, UnixLocal);
+/// Made by `cargo xtask setup`.
+const USER: &str = "sandbar-test";
 
-impl At {
-    fn new(level: Isolation) -> Self {
-        Self(level, UnixLocal::new())
-    }
-}
-
-#[async_trait]
-impl SandboxClient for At {
-    fn id(&self) -> &'static str {
-        self.1.id()
-    }
-
-    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
-        self.1.create(MachineSpec { isolation: self.0, ..spec }).await
-    }
-
-    async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
-        self.1.attach(handle).await
-    }
-
-    async fn delete(&self, handle: &MachineHandle) -> Result<()> {
-        self.1.delete(handle).await
-    }
-}
-
-mod full {
+mod native {
     use super::*;
     sandbar_machine::conformance!(UnixLocal::new());
 }
 
-mod landlock {
+mod fallbacks {
     use super::*;
-    sandbar_machine::conformance!(At::new(Isolation::Landlock));
+    sandbar_machine::conformance!(BareClient::new(UnixLocal::new()));
 }
 
-mod none {
-    use super::*;
-    sandbar_machine::conformance!(At::new(Isolation::None));
+#[test]
+fn an_ordinary_user_has_every_promise_kept() {
+    run_as_ordinary_user("native::");
+}
+
+#[test]
+fn an_ordinary_user_has_every_promise_kept_by_fallbacks() {
+    run_as_ordinary_user("fallbacks::");
+}
+
+/// Runs these tests of this very program again, as a user without privileges. Only root can; anyone else is that user.
+fn run_as_ordinary_user(tests: &str) {
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    // The target directory may be closed to others.
+    let place = tempfile::tempdir().expect("a temporary directory");
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("it is open to all");
+    let copy = place.path().join("tests");
+    fs::copy(std::env::current_exe().expect("this program"), &copy).expect("a copy");
+    let output = Command::new("setpriv")
+        .args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"])
+        .arg(&copy)
+        .arg(tests)
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .current_dir("/")
+        .output()
+        .expect("setpriv runs: `cargo xtask setup` installs it");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!said.contains(" 0 passed"), "no promises were tried as {USER}: {said}");
 }

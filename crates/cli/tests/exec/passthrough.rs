@@ -110,6 +110,17 @@ fn closed_streams_are_no_trouble() {
 }
 
 #[test]
+fn open_files_of_the_caller_neither_get_in_nor_in_the_way() {
+    each(|sandbar| {
+        // Opens them without the flag that would close them, as shells and build tools do.
+        let words = sh("for fd in 3 4 5 6 7 8 9; do test -e /proc/self/fd/$fd && echo $fd; done; true");
+        let open = ["sh", "-c", r#"exec 3<"$0" 4<"$0" 5<"$0" 6<"$0" 9<"$0"; exec "$@""#, "/etc/passwd"];
+        let run = finish(sandbar.behind(&open, &words).spawn().expect("spawn"));
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "", ""));
+    });
+}
+
+#[test]
 fn a_background_child_that_holds_the_output_does_not_hold_the_exit() {
     each(|sandbar| {
         for script in ["sleep 4711.5 & echo done", "yes background-marker & echo done"] {

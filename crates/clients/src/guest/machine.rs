@@ -60,6 +60,9 @@ impl Machine for GuestMachine {
     }
 
     async fn port(&self, port: u16) -> Result<Endpoint> {
+        if !self.about.features.ports {
+            return Err(MachineError::Unsupported("expose ports"));
+        }
         self.ports.open(port, &self.link).await
     }
 

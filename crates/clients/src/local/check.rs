@@ -55,6 +55,11 @@ pub(super) fn setup(spec: MachineSpec, handle: MachineHandle) -> GuestSetup {
     }
 }
 
+/// Whether anything inside can listen: Landlock alone keeps the network off by refusing every socket of it.
+pub(super) fn can_listen(spec: &MachineSpec) -> bool {
+    spec.isolation != Isolation::Landlock || spec.network == Network::Host
+}
+
 /// How strongly this host holds each limit. Memory, CPU and disk would need a control group of our own.
 fn report(isolation: Isolation) -> LimitReport {
     let (hard, no) = (Enforcement::Hard, Enforcement::Unavailable);

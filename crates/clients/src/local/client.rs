@@ -78,10 +78,12 @@ impl SandboxClient for UnixLocal {
         let mut launch = check::launch(&spec)?;
         let (state, id) = state::prepare(self.state_dir.as_deref())?;
         launch.state = state;
-        launch.id.clone_from(&id.clone().into_bytes());
+        launch.id = id.clone().into_bytes();
         launch.sweep = !self.shared.swept.swap(true, Ordering::Relaxed);
         let handle = MachineHandle { client: ID.to_owned(), state: json!({ "id": id }) };
-        let machine = Arc::new(boot::boot(&launch, check::setup(spec, handle)).await?);
+        let listens = check::can_listen(&spec);
+        let machine = boot::boot(&launch, check::setup(spec, handle)).await?;
+        let machine = Arc::new(if listens { machine } else { machine.without_ports() });
         self.remember(id, &machine);
         Ok(machine)
     }

@@ -1,0 +1,54 @@
+//! Below full isolation the local client still keeps every promise of the suite.
+#![cfg(target_os = "linux")]
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use sandbar_clients::UnixLocal;
+use sandbar_machine::{Isolation, Machine, MachineHandle, MachineSpec, Result, SandboxClient, conformance::promises};
+
+/// Makes machines of one level, whatever the specification says.
+#[derive(Debug)]
+struct At(Isolation, UnixLocal);
+
+impl At {
+    fn new(level: Isolation) -> Self {
+        Self(level, UnixLocal::new())
+    }
+}
+
+#[async_trait]
+impl SandboxClient for At {
+    fn id(&self) -> &'static str {
+        self.1.id()
+    }
+
+    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+        self.1.create(MachineSpec { isolation: self.0, ..spec }).await
+    }
+
+    async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
+        self.1.attach(handle).await
+    }
+
+    async fn delete(&self, handle: &MachineHandle) -> Result<()> {
+        self.1.delete(handle).await
+    }
+}
+
+/// All promises but the one that full isolation is reached, which these machines are made not to.
+async fn keeps_every_promise(client: At) {
+    for promise in promises().into_iter().filter(|promise| promise.name != "features_tell_the_truth") {
+        promise.check(&client).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn landlock_alone_keeps_every_promise() {
+    keeps_every_promise(At::new(Isolation::Landlock)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_isolation_keeps_every_promise() {
+    keeps_every_promise(At::new(Isolation::None)).await;
+}
