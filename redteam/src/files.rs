@@ -97,7 +97,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "A8.open-by-handle",
         promise: "File handles cannot be opened.",
-        control: Host,
+        control: Namespaces,
         expect: &[EPERM],
         run: open_by_handle,
     },

@@ -97,7 +97,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         expect: &[EAFNOSUPPORT],
         run: |_| {
             let mut pair = [0i32; 2];
-            Outcome::of(call(libc::SYS_socketpair, [30, libc::SOCK_STREAM as u64, 0, addr_mut(&mut pair)]))
+            Outcome::of(call(libc::SYS_socketpair, [libc::AF_INET as u64, libc::SOCK_STREAM as u64, 0, addr_mut(&mut pair)]))
         },
     },
 ];

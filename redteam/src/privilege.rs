@@ -88,7 +88,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     plain!("E37.swap", "Swap cannot be changed.", Host, [EPERM], call(libc::SYS_swapon, [at(c"/nonexistent"), 0])),
     plain!("E37.quota", "Quotas cannot be changed.", Host, [EPERM], call(libc::SYS_quotactl, [0xFFFF_FFFF, 0, 0, 0])),
     plain!("E37.watch-every-file", "File systems cannot be watched whole.", Host, [EPERM],
-        call(libc::SYS_fanotify_init, [0xFFFF_FFFF, 0])),
+        call(libc::SYS_fanotify_init, [0x200, 0])),
     plain!("E37.personality", "Memory protections cannot be turned off by personality.", Host, [EPERM],
         call(libc::SYS_personality, [0x0040_0000])),
     Attack {

@@ -248,7 +248,7 @@ fn tag(resource: u64, words: Words) -> Outcome {
     let mut last = Outcome::Error("never tried".to_owned());
     let tries = if words == Words::Plain { 1 } else { 1000 };
     for guess in 0..tries {
-        let token = if words == Words::Plain { [0, 0] } else { [guess * 0x9E37_79B9_7F4A_7C15, !guess] };
+        let token = if words == Words::Plain { [0, 0] } else { [0x9E37_79B9_7F4A_7C15u64.wrapping_mul(guess), !guess] };
         last = Outcome::of(call(libc::SYS_prlimit64, [0, resource, addr(&limit), 0, token[0], token[1]]));
         if matches!(last, Outcome::Reached(_)) {
             return last;

@@ -176,7 +176,7 @@ async fn keep(groups: &[Group]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_run_in_a_container() {
-    keep(&[Group::Processes, Group::Terminals, Group::Lifetime]).await;
+    keep(&[Group::Processes, Group::Terminals]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! The local client keeps every promise of the suite: as whoever runs the tests, as an ordinary user, and with the POSIX
 //! fallbacks in place of the guest's own ways.
 #![cfg(target_os = "linux")]
+#![allow(clippy::expect_used, reason = "a test")]
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 

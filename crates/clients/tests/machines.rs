@@ -1,5 +1,6 @@
 //! What only local machines promise: nothing of them is left, whatever ended them.
 #![cfg(target_os = "linux")]
+#![allow(clippy::expect_used, reason = "a test")]
 
 use std::{path::Path, time::Duration};
 

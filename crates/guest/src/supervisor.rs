@@ -2,10 +2,11 @@
 //! when it is gone, also when the harness was killed.
 
 use std::{
+    ffi::OsStr,
     io::{self, Read, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::net::UnixStream,
+        unix::{ffi::OsStrExt, net::UnixStream},
     },
     process::ExitCode,
     time::{Duration, Instant},
@@ -13,7 +14,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{CWD, Mode, OFlags},
+    fs::{Mode, OFlags},
     process::{Pid, PidfdFlags, pidfd_open},
 };
 use sandbar_guest::protocol::{BootFailure, Launch, Level, VERSION};
@@ -51,9 +52,9 @@ pub(crate) fn main() -> ExitCode {
 
 /// Moves the two sockets out of the way of standard input and output, which become empty, and closes all else.
 fn take_descriptors() -> io::Result<(UnixStream, OwnedFd)> {
+    process::close_from(3)?;
     let leash = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-    let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 4)?;
-    process::close_from(5)?;
+    let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -169,30 +170,20 @@ fn no_namespaces(error: &io::Error) -> BootFailure {
 fn open_as_root(launch: &Launch, dir: &StateDir, ids: &Ids) -> Setup<Given> {
     let agent = ids.agent().unwrap_or_default();
     let mut maps: Vec<((u32, u32), OwnedFd)> = Vec::new();
-    let named = launch.workspace.iter().map(|(path, _)| path).chain(launch.mounts.iter().map(|mount| &mount.host));
-    for path in named {
-        let owner = owner(path)?;
-        if !maps.iter().any(|(known, _)| *known == owner) {
-            let map = idmap::owner_to_agent(owner.0, owner.1, agent).step("make a user namespace for mounts")?;
-            maps.push((owner, map));
-        }
-    }
     Given::open(launch, &dir.path, |path, ownership| match ownership {
         Ownership::Machines => Source::open(path),
+        // Opened once: what is looked at is what is mounted, whatever becomes of the path meanwhile.
         Ownership::Hosts => {
-            let owner = owner(path).map_err(|failure| io::Error::from_raw_os_error(failure.errno))?;
+            let place = rustix::fs::open(OsStr::from_bytes(path), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            let stat = rustix::fs::fstat(&place)?;
+            let owner = (stat.st_uid, stat.st_gid);
+            if !maps.iter().any(|(known, _)| *known == owner) {
+                maps.push((owner, idmap::owner_to_agent(owner.0, owner.1, agent)?));
+            }
             let map = maps.iter().find(|(known, _)| *known == owner).map(|(_, map)| map.as_fd());
-            Source::open_mapped(path, map.ok_or(io::ErrorKind::NotFound)?)
+            Source::open_mapped(place.as_fd(), map.ok_or(io::ErrorKind::NotFound)?)
         }
     })
-}
-
-fn owner(path: &[u8]) -> Setup<(u32, u32)> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::OsStr::from_bytes(path);
-    let stat =
-        rustix::fs::statat(CWD, path, rustix::fs::AtFlags::empty()).step(&format!("look at {}", path.display()))?;
-    Ok((stat.st_uid, stat.st_gid))
 }
 
 /// Waits for PID 1 to end; ends it when the harness is gone.

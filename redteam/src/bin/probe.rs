@@ -56,6 +56,7 @@ fn in_fresh_namespaces(run: impl FnOnce() -> Outcome, name: &str) -> ExitCode {
         let flags = libc::MS_REC | libc::MS_PRIVATE;
         let _seen_by_the_attack = call(libc::SYS_mount, [0, sys::at(c"/"), 0, flags, 0]);
         let _own_proc = call(libc::SYS_mount, [sys::at(c"proc"), sys::at(c"/proc"), sys::at(c"proc"), 0, 0]);
+        let _own_tmp = call(libc::SYS_mount, [sys::at(c"tmpfs"), sys::at(c"/tmp"), sys::at(c"tmpfs"), 0, 0]);
         println!("{name} {}", run());
         0
     });

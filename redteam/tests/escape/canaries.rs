@@ -9,6 +9,7 @@ use std::{
         unix::{
             fs::PermissionsExt,
             net::{SocketAddr, UnixDatagram, UnixListener},
+            process::CommandExt,
         },
     },
     path::PathBuf,
@@ -37,9 +38,11 @@ impl Canaries {
         let secret_file = dir.join(format!("secret-{marker}"));
         fs::write(&secret_file, &secret).expect("a secret");
         fs::set_permissions(&secret_file, fs::Permissions::from_mode(0o600)).expect("a private secret");
-        let process = Command::new("/bin/sh")
-            .args(["-c", "while :; do sleep 1000; done", &format!("canary-{marker}")])
+        let process = Command::new("/bin/sleep")
+            .arg0(format!("canary-{marker}"))
+            .arg("1000")
             .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .spawn()
             .expect("a canary process");
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
@@ -160,7 +163,7 @@ pub(crate) struct Victim(Child);
 
 impl Victim {
     pub(crate) fn new(mode: Mode) -> Self {
-        let child = Command::new("/bin/sleep").arg("600").env("VICTIM", mode.name()).stdin(Stdio::null()).spawn();
+        let child = Command::new("/bin/sleep").arg("600").env("VICTIM", mode.name()).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         Self(child.expect("a victim"))
     }
 

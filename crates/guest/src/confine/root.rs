@@ -54,8 +54,8 @@ impl Source {
     }
 
     /// Clones a file or directory so that its owner inside is who `idmap` says; mounts below it are not taken along.
-    pub(crate) fn open_mapped(path: &[u8], idmap: BorrowedFd<'_>) -> io::Result<Self> {
-        let source = Self::clone_of(path, OpenTreeFlags::empty())?;
+    pub(crate) fn open_mapped(place: BorrowedFd<'_>, idmap: BorrowedFd<'_>) -> io::Result<Self> {
+        let source = Self::clone_at(place, b"", OpenTreeFlags::AT_EMPTY_PATH)?;
         set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, Some(idmap), Depth::This)?;
         Ok(source)
     }
@@ -67,8 +67,12 @@ impl Source {
     }
 
     fn clone_of(path: &[u8], flags: OpenTreeFlags) -> io::Result<Self> {
+        Self::clone_at(CWD, path, flags)
+    }
+
+    fn clone_at(place: BorrowedFd<'_>, path: &[u8], flags: OpenTreeFlags) -> io::Result<Self> {
         let flags = flags | OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let mount = open_tree(CWD, OsStr::from_bytes(path), flags)?;
+        let mount = open_tree(place, OsStr::from_bytes(path), flags)?;
         let is_dir = FileType::from_raw_mode(rustix::fs::fstat(&mount)?.st_mode) == FileType::Directory;
         Ok(Self { mount, is_dir })
     }
@@ -98,20 +102,23 @@ impl Given {
     pub(crate) fn open(
         launch: &Launch,
         dir: &[u8],
-        open: impl Fn(&[u8], Ownership) -> io::Result<Source>,
+        mut open: impl FnMut(&[u8], Ownership) -> io::Result<Source>,
     ) -> Setup<Self> {
-        let named = |path: &[u8], writable: bool| {
+        let mut named = |path: &[u8], writable: bool| {
             let opened = open(path, Ownership::Hosts);
             opened
                 .and_then(|source| if writable { Ok(source) } else { source.read_only() })
                 .map_err(|error| unusable(path, &error))
         };
         let workspace = match &launch.workspace {
-            Some((path, writable)) => named(path, *writable)?,
-            None => open(&below(dir, b"workspace"), Ownership::Machines).step("open the workspace")?,
+            Some((path, writable)) => Some(named(path, *writable)?),
+            None => None,
         };
-        let home = open(&below(dir, b"home"), Ownership::Machines).step("open the home directory")?;
         let mounts = launch.mounts.iter().map(|mount| named(&mount.host, mount.writable)).collect::<Setup<_>>()?;
+        let mut own =
+            |name: &str| open(&below(dir, name.as_bytes()), Ownership::Machines).step(&format!("open {name}"));
+        let workspace = workspace.map_or_else(|| own("workspace"), Ok)?;
+        let home = own("home")?;
         Ok(Self { workspace, home, mounts })
     }
 }
@@ -158,7 +165,7 @@ pub(crate) fn build(launch: &Launch, given: Given) -> Setup<Rules> {
     }
     device_tree(new_root, devices, launch, &mut rules)?;
     proc::mount(new_root)?;
-    private(new_root, "tmp", "tmpfs", &[("size", launch.tmp_bytes.to_string()), ("mode", "1777".into())])?;
+    private(new_root, "tmp", "tmpfs", &temporary(launch))?;
     rules.allow(b"/tmp", Grant::Write);
     small_places(new_root, launch)?;
     given.home.show(new_root, b"home/agent")?;
@@ -259,8 +266,7 @@ fn device_tree(
     }
     let terminals = [("newinstance", String::new()), ("ptmxmode", "0666".into()), ("mode", "0620".into())];
     private(new_root, "dev/pts", "devpts", &terminals)?;
-    let shared = [("size", launch.tmp_bytes.to_string()), ("mode", "1777".into())];
-    private(new_root, "dev/shm", "tmpfs", &shared)?;
+    private(new_root, "dev/shm", "tmpfs", &temporary(launch))?;
     let links = [
         ("pts/ptmx", "ptmx"),
         ("/proc/self/fd", "fd"),
@@ -274,6 +280,12 @@ fn device_tree(
     rules.allow(b"/dev", Grant::Device);
     rules.allow(b"/dev/shm", Grant::Write);
     Ok(())
+}
+
+/// As many bytes as the machine may have, and files in proportion: each takes memory too, however small.
+fn temporary(launch: &Launch) -> [(&'static str, String); 3] {
+    let files = (launch.tmp_bytes / (16 * 1024)).clamp(1024, 1 << 20);
+    [("size", launch.tmp_bytes.to_string()), ("nr_inodes", files.to_string()), ("mode", "1777".to_owned())]
 }
 
 fn small_places(new_root: BorrowedFd<'_>, launch: &Launch) -> Setup<()> {
