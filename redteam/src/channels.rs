@@ -3,7 +3,8 @@
 use libc::{ECONNREFUSED, ENOENT, EPERM};
 
 use crate::{
-    Args, Attack, Control::Host,
+    Args, Attack,
+    Control::Host,
     Outcome,
     files::read,
     procfs::contains,
@@ -102,7 +103,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
 
 fn inherited(_: &Args) -> Outcome {
     let open: Vec<u64> = (3..4096).filter(|fd| call(libc::SYS_fcntl, [*fd, libc::F_GETFD as u64]).is_ok()).collect();
-    if open.is_empty() { Outcome::Refused(0, "only 0, 1 and 2".to_owned()) } else { Outcome::Reached(format!("{open:?}")) }
+    if open.is_empty() {
+        Outcome::Refused(0, "only 0, 1 and 2".to_owned())
+    } else {
+        Outcome::Reached(format!("{open:?}"))
+    }
 }
 
 fn reopen(_: &Args) -> Outcome {

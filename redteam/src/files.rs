@@ -97,7 +97,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "A8.open-by-handle",
         promise: "File handles cannot be opened.",
-        control: Namespaces,
+        control: Host,
         expect: &[EPERM],
         run: open_by_handle,
     },
@@ -205,7 +205,8 @@ fn walk_from_descriptors(a: &Args) -> Outcome {
 
 fn hardlink(a: &Args) -> Outcome {
     let target = text(&format!("{}/linked-{}", a.get("dir"), a.get("token")));
-    let linked = call(libc::SYS_linkat, [libc::AT_FDCWD as u64, at(c"/usr/bin/env"), libc::AT_FDCWD as u64, at(&target), 0]);
+    let linked =
+        call(libc::SYS_linkat, [libc::AT_FDCWD as u64, at(c"/usr/bin/env"), libc::AT_FDCWD as u64, at(&target), 0]);
     if linked.is_ok() {
         let _best_effort = call(libc::SYS_unlinkat, [libc::AT_FDCWD as u64, at(&target), 0]);
     }

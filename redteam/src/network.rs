@@ -44,10 +44,12 @@ pub(crate) const ATTACKS: &[Attack] = &[
         promise: "No address of the host's network can be reached.",
         control: Host,
         expect: FAR,
-        run: |a| a.get("address").parse::<std::net::Ipv4Addr>().map_or_else(
-            |_| Outcome::Error("the host has no address".to_owned()),
-            |address| tcp(address.octets(), a),
-        ),
+        run: |a| {
+            a.get("address").parse::<std::net::Ipv4Addr>().map_or_else(
+                |_| Outcome::Error("the host has no address".to_owned()),
+                |address| tcp(address.octets(), a),
+            )
+        },
     },
     Attack {
         name: "G50.metadata-service",
@@ -84,7 +86,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
         expect: FAR,
         run: |_| datagram([198, 51, 100, 53], 53),
     },
-    family!("G52.vsock", "The hypervisor cannot be reached, which no network namespace prevents.", libc::AF_VSOCK, libc::SOCK_STREAM, 0),
+    family!(
+        "G52.vsock",
+        "The hypervisor cannot be reached, which no network namespace prevents.",
+        libc::AF_VSOCK,
+        libc::SOCK_STREAM,
+        0
+    ),
     family!("G52.packet", "Frames cannot be read from a wire.", libc::AF_PACKET, libc::SOCK_RAW, 0x0300),
     family!("G52.kernel-crypto", "The kernel's crypto sockets cannot be used.", libc::AF_ALG, libc::SOCK_SEQPACKET, 0),
     family!("G52.netlink-generic", "Kernel subsystems cannot be spoken to.", libc::AF_NETLINK, libc::SOCK_RAW, 16),
@@ -97,7 +105,10 @@ pub(crate) const ATTACKS: &[Attack] = &[
         expect: &[EAFNOSUPPORT],
         run: |_| {
             let mut pair = [0i32; 2];
-            Outcome::of(call(libc::SYS_socketpair, [libc::AF_INET as u64, libc::SOCK_STREAM as u64, 0, addr_mut(&mut pair)]))
+            Outcome::of(call(
+                libc::SYS_socketpair,
+                [libc::AF_INET as u64, libc::SOCK_STREAM as u64, 0, addr_mut(&mut pair)],
+            ))
         },
     },
 ];

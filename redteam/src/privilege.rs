@@ -17,14 +17,29 @@ macro_rules! plain {
 }
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    plain!("E32.new-user-namespace", "No user namespace can be made.", Host, [EPERM],
-        call(libc::SYS_unshare, [libc::CLONE_NEWUSER as u64])),
-    plain!("E32.new-mount-namespace", "No mount namespace can be made.", Namespaces, [EPERM],
-        call(libc::SYS_unshare, [libc::CLONE_NEWNS as u64])),
+    plain!(
+        "E32.new-user-namespace",
+        "No user namespace can be made.",
+        Host,
+        [EPERM],
+        call(libc::SYS_unshare, [libc::CLONE_NEWUSER as u64])
+    ),
+    plain!(
+        "E32.new-mount-namespace",
+        "No mount namespace can be made.",
+        Namespaces,
+        [EPERM],
+        call(libc::SYS_unshare, [libc::CLONE_NEWNS as u64])
+    ),
     plain!("E32.clone-into-a-namespace", "Nor by clone.", Host, [EPERM], clone_into()),
     plain!("E32.clone3", "Nor by clone3, whose flags cannot be seen.", Host, [ENOSYS], clone3()),
-    plain!("E32.enter-a-namespace", "No other namespace can be entered.", Namespaces, [EPERM],
-        open("/proc/self/ns/net", libc::O_RDONLY, 0).and_then(|fd| call(libc::SYS_setns, [fd as u64, 0]))),
+    plain!(
+        "E32.enter-a-namespace",
+        "No other namespace can be entered.",
+        Namespaces,
+        [EPERM],
+        open("/proc/self/ns/net", libc::O_RDONLY, 0).and_then(|fd| call(libc::SYS_setns, [fd as u64, 0]))
+    ),
     Attack {
         name: "E33.new-privileges",
         promise: "Set-user-id programs and file capabilities give nothing.",
@@ -42,8 +57,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
             status(&all, |value| value.bytes().any(|digit| digit != b'0'))
         },
     },
-    plain!("E33.become-root", "A command cannot become another user.", Namespaces, [EPERM, EINVAL],
-        call(libc::SYS_setresuid, [0, 0, 0])),
+    plain!(
+        "E33.become-root",
+        "A command cannot become another user.",
+        Namespaces,
+        [EPERM, EINVAL],
+        call(libc::SYS_setresuid, [0, 0, 0])
+    ),
     Attack {
         name: "E33.run-a-set-id-program",
         promise: "A set-user-id program runs with the caller's own rights.",
@@ -52,28 +72,69 @@ pub(crate) const ATTACKS: &[Attack] = &[
         run: |a| run_set_id(a),
     },
     plain!("E35.bpf", "No program can be loaded into the kernel.", Host, [EPERM], call(libc::SYS_bpf, [9999, 0, 0])),
-    plain!("E35.perf", "Performance counters cannot be opened.", Host, [EPERM],
-        call(libc::SYS_perf_event_open, [0, 0, u64::MAX, u64::MAX, 0])),
+    plain!(
+        "E35.perf",
+        "Performance counters cannot be opened.",
+        Host,
+        [EPERM],
+        call(libc::SYS_perf_event_open, [0, 0, u64::MAX, u64::MAX, 0])
+    ),
     plain!("E35.io-uring", "Calls cannot be made around the filter through io_uring.", Host, [EPERM], io_uring()),
     plain!("E35.userfaultfd", "Page faults cannot be held up.", Host, [EPERM], call(libc::SYS_userfaultfd, [1])),
     plain!("E35.secret-memory", "No memory can be hidden from the kernel.", Host, [EPERM], call(447, [0])),
     plain!("E36.join-a-keyring", "Keyrings cannot be joined.", Host, [EPERM], call(libc::SYS_keyctl, [1, 0])),
-    plain!("E36.read-the-user-keyring", "The user's keys cannot be read.", Host, [EPERM],
-        call(libc::SYS_keyctl, [11, (-4i64) as u64, 0, 0])),
-    plain!("E36.add-a-key", "Keys cannot be added.", Host, [EPERM],
-        call(libc::SYS_add_key, [at(c"user"), at(c"redteam"), at(c"x"), 1, (-2i64) as u64])),
-    plain!("E36.request-a-key", "Keys cannot be asked for.", Host, [EPERM],
-        call(libc::SYS_request_key, [at(c"user"), at(c"redteam-none"), 0, 0])),
-    plain!("E37.load-a-module", "No module can be loaded.", Host, [EPERM],
-        call(libc::SYS_finit_module, [u64::MAX, at(c""), 0])),
+    plain!(
+        "E36.read-the-user-keyring",
+        "The user's keys cannot be read.",
+        Host,
+        [EPERM],
+        call(libc::SYS_keyctl, [11, (-4i64) as u64, 0, 0])
+    ),
+    plain!(
+        "E36.add-a-key",
+        "Keys cannot be added.",
+        Host,
+        [EPERM],
+        call(libc::SYS_add_key, [at(c"user"), at(c"redteam"), at(c"x"), 1, (-2i64) as u64])
+    ),
+    plain!(
+        "E36.request-a-key",
+        "Keys cannot be asked for.",
+        Host,
+        [EPERM],
+        call(libc::SYS_request_key, [at(c"user"), at(c"redteam-none"), 0, 0])
+    ),
+    plain!(
+        "E37.load-a-module",
+        "No module can be loaded.",
+        Host,
+        [EPERM],
+        call(libc::SYS_finit_module, [u64::MAX, at(c""), 0])
+    ),
     plain!("E37.load-a-module-from-memory", "Nor from memory.", Host, [EPERM], call(libc::SYS_init_module, [0, 0, 0])),
-    plain!("E37.unload-a-module", "No module can be removed.", Host, [EPERM],
-        call(libc::SYS_delete_module, [at(c"redteam_none"), libc::O_NONBLOCK as u64])),
-    plain!("E37.kexec", "No other kernel can be booted.", Host, [EPERM],
-        call(libc::SYS_kexec_load, [0, 1 << 20, 0, 0xFFFF])),
+    plain!(
+        "E37.unload-a-module",
+        "No module can be removed.",
+        Host,
+        [EPERM],
+        call(libc::SYS_delete_module, [at(c"redteam_none"), libc::O_NONBLOCK as u64])
+    ),
+    plain!(
+        "E37.kexec",
+        "No other kernel can be booted.",
+        Host,
+        [EPERM],
+        call(libc::SYS_kexec_load, [0, 1 << 20, 0, 0xFFFF])
+    ),
     plain!("E37.reboot", "The host cannot be rebooted.", Namespaces, [EPERM], call(libc::SYS_reboot, [0, 0, 0, 0])),
     plain!("E37.ports", "Hardware ports cannot be opened.", Host, [EPERM, ENOSYS], io_ports()),
-    plain!("E37.kernel-messages", "The kernel's messages cannot be read.", Host, [EPERM], call(libc::SYS_syslog, [10, 0, 0])),
+    plain!(
+        "E37.kernel-messages",
+        "The kernel's messages cannot be read.",
+        Host,
+        [EPERM],
+        call(libc::SYS_syslog, [10, 0, 0])
+    ),
     plain!("E37.set-the-clock", "The clock cannot be set.", Host, [EPERM], {
         let nonsense = [-1i64, -1];
         call(libc::SYS_clock_settime, [0, addr(&nonsense)])
@@ -82,15 +143,36 @@ pub(crate) const ATTACKS: &[Attack] = &[
         let mut timex = [0u64; 32];
         call(libc::SYS_adjtimex, [addr_mut(&mut timex)])
     }),
-    plain!("E37.host-name", "The host's name cannot be changed.", Namespaces, [EPERM],
-        call(libc::SYS_sethostname, [at(c"redteam"), 7])),
-    plain!("E37.accounting", "Process accounting cannot be turned on.", Host, [EPERM], call(libc::SYS_acct, [at(c"/nonexistent")])),
+    plain!(
+        "E37.host-name",
+        "The host's name cannot be changed.",
+        Namespaces,
+        [EPERM],
+        call(libc::SYS_sethostname, [at(c"redteam"), 7])
+    ),
+    plain!(
+        "E37.accounting",
+        "Process accounting cannot be turned on.",
+        Host,
+        [EPERM],
+        call(libc::SYS_acct, [at(c"/nonexistent")])
+    ),
     plain!("E37.swap", "Swap cannot be changed.", Host, [EPERM], call(libc::SYS_swapon, [at(c"/nonexistent"), 0])),
     plain!("E37.quota", "Quotas cannot be changed.", Host, [EPERM], call(libc::SYS_quotactl, [0xFFFF_FFFF, 0, 0, 0])),
-    plain!("E37.watch-every-file", "File systems cannot be watched whole.", Host, [EPERM],
-        call(libc::SYS_fanotify_init, [0x200, 0])),
-    plain!("E37.personality", "Memory protections cannot be turned off by personality.", Host, [EPERM],
-        call(libc::SYS_personality, [0x0040_0000])),
+    plain!(
+        "E37.watch-every-file",
+        "File systems cannot be watched whole.",
+        Host,
+        [EPERM],
+        call(libc::SYS_fanotify_init, [0x200, 0])
+    ),
+    plain!(
+        "E37.personality",
+        "Memory protections cannot be turned off by personality.",
+        Host,
+        [EPERM],
+        call(libc::SYS_personality, [0x0040_0000])
+    ),
     Attack {
         name: "E38.ia32-call",
         promise: "The 32-bit system call table cannot be used to walk around the filter.",
@@ -99,7 +181,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
         run: |_| ia32(),
     },
     plain!("E38.x32-call", "Nor the x32 table.", Host, [ENOSYS], call(0x4000_0000 | libc::SYS_getpid, [])),
-    plain!("E38.call-from-the-future", "Calls newer than the filter do not exist.", Host, [ENOSYS], call(467, [0, 0, 0, 0])),
+    plain!(
+        "E38.call-from-the-future",
+        "Calls newer than the filter do not exist.",
+        Host,
+        [ENOSYS],
+        call(467, [0, 0, 0, 0])
+    ),
     plain!("E38.openat2", "A call that hides a file's mode does not exist for commands.", Host, [ENOSYS], {
         let how = [0u64; 3];
         call(libc::SYS_openat2, [libc::AT_FDCWD as u64, at(c"/"), addr(&how), 24])

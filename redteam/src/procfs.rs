@@ -130,7 +130,9 @@ pub(crate) const ATTACKS: &[Attack] = &[
         promise: "No address or socket of the host is listed.",
         control: Host,
         expect: &[],
-        run: |a| search(&["/proc/net/unix", "/proc/net/tcp", "/proc/self/mountinfo", "/proc/self/cgroup"], a.get("token")),
+        run: |a| {
+            search(&["/proc/net/unix", "/proc/net/tcp", "/proc/self/mountinfo", "/proc/self/cgroup"], a.get("token"))
+        },
     },
     Attack {
         name: "C24.open-the-guest-program",
@@ -155,10 +157,7 @@ fn of(a: &Args, what: &str) -> String {
 fn link(path: &str) -> Outcome {
     let path = text(path);
     let mut target = [0u8; 256];
-    Outcome::of(call(
-        libc::SYS_readlinkat,
-        [libc::AT_FDCWD as u64, at(&path), crate::sys::addr_mut(&mut target), 256],
-    ))
+    Outcome::of(call(libc::SYS_readlinkat, [libc::AT_FDCWD as u64, at(&path), crate::sys::addr_mut(&mut target), 256]))
 }
 
 /// Opens for writing, and writes nothing.

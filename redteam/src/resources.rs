@@ -3,7 +3,8 @@
 use libc::{EACCES, EAGAIN, EMFILE, ENOENT, ENOSPC, EPERM};
 
 use crate::{
-    Args, Attack, Control::Host,
+    Args, Attack,
+    Control::Host,
     Outcome,
     sys::{addr, addr_mut, call, close, exit, fork, kill, name_of, open, pause_ms, wait},
 };

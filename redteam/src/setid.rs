@@ -37,10 +37,15 @@ pub(crate) const ATTACKS: &[Attack] = &[
         existing(path)?;
         call(452, [HERE, at(path), MODE, 0])
     }),
-    way!("E34.set-id-with-high-bits", "Nor with high bits in the mode, which the kernel ignores.", [EPERM], |path, existing| {
-        existing(path)?;
-        call(libc::SYS_fchmodat, [HERE, at(path), 1 << 32 | MODE])
-    }),
+    way!(
+        "E34.set-id-with-high-bits",
+        "Nor with high bits in the mode, which the kernel ignores.",
+        [EPERM],
+        |path, existing| {
+            existing(path)?;
+            call(libc::SYS_fchmodat, [HERE, at(path), 1 << 32 | MODE])
+        }
+    ),
     way!("E34.set-id-by-openat", "Nor in the mode of a new file.", [EPERM], |path, _| {
         call(libc::SYS_openat, [HERE, at(path), (libc::O_CREAT | libc::O_WRONLY) as u64, MODE])
     }),

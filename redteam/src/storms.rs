@@ -89,7 +89,8 @@ fn plant(a: &Args) -> Outcome {
         let socket = call(libc::SYS_socket, [libc::AF_UNIX as u64, libc::SOCK_STREAM as u64, 0])?;
         let (address, length) = crate::sys::unix_address(&format!("{}/socket", a.get("dir")));
         call(libc::SYS_bind, [socket as u64, addr(address.as_slice()), length])?;
-        let sparse = call(libc::SYS_openat, [here, at(&path("sparse")), (libc::O_CREAT | libc::O_WRONLY) as u64, 0o644])?;
+        let sparse =
+            call(libc::SYS_openat, [here, at(&path("sparse")), (libc::O_CREAT | libc::O_WRONLY) as u64, 0o644])?;
         call(libc::SYS_ftruncate, [sparse as u64, 1 << 40])
     };
     Outcome::of(planted())

@@ -74,16 +74,17 @@ async fn examine(client: &UnixLocal) -> Result<Findings, Failure> {
     Ok(Findings { version: env!("CARGO_PKG_VERSION"), user, demanded, reached, limits, cost, fixes, host })
 }
 
-/// What is worth doing, most important first. A switch only matters where a level is missing for it.
+/// What to do about the levels that do not work. Where nobody knows, the switches that stand in the way are a guess.
 fn fixes(host: &Report) -> Vec<String> {
+    let broken: Vec<_> = host.levels.iter().filter(|level| !level.works).collect();
     let mut fixes: Vec<String> = Vec::new();
-    let broken = host.levels.iter().filter(|level| !level.works).filter_map(|level| level.fix.clone());
-    let switches = host.settings.iter().filter_map(|setting| setting.fix.clone());
-    let relevant = host.levels.iter().any(|level| !level.works);
-    for fix in broken.chain(switches.filter(|_| relevant)) {
-        if !fixes.contains(&fix) {
-            fixes.push(fix);
+    for fix in broken.iter().filter_map(|level| level.fix.as_ref()) {
+        if !fixes.contains(fix) {
+            fixes.push(fix.clone());
         }
+    }
+    if fixes.is_empty() && !broken.is_empty() {
+        fixes.extend(host.settings.iter().filter_map(|setting| setting.fix.clone()));
     }
     fixes
 }
@@ -147,7 +148,8 @@ fn describe(findings: &Findings, render: &Render) -> String {
     for (at, level) in findings.host.levels.iter().enumerate() {
         lines.push((if at == 0 { "levels" } else { "" }, describe_level(level, render)));
     }
-    for (at, (strength, names)) in by_strength(&findings.limits).into_iter().enumerate() {
+    let limits = findings.reached.map(|_| by_strength(&findings.limits)).unwrap_or_default();
+    for (at, (strength, names)) in limits.into_iter().enumerate() {
         let (word, style) = match strength {
             Enforcement::Hard => ("hard", Style::Good),
             Enforcement::Soft => ("soft", Style::Doubtful),

@@ -58,7 +58,6 @@ use self::{
 use crate::ports::Ports;
 
 /// What a client knows of a machine before its guest speaks.
-#[derive(Debug)]
 pub struct GuestSetup {
     /// What finds the machine again.
     pub handle: MachineHandle,
@@ -176,6 +175,13 @@ impl About {
             output_buffer: setup.output_buffer.clamp(4 << 10, 16 << 20),
             deadline: setup.deadline,
         })
+    }
+}
+
+/// Without the variables' values, which may be secret.
+impl fmt::Debug for GuestSetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuestSetup").field("handle", &self.handle).field("ports", &self.ports).finish_non_exhaustive()
     }
 }
 

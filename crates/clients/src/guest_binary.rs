@@ -1,7 +1,7 @@
 //! The guest program itself: built with this crate, carried inside it, started from memory.
 
 /// The static program, for copying to places this process cannot start it in. Empty where the build host is not Linux.
-pub const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandbar-guest"));
+pub static GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandbar-guest"));
 
 #[cfg(target_os = "linux")]
 pub(crate) use sealed::sealed;

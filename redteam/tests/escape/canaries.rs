@@ -163,7 +163,12 @@ pub(crate) struct Victim(Child);
 
 impl Victim {
     pub(crate) fn new(mode: Mode) -> Self {
-        let child = Command::new("/bin/sleep").arg("600").env("VICTIM", mode.name()).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let child = Command::new("/bin/sleep")
+            .arg("600")
+            .env("VICTIM", mode.name())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
         Self(child.expect("a victim"))
     }
 

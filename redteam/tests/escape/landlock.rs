@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use sandbar_machine::{Isolation, MachinePath, MachineSpec, HostMount, Access};
+use sandbar_machine::{Access, HostMount, Isolation, MachinePath, MachineSpec};
 use sandbar_redteam::{Outcome, attacks};
 
 use crate::escape::{

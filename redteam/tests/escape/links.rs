@@ -3,7 +3,9 @@
 use std::{fs, os::unix::fs::symlink, path::Path, time::Instant};
 
 use futures::StreamExt;
-use sandbar_machine::{Access, Command, HostMount, Machine, MachineError, MachinePath, SandboxClient, Target, collect, once};
+use sandbar_machine::{
+    Access, Command, HostMount, Machine, MachineError, MachinePath, SandboxClient, Target, collect, once,
+};
 use tokio::time::{Duration, timeout};
 
 use crate::escape::{
@@ -66,7 +68,10 @@ async fn planted_links(machine: &dyn Machine, workspace: &Path, canary: &Path, s
     let script = format!("ln -s {0}/f evil; ln -s {0} evildir", canary.display());
     run_inside(machine, Command::new(["sh", "-c", &script])).await;
     let naive = fs::read_to_string(workspace.join("evil")).is_ok_and(|text| text == secret);
-    tally.expect("B11.control", naive, "a harness that opens the path reads the secret");
+    tally.control("B11", naive, "a harness that opens the path reads the secret");
+    let naive =
+        fs::write(workspace.join("evildir/naive"), "x").is_ok() && fs::remove_file(canary.join("naive")).is_ok();
+    tally.control("B12", naive, "a harness that opens the path writes there");
     for (name, target) in [("plain", at("/workspace/evil")), ("beneath", beneath("/workspace/evil"))] {
         let got = read(machine, &target).await;
         tally.expect(&format!("B11.read-a-planted-link-{name}"), got.is_err(), format!("{got:?}"));
@@ -87,7 +92,7 @@ async fn planted_links(machine: &dyn Machine, workspace: &Path, canary: &Path, s
 /// Number 16: paths that lead through the kernel's own links.
 async fn magic_links(machine: &dyn Machine, canary: &Path, secret: &str, tally: &mut Tally) {
     let naive = fs::read_to_string(format!("/proc/self/root{}/f", canary.display())).is_ok_and(|text| text == secret);
-    tally.expect("B16.control", naive, "on the host the kernel's links are followed");
+    tally.control("B16", naive, "on the host the kernel's links are followed");
     let file = format!("{}/f", canary.display());
     for path in [
         format!("/proc/self/root{file}"),
@@ -100,11 +105,19 @@ async fn magic_links(machine: &dyn Machine, canary: &Path, secret: &str, tally: 
         "/dev/fd/3".to_owned(),
     ] {
         let got = read(machine, &at(&path)).await;
-        tally.expect(&format!("B16.read{}", path.replace(&file, "/CANARY").replace('/', "-")), got.is_err(), format!("{got:?}"));
+        tally.expect(
+            &format!("B16.read{}", path.replace(&file, "/CANARY").replace('/', "-")),
+            got.is_err(),
+            format!("{got:?}"),
+        );
     }
     for path in ["/proc/self/root/etc", "/proc/1/cwd", "/proc/self/root"] {
         let got = machine.list(&at(path)).await;
-        tally.expect(&format!("B16.list{}", path.replace('/', "-")), got.is_err(), format!("{:?}", got.map(|all| all.len())));
+        tally.expect(
+            &format!("B16.list{}", path.replace('/', "-")),
+            got.is_err(),
+            format!("{:?}", got.map(|all| all.len())),
+        );
     }
     let wrote = machine.write(&at(&format!("/proc/self/root{}/new", canary.display())), once("x")).await;
     tally.expect("B16.write-through-proc", wrote.is_err() && !canary.join("new").exists(), format!("{wrote:?}"));
@@ -113,7 +126,9 @@ async fn magic_links(machine: &dyn Machine, canary: &Path, secret: &str, tally: 
 /// Number 17: things that are no regular files, and one that is too big.
 async fn odd_files(machine: &dyn Machine, tally: &mut Tally) {
     run_inside(machine, inside("plant", ["dir=/workspace".to_owned()])).await;
-    for path in ["/workspace/fifo", "/workspace/socket", "/dev/zero", "/dev/tty", "/dev/ptmx", "/dev/random", "/workspace"] {
+    for path in
+        ["/workspace/fifo", "/workspace/socket", "/dev/zero", "/dev/tty", "/dev/ptmx", "/dev/random", "/workspace"]
+    {
         let start = Instant::now();
         let got = read(machine, &at(path)).await;
         let detail = format!("{:?} after {:?}", got.as_ref().map(Vec::len), start.elapsed());
@@ -152,7 +167,7 @@ async fn race(machine: &dyn Machine, workspace: &Path, canary: &Path, secret: &s
     run_inside(machine, Command::new(["sh", "-c", &script])).await;
     let storm = machine.spawn(inside("swap", ["dir=/workspace".to_owned()])).await.expect("the storm starts");
     let naive = (0..100_000).any(|_| fs::read_to_string(workspace.join("d/f")).is_ok_and(|text| text == secret));
-    tally.expect("B13.control", naive, "a harness that opens the path is fooled");
+    tally.control("B13", naive, "a harness that opens the path is fooled");
     let start = Instant::now();
     let (mut hits, mut inside_reads, mut wrote, mut refused) = (0, 0, 0, 0);
     for round in 0..OPERATIONS / 2 {
@@ -182,6 +197,8 @@ async fn race(machine: &dyn Machine, workspace: &Path, canary: &Path, secret: &s
 /// Number 18: a mount whose place leads through a planted link.
 async fn mount_through_link(rig: &Rig, workspace: &Path, canary: &Path, tally: &mut Tally) {
     symlink(canary, workspace.join("link")).expect("a link");
+    let naive = fs::create_dir(workspace.join("link/naive")).is_ok() && fs::remove_dir(canary.join("naive")).is_ok();
+    tally.control("B18", naive, "a setup that makes the path makes it on the host");
     for (name, place) in [("parent", "/workspace/link/x"), ("itself", "/workspace/link")] {
         for host in [rig.kit.clone(), rig.kit.join("probe")] {
             let mut spec = rig.spec(workspace);
@@ -192,7 +209,10 @@ async fn mount_through_link(rig: &Rig, workspace: &Path, canary: &Path, tally: &
             });
             let made = timeout(SOON, rig.client.create(spec)).await.expect("in time");
             let kind = if host.is_dir() { "directory" } else { "file" };
-            let typed = matches!(made, Err(MachineError::Start { .. } | MachineError::Isolation { .. } | MachineError::Invalid { .. }));
+            let typed = matches!(
+                made,
+                Err(MachineError::Start { .. } | MachineError::Isolation { .. } | MachineError::Invalid { .. })
+            );
             tally.expect(&format!("B18.mount-{kind}-with-link-as-{name}"), typed, format!("{:?}", made.map(drop)));
         }
     }

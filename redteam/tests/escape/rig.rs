@@ -124,7 +124,8 @@ fn run_here(mode: Mode, kit: PathBuf, suite: Suite) {
     let client = UnixLocal::new().state_dir(scratch.path().join("state"));
     let variable = std::env::var("REDTEAM_VARIABLE").expect("the canary variable");
     let rig = Rig { mode, kit, scratch, client, variable };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(suite(&rig));
 }
 

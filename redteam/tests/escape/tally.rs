@@ -1,6 +1,8 @@
 //! Counts what was refused and what was not, by group, and says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use sandbar_redteam::EXCEPTIONS;
 
 use crate::escape::rig::Mode;
 
@@ -9,13 +11,17 @@ pub(crate) struct Tally {
     mode: Mode,
     groups: BTreeMap<char, (usize, usize)>,
     hits: Vec<String>,
+    /// Numbers of the escape list that were shown to work without the sandbox.
+    shown: BTreeSet<String>,
     controls: usize,
     exceptions: usize,
 }
 
 impl Tally {
     pub(crate) fn new(mode: Mode) -> Self {
-        Self { mode, groups: BTreeMap::new(), hits: Vec::new(), controls: 0, exceptions: 0 }
+        // The test runner leaves its line open.
+        println!();
+        Self { mode, groups: BTreeMap::new(), hits: Vec::new(), shown: BTreeSet::new(), controls: 0, exceptions: 0 }
     }
 
     /// One attack, held or not, with how its control went.
@@ -44,15 +50,35 @@ impl Tally {
         self.exceptions += 1;
     }
 
-    /// Something else that must hold.
+    /// The same thing without the sandbox, which must work.
+    pub(crate) fn control(&mut self, number: &str, works: bool, detail: &str) {
+        println!("{} {number} control: {detail}: {works}", self.mode.name());
+        if works {
+            self.shown.insert(number.to_owned());
+        }
+    }
+
+    /// Something that must hold, with a control of its number or an exception.
     pub(crate) fn expect(&mut self, name: &str, held: bool, detail: impl Into<String>) {
+        let number = name.split('.').next().unwrap_or_default();
+        let listed = EXCEPTIONS.iter().find(|exception| [name, number].contains(&exception.attack));
         let detail = detail.into();
-        self.record(name, if held { Ok(detail) } else { Err(detail) }, "see the test");
+        let (control, held) = if self.shown.contains(number) || self.shown.contains(name) {
+            self.controls += 1;
+            ("it works unsandboxed".to_owned(), held)
+        } else if let Some(exception) = listed {
+            self.exceptions += 1;
+            (format!("none: {}", exception.reason), held)
+        } else {
+            ("MISSING".to_owned(), false)
+        };
+        self.record(name, if held { Ok(detail) } else { Err(detail) }, &control);
     }
 
     /// Prints the score; fails if anything was reached.
     pub(crate) fn finish(self, suite: &str) {
-        let groups: Vec<String> = self.groups.iter().map(|(group, (held, all))| format!("{group} {held}/{all}")).collect();
+        let groups: Vec<String> =
+            self.groups.iter().map(|(group, (held, all))| format!("{group} {held}/{all}")).collect();
         let refused: usize = self.groups.values().map(|(held, _)| held).sum();
         println!(
             "{} {suite}: {}; total {refused} attacks refused, {} reached; {} controls proven, {} exceptions",

@@ -42,6 +42,28 @@ fn the_doctor_speaks_to_people_without_colour_in_a_pipe() {
 }
 
 #[test]
+fn where_the_walls_cannot_be_built_nothing_runs_and_the_fix_is_named() {
+    let sandbar = Sandbar::without_namespaces();
+    let refused = sandbar.run(&["exec", "--", "echo", "ran"]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (125, ""), "{refused:?}");
+    for words in ["user namespaces", "max_user_namespaces", "sandbar doctor"] {
+        assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+    }
+    let doctor = sandbar.run(&["doctor"]);
+    assert_eq!(doctor.code, 1, "{doctor:?}");
+    for words in ["refuses to run", "--isolation landlock", "to fix", "max_user_namespaces"] {
+        assert!(doctor.stdout.contains(words), "{words}: {doctor:?}");
+    }
+    let json = sandbar.run(&["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&json.stdout).expect("json");
+    assert_eq!((json.code, report["reached"].is_null(), report["cost"].is_null()), (1, true, true), "{report}");
+    assert!(report["fixes"].as_array().is_some_and(|fixes| !fixes.is_empty()), "{report}");
+    let asked = sandbar.run(&["exec", "--isolation", "landlock", "--", "echo", "ran"]);
+    assert_eq!((asked.code, asked.stdout.as_str()), (0, "ran\n"), "{asked:?}");
+    assert!(sandbar.left().is_empty());
+}
+
+#[test]
 fn shells_can_complete_the_command_line() {
     let sandbar = Sandbar::own();
     for shell in ["bash", "zsh", "fish"] {

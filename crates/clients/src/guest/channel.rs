@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf, Bytes};
-use sandbar_guest::protocol::{FRAME_HEADER, INPUT_WINDOW, MAX_PAYLOAD, Open, Request};
+use bytes::Bytes;
+use sandbar_guest::protocol::{FRAME_HEADER, FrameHeader, INPUT_WINDOW, MAX_PAYLOAD, Open, Request};
 use sandbar_machine::{MachineError, Result};
 
 use super::{
@@ -57,8 +57,10 @@ impl Channel {
             channel.link.forget(id);
             return Err(MachineError::invalid("the request", "is longer than 2 MiB of arguments and environment"));
         }
-        for mut piece in batch.bytes {
-            channel.encode_data(&mut piece, &mut frames);
+        for mut bytes in batch.bytes {
+            for piece in channel.pieces(&mut bytes) {
+                Request::Data(&piece).encode(id, &mut frames);
+            }
         }
         if batch.ended {
             Request::End.encode(id, &mut frames);
@@ -97,16 +99,15 @@ impl Channel {
 
     /// Sends as much of `bytes` as the guest allows and leaves the rest.
     pub(crate) fn send(&self, bytes: &mut Bytes) {
-        self.link.outbox.push(|out| self.encode_data(bytes, out));
+        for piece in self.pieces(bytes) {
+            self.link.outbox.push_bulk(&data_header(self.id, piece.len()), &piece);
+        }
     }
 
-    fn encode_data(&self, bytes: &mut Bytes, out: &mut Vec<u8>) {
-        let allowed = self.lane.spend(bytes.len());
-        let mut now = bytes.split_to(allowed);
-        while now.has_remaining() {
-            let piece = now.split_to(now.len().min(PIECE));
-            Request::Data(&piece).encode(self.id, out);
-        }
+    /// Takes what the guest allows off `bytes`, in frames.
+    fn pieces(&self, bytes: &mut Bytes) -> impl Iterator<Item = Bytes> {
+        let mut now = bytes.split_to(self.lane.spend(bytes.len()));
+        std::iter::from_fn(move || (!now.is_empty()).then(|| now.split_to(now.len().min(PIECE))))
     }
 
     /// Sends a request about this channel.
@@ -124,6 +125,16 @@ impl Channel {
     /// The connection the channel belongs to.
     pub(crate) fn link(&self) -> &Link {
         &self.link
+    }
+}
+
+/// A data frame's header alone, so that what follows it need not be copied.
+fn data_header(channel: u32, length: usize) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(FRAME_HEADER);
+    Request::Data(&[]).encode(channel, &mut frame);
+    match (FrameHeader::decode(&frame), u32::try_from(length)) {
+        (Ok(Some(header)), Ok(length)) => FrameHeader { length, ..header }.encode().to_vec(),
+        _ => frame,
     }
 }
 

@@ -72,6 +72,8 @@ struct Routes {
     closed: HashSet<u32>,
     closed_order: VecDeque<u32>,
     last: u32,
+    /// The host asked for the end, so however it comes, it is in good order.
+    stopping: bool,
     end: Option<End>,
 }
 
@@ -113,14 +115,18 @@ impl Link {
         true
     }
 
+    /// The guest is about to be told to stop.
+    pub(crate) fn stopping(&self) {
+        lock(&self.routes).stopping = true;
+    }
+
     /// Ends the connection, once; every channel learns of it after what it has already received.
     pub(crate) fn end(&self, end: End) {
-        let lanes = {
+        let (lanes, end) = {
             let mut routes = lock(&self.routes);
-            if routes.end.is_none() {
-                routes.end = Some(end.clone());
-            }
-            std::mem::take(&mut routes.live)
+            let end = if routes.stopping { End::Gone } else { end };
+            let end = routes.end.get_or_insert(end).clone();
+            (std::mem::take(&mut routes.live), end)
         };
         self.outbox.shut();
         for lane in lanes.into_values() {

@@ -45,6 +45,7 @@ impl Machine for GuestMachine {
 
     async fn stop(&self) -> Result<()> {
         let mut farewell = self.farewell.lock().await;
+        self.link.stopping();
         if self.link.ended().is_none()
             && let Ok(channel) = Channel::open(&self.link, Shape::Plain, 0, Open::Stop).await
         {

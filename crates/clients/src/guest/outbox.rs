@@ -1,7 +1,7 @@
 //! The bytes on their way to the guest: written at once when the stream takes them, by the writer task when it does not.
 
 use std::{
-    io,
+    io::{self, IoSlice},
     pin::Pin,
     sync::Mutex,
     task::{Context, Poll, Waker, ready},
@@ -47,13 +47,26 @@ impl Outbox {
         }
         let idle = inner.pending.is_empty();
         fill(&mut inner.pending);
-        if !idle {
-            return;
+        if idle && !matches!(inner.flush(&mut nobody()), Poll::Ready(Ok(()))) {
+            inner.wake();
         }
-        // Whoever calls is not to be woken when the stream has room again; the writer task polls once more and is.
-        let written = matches!(inner.flush(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(())));
-        if !written && let Some(flusher) = inner.flusher.take() {
-            flusher.wake();
+    }
+
+    /// Adds a frame given in two parts; only what the stream does not take now is copied.
+    pub(super) fn push_bulk(&self, header: &[u8], bytes: &[u8]) {
+        let mut inner = lock(&self.inner);
+        let idle = inner.pending.is_empty();
+        let Some(writer) = &mut inner.writer else { return };
+        let parts = [IoSlice::new(header), IoSlice::new(bytes)];
+        let written = match idle.then(|| Pin::new(writer).poll_write_vectored(&mut nobody(), &parts)) {
+            Some(Poll::Ready(Ok(count))) => count,
+            // An error shows again when the writer task tries.
+            _ => 0,
+        };
+        inner.pending.extend(header.iter().skip(written));
+        inner.pending.extend_from_slice(bytes.get(written.saturating_sub(header.len())..).unwrap_or_default());
+        if idle && !inner.pending.is_empty() {
+            inner.wake();
         }
     }
 
@@ -108,7 +121,18 @@ impl Outbox {
     }
 }
 
+/// Whoever adds frames is not to be woken when the stream has room again; the writer task polls once more and is.
+fn nobody() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
 impl Inner {
+    fn wake(&mut self) {
+        if let Some(flusher) = self.flusher.take() {
+            flusher.wake();
+        }
+    }
+
     fn waiting(&self) -> usize {
         self.pending.len() - self.written
     }
