@@ -35,7 +35,9 @@ impl Ids {
     /// The mapping for whoever is running this.
     pub(crate) fn choose() -> Setup<Self> {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        if uid != 0 {
+        // Root of a user namespace (a rootless container's, say) may have no ids to give.
+        let mapped = |file: &str| fs::read_to_string(file).is_ok_and(|map| covers(&map, FIRST, RANGES * RANGE));
+        if uid != 0 || !mapped("/proc/self/uid_map") || !mapped("/proc/self/gid_map") {
             return Ok(Self::One { uid, gid });
         }
         let start = rustix::process::getpid().as_raw_nonzero().get() as u32;
@@ -72,6 +74,17 @@ impl Ids {
     }
 }
 
+/// Whether an id map has all of these ids.
+fn covers(map: &str, first: u32, count: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map_while(|text| text.parse::<u64>().ok());
+        let (Some(start), Some(_), Some(length)) = (numbers.next(), numbers.next(), numbers.next()) else {
+            return false;
+        };
+        start <= u64::from(first) && u64::from(first) + u64::from(count) <= start + length
+    })
+}
+
 /// A name in the abstract socket space: taken by one process at a time, and free again the moment it dies.
 fn reserve(index: u32) -> Result<OwnedFd, Errno> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -100,5 +113,18 @@ pub(crate) fn owner_to_agent(uid: u32, gid: u32, agent: u32) -> io::Result<Owned
             debug_assert!(go.as_raw_fd() > 2);
             made
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_map_with_all_the_ids_will_do() {
+        assert!(covers("         0          0 4294967295\n", FIRST, RANGES * RANGE));
+        assert!(!covers("         0       1000          1\n", FIRST, RANGES * RANGE), "one id");
+        assert!(!covers("0 1000 1\n1 100000 65536\n", FIRST, RANGES * RANGE), "a rootless container");
+        assert!(!covers("nonsense\n", FIRST, RANGES * RANGE));
     }
 }

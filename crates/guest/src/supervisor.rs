@@ -86,8 +86,9 @@ fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
     let ids = if launch.level == Level::Full { Some(Ids::choose()?) } else { None };
     let dir = StateDir::create(launch, ids.as_ref().and_then(Ids::agent))?;
     let outcome = start(launch, &dir, ids.as_ref(), control).and_then(|machine| watch(machine, leash));
-    process::adopt_orphans().step("adopt orphans")?;
-    end_orphans();
+    if launch.level != Level::Full {
+        end_orphans();
+    }
     let removed = dir.remove().step("remove the machine's directory");
     outcome.and(removed)
 }

@@ -35,8 +35,14 @@ pub(crate) struct Fail {
 impl<E: Into<io::Error>> From<E> for Fail {
     fn from(error: E) -> Self {
         let error = error.into();
-        Self { kind: FailKind::Errno, errno: error.raw_os_error().unwrap_or(libc::EIO), message: error.to_string() }
+        Self { kind: FailKind::Errno, errno: error.raw_os_error().unwrap_or(libc::EIO), message: plain(&error) }
     }
+}
+
+/// What the system says, without the number a person has no use for.
+pub(crate) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error").map(|(words, _)| words.to_owned()).unwrap_or(text)
 }
 
 impl Fail {

@@ -19,7 +19,7 @@ use sandbar_guest::protocol::{
 
 use super::{
     Channel, Server, Work,
-    files::{Answer, Fail, Files, Replacement},
+    files::{Answer, Fail, Files, Replacement, plain},
     process::{self, NotStarted},
     relay::{Relay, Role, SinkEnd},
     tree,
@@ -204,7 +204,7 @@ impl Server {
         let name = spawn.argv.first().map(|name| String::from_utf8_lossy(name)).unwrap_or_default();
         let (code, why) = match error.raw_os_error() {
             Some(libc::ENOENT) => (127, "command not found".to_owned()),
-            _ => (126, error.to_string()),
+            _ => (126, plain(&error)),
         };
         let mut text = format!("{name}: {why}\n").into_bytes();
         text.truncate(1024);
