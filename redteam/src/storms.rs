@@ -5,7 +5,9 @@ use crate::{
     sys::{addr, at, call, exit, fork, kill, pause_ms, text},
 };
 
-pub(crate) const STORMS: &[(&str, fn(&Args) -> Outcome)] = &[
+type Storm = (&'static str, fn(&Args) -> Outcome);
+
+pub(crate) const STORMS: &[Storm] = &[
     ("swap", swap),
     ("flood", flood),
     ("hop", hop),

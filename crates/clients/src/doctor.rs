@@ -16,7 +16,7 @@ const SWITCHES: [Switch; 3] = [
         name: "user.max_user_namespaces",
         file: "/proc/sys/user/max_user_namespaces",
         allows: |value| value != "0",
-        fix: "sudo sysctl -w user.max_user_namespaces=15000",
+        fix: "sudo sysctl -w user.max_user_namespaces=10000",
     },
     Switch {
         name: "kernel.unprivileged_userns_clone",

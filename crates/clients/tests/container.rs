@@ -3,7 +3,7 @@
 //! The image holds nothing at all. What commands need comes from the host's `/usr`, mounted read-only; the guest is
 //! uploaded before the start, as it will be into any image.
 #![cfg(target_os = "linux")]
-#![allow(clippy::expect_used, reason = "a test")]
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use std::{
     collections::BTreeMap,

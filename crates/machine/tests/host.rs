@@ -13,11 +13,12 @@ mod host {
 use std::{os::unix::fs::symlink, panic::AssertUnwindSafe, process::Command, sync::Arc};
 
 use futures::FutureExt;
-use host::machine::HostClient;
 use sandbar_machine::{
     BareClient, SandboxClient, Traced,
     conformance::{Group, Promise, promises},
 };
+
+use self::host::machine::HostClient;
 
 /// Ordinary processes are not isolated, and this machine does not pretend that they are.
 const TAKES_WALLS: [&str; 1] = ["features_tell_the_truth"];

@@ -1,5 +1,7 @@
 //! Things of the host's that must not be reached: files, sockets, ports, processes, shared memory, a terminal.
 
+#![allow(unsafe_code, reason = "one descriptor from a raw call")]
+
 use std::{
     fs,
     net::{Ipv4Addr, Ipv6Addr, TcpListener},
@@ -139,7 +141,6 @@ fn ipc(key: i64, queue: &str) -> [i64; 3] {
 }
 
 /// A terminal of the harness's, in raw mode so that nothing is echoed.
-#[allow(unsafe_code, reason = "one descriptor from a raw call")]
 fn terminal() -> (OwnedFd, String) {
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC | libc::O_NONBLOCK;
     let master = sys::open("/dev/ptmx", flags, 0).expect("a terminal");

@@ -17,8 +17,11 @@ use crate::escape::{
     tally::Tally,
 };
 
+/// A call by name and number, and its first argument where only that one is meant.
+type Call = (&'static str, libc::c_long, Option<u32>);
+
 /// The calls that put up the walls, and those around them: one at a time is made to fail.
-const CALLS: &[(&str, libc::c_long, Option<u32>)] = &[
+const CALLS: &[Call] = &[
     ("clone-new-user", libc::SYS_clone, Some(libc::CLONE_NEWUSER as u32)),
     ("mount", libc::SYS_mount, None),
     ("umount2", libc::SYS_umount2, None),
@@ -60,9 +63,9 @@ pub(crate) async fn run(rig: &Rig) {
     let mut tally = Tally::new(rig.mode);
     killed(rig, &mut tally).await;
     killed_while_creating(rig, &mut tally).await;
-    for (name, number, argument) in CALLS {
+    for call in CALLS {
         for errno in [libc::EPERM, libc::ENOSYS] {
-            crippled(rig, name, *number, *argument, errno, &mut tally).await;
+            crippled(rig, call, errno, &mut tally).await;
         }
     }
     tally.finish("faults");
@@ -136,7 +139,7 @@ async fn killed_while_creating(rig: &Rig, tally: &mut Tally) {
 }
 
 /// Number 79: one call fails; either nothing runs, or all walls stand.
-async fn crippled(rig: &Rig, name: &str, number: libc::c_long, argument: Option<u32>, errno: i32, tally: &mut Tally) {
+async fn crippled(rig: &Rig, (name, number, argument): &Call, errno: i32, tally: &mut Tally) {
     let state = rig.scratch.path().join("crippled");
     let argument = argument.map_or_else(|| "-".to_owned(), |argument| argument.to_string());
     let mut child = harness(rig, &state, &format!("cripple {number} {argument} {errno}"));

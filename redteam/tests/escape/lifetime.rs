@@ -226,7 +226,7 @@ async fn stale_directories(rig: &Rig, tally: &mut Tally) {
     fs::create_dir_all(&stale).expect("a stale directory");
     symlink(&canary, stale.join("link")).expect("a link");
     fs::create_dir(stale.join("locked")).expect("a directory");
-    fs::set_permissions(stale.join("locked"), fs::Permissions::from_mode(0)).expect("locked");
+    fs::set_permissions(stale.join("locked"), fs::Permissions::from_mode(0o000)).expect("locked");
     let machine = UnixLocal::new().state_dir(&state).create(MachineSpec::default()).await.expect("a machine");
     let left: Vec<_> =
         fs::read_dir(&state).expect("the state directory").flatten().map(|entry| entry.file_name()).collect();

@@ -149,6 +149,10 @@ fn directory(what: &str, path: &Path) -> Result<PathBuf> {
     if !real.is_dir() {
         return Err(MachineError::invalid(format!("{what} {}", path.display()), "is not a directory"));
     }
+    let may = rustix::fs::Access::READ_OK | rustix::fs::Access::EXEC_OK;
+    if rustix::fs::access(&real, may).is_err() {
+        return Err(MachineError::invalid(format!("{what} {}", path.display()), "cannot be opened by this user"));
+    }
     Ok(real)
 }
 
