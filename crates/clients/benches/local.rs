@@ -2,7 +2,14 @@
 //!
 //! Run with `cargo xtask bench local [--json] [--quick] [--only NAME] [--check]`.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a benchmark")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a benchmark"
+)]
 
 #[cfg(target_os = "linux")]
 #[path = "local/floor.rs"]

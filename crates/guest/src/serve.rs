@@ -5,6 +5,7 @@ mod outbox;
 mod process;
 mod relay;
 mod requests;
+mod sending;
 mod tree;
 mod unpack;
 mod work;
@@ -30,7 +31,8 @@ use self::{
     outbox::Outbox,
     process::Running,
     relay::{Relay, Role},
-    requests::{Connecting, Sending, Worker, Writing},
+    requests::{Connecting, Worker, Writing},
+    sending::Sending,
     tree::Tags,
 };
 use crate::{

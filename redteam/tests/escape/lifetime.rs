@@ -135,16 +135,20 @@ async fn quiet(machine: &dyn Machine) -> bool {
 /// Chains of short-lived processes must not slip between the guest's looks.
 async fn hopping(rig: &Rig, tally: &mut Tally) {
     for chains in [1, 2, 8, 64] {
-        let (mut survivors, mut on_time) = (0, true);
+        let (mut survivors, mut on_time, mut seen) = (0, true, String::new());
         for _ in 0..HOPS {
             let machine = rig.create(rig.spec(&rig.dir("workspace"))).await;
             let command = inside("hop", [format!("chains={chains}")]).deadline(Duration::from_millis(200));
             let ran = run_inside(machine.as_ref(), command).await;
             on_time &= ran.exit.is_some_and(|exit| exit.reason == ExitReason::Deadline);
-            survivors += usize::from(!quiet(machine.as_ref()).await);
+            if !quiet(machine.as_ref()).await {
+                survivors += 1;
+                let states = "for p in /proc/[0-9]*; do cut -d' ' -f1-4 $p/stat; done";
+                seen = run_inside(machine.as_ref(), Command::new(["sh", "-c", states])).await.stdout.replace('\n', "; ");
+            }
             machine.stop().await.expect("stop");
         }
-        let detail = format!("survived {survivors} of {HOPS} deadlines");
+        let detail = format!("survived {survivors} of {HOPS} deadlines {seen}");
         tally.expect(&format!("D29.hop-between-processes-{chains}"), on_time && survivors == 0, detail);
     }
 }

@@ -1,6 +1,6 @@
 //! Frames on their way to the host: written at once when the stream takes them, kept in order when it does not.
 
-use std::{io, os::fd::OwnedFd};
+use std::{collections::VecDeque, fs::File, io, os::fd::OwnedFd, rc::Rc};
 
 use rustix::io::{Errno, IoSlice};
 use sandbar_guest::protocol::Event;
@@ -8,15 +8,29 @@ use sandbar_guest::protocol::Event;
 /// Above this many waiting bytes nothing more is read from processes and files.
 const FULL: usize = 1024 * 1024;
 
+/// Something that waits to be written.
+enum Part {
+    Bytes {
+        bytes: Vec<u8>,
+        sent: usize,
+    },
+    /// Part of a file, which the kernel moves without showing it to us.
+    File {
+        file: Rc<File>,
+        offset: u64,
+        left: usize,
+    },
+}
+
 pub(crate) struct Outbox {
     stream: OwnedFd,
-    waiting: Vec<u8>,
-    sent: usize,
+    parts: VecDeque<Part>,
+    waiting: usize,
 }
 
 impl Outbox {
     pub(crate) fn new(stream: OwnedFd) -> Self {
-        Self { stream, waiting: Vec::new(), sent: 0 }
+        Self { stream, parts: VecDeque::new(), waiting: 0 }
     }
 
     pub(crate) fn stream(&self) -> &OwnedFd {
@@ -24,16 +38,28 @@ impl Outbox {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.waiting.len() - self.sent > FULL
+        self.waiting > FULL
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.len() == self.sent
+        self.waiting == 0
+    }
+
+    /// Appends bytes to what waits last.
+    fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if !matches!(self.parts.back(), Some(Part::Bytes { .. })) {
+            self.parts.push_back(Part::Bytes { bytes: Vec::new(), sent: 0 });
+        }
+        if let Some(Part::Bytes { bytes, .. }) = self.parts.back_mut() {
+            let before = bytes.len();
+            write(bytes);
+            self.waiting += bytes.len() - before;
+        }
     }
 
     /// Queues an event; it leaves with the next flush.
     pub(crate) fn push(&mut self, channel: u32, event: &Event<'_>) {
-        event.encode(channel, &mut self.waiting);
+        self.append(|bytes| event.encode(channel, bytes));
     }
 
     /// Sends bulk bytes, without copying them when nothing waits before them.
@@ -49,32 +75,83 @@ impl Outbox {
                 Err(error) => return Err(error.into()),
             };
         }
-        self.waiting.extend(header.iter().skip(written));
-        self.waiting.extend_from_slice(bytes.get(written.saturating_sub(header.len())..).unwrap_or_default());
+        self.append(|waiting| {
+            waiting.extend(header.iter().skip(written));
+            waiting.extend_from_slice(bytes.get(written.saturating_sub(header.len())..).unwrap_or_default());
+        });
         Ok(())
+    }
+
+    /// Queues a part of a file as one frame. A file that shrinks meanwhile is filled up with zeros: the frame's length has
+    /// been announced.
+    pub(crate) fn file(&mut self, channel: u32, file: Rc<File>, offset: u64, length: u32) {
+        let header = Event::bulk_header(channel, length, false);
+        self.append(|bytes| bytes.extend_from_slice(&header));
+        self.parts.push_back(Part::File { file, offset, left: length as usize });
+        self.waiting += length as usize;
     }
 
     /// Writes what the stream takes; `true` when all of it went.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
-        while let Some(rest) = self.waiting.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::write(&self.stream, rest) {
-                Ok(count) => self.sent += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    if self.sent >= FULL {
-                        self.waiting.drain(..self.sent);
-                        self.sent = 0;
-                    }
-                    return Ok(false);
+        while let Some(part) = self.parts.front_mut().filter(|_| self.waiting > 0) {
+            let (count, done) = match part {
+                Part::Bytes { bytes, sent } => {
+                    let rest = bytes.get(*sent..).unwrap_or_default();
+                    let count = if rest.is_empty() { Ok(0) } else { rustix::io::write(&self.stream, rest) };
+                    (count, rest.len())
                 }
-                Err(error) => return Err(error.into()),
+                Part::File { file, offset, left } => {
+                    (rustix::fs::sendfile(&self.stream, &**file, Some(offset), *left), *left)
+                }
+            };
+            let count = match (count, &mut *part) {
+                (Ok(0) | Err(Errno::INVAL | Errno::NOSYS | Errno::IO), Part::File { file, offset, left }) => {
+                    *part = Part::Bytes { bytes: read_instead(file, *offset, *left), sent: 0 };
+                    continue;
+                }
+                (Ok(count), Part::Bytes { sent, .. }) => {
+                    *sent += count;
+                    count
+                }
+                (Ok(count), Part::File { left, .. }) => {
+                    *left -= count;
+                    count
+                }
+                (Err(Errno::INTR), _) => continue,
+                (Err(Errno::AGAIN), _) => return Ok(false),
+                (Err(error), _) => return Err(error.into()),
+            };
+            self.waiting -= count;
+            if count == done {
+                self.finish_part();
             }
-        }
-        self.waiting.clear();
-        self.sent = 0;
-        if self.waiting.capacity() > 2 * FULL {
-            self.waiting.shrink_to(FULL / 4);
         }
         Ok(true)
     }
+
+    /// Lets go of a part that was written; a small buffer that is the last one is kept for what comes next.
+    fn finish_part(&mut self) {
+        match self.parts.front_mut() {
+            Some(Part::Bytes { bytes, sent }) if self.waiting == 0 && bytes.capacity() <= FULL / 4 => {
+                bytes.clear();
+                *sent = 0;
+            }
+            _ => drop(self.parts.pop_front()),
+        }
+    }
+}
+
+/// For files the kernel cannot move by itself, or that have become shorter.
+fn read_instead(file: &File, offset: u64, left: usize) -> Vec<u8> {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = vec![0; left];
+    let mut got = 0;
+    while let Some(rest) = bytes.get_mut(got..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + got as u64) {
+            Ok(count @ 1..) => got += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(_) | Err(_) => break,
+        }
+    }
+    bytes
 }

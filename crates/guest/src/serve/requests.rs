@@ -1,10 +1,10 @@
 //! What each request makes the server do.
 
 use std::{
-    fs::File,
-    io::{self, Read},
+    io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
+    rc::Rc,
     time::{Duration, Instant},
 };
 
@@ -13,15 +13,14 @@ use rustix::{
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt::socket_error},
 };
-use sandbar_guest::protocol::{
-    At, Event, FRAME_HEADER, FailKind, FrameHeader, INPUT_WINDOW, MAX_DATA, Open, Record, Request, Spawn,
-};
+use sandbar_guest::protocol::{At, Event, FRAME_HEADER, FailKind, FrameHeader, INPUT_WINDOW, Open, Request, Spawn};
 
 use super::{
     Channel, Server, Work,
     files::{Answer, Fail, Files, Replacement, plain},
     process::{self, NotStarted},
     relay::{Relay, Role, SinkEnd},
+    sending::Sending,
     tree,
     work::{Digests, Job, report},
 };
@@ -37,14 +36,6 @@ use crate::{
 
 /// Longer directories are listed by a worker, so that the server never stands still.
 const LIST_AT_ONCE: usize = 1000;
-/// Bytes of one file sent before another channel has its turn.
-const TURN: usize = 1024 * 1024;
-
-/// Bytes on their way to the host: a file, or an answer that was made at once.
-pub(crate) enum Sending {
-    File(File),
-    Bytes(Vec<u8>, usize),
-}
 
 /// A file being written, and for whom.
 pub(crate) struct Writing {
@@ -110,7 +101,7 @@ impl Server {
             Open::Read(at) => {
                 let file = self.as_user(at.user.as_deref(), |files| files.open_regular(&at))?;
                 self.outbox.push(id, &Event::Started);
-                self.send(id, window, Sending::File(file));
+                self.send(id, window, Sending::File(Rc::new(file), 0));
                 Ok(())
             }
             Open::Write(at) => self.begin_write(id, &at),
@@ -166,7 +157,7 @@ impl Server {
         self.settings.users.find(name).map_err(|(kind, message)| Fail::of(kind, message))
     }
 
-    fn insert(&mut self, id: u32, relay: Relay, work: Work) {
+    pub(super) fn insert(&mut self, id: u32, relay: Relay, work: Work) {
         self.channels.insert(id, Channel { relay, work, closed: false });
     }
 
@@ -221,76 +212,6 @@ impl Server {
         let writing = Writing { replacement: Some(replacement), user };
         self.insert(id, Relay::new(id, 0), Work::Writing(writing));
         Ok(())
-    }
-
-    fn answer(&mut self, id: u32, window: u32, records: &[Record]) {
-        let mut bytes = Vec::new();
-        for record in records {
-            record.encode(&mut bytes);
-        }
-        self.send(id, window, Sending::Bytes(bytes, 0));
-    }
-
-    fn send(&mut self, id: u32, window: u32, sending: Sending) {
-        self.insert(id, Relay::new(id, window), Work::Sending(sending));
-        self.sending.push_back(id);
-    }
-
-    /// Gives every file that is being read a turn.
-    pub(super) fn send_files(&mut self) -> io::Result<()> {
-        for _ in 0..self.sending.len() {
-            if self.outbox.is_full() {
-                return Ok(());
-            }
-            let Some(id) = self.sending.pop_front() else { return Ok(()) };
-            if self.send_some(id)? {
-                self.sending.push_back(id);
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends some bytes; `true` when more could follow at once.
-    fn send_some(&mut self, id: u32) -> io::Result<bool> {
-        let Some(Channel { relay, work: Work::Sending(sending), .. }) = self.channels.get_mut(&id) else {
-            return Ok(false);
-        };
-        let mut turn = 0;
-        while turn < TURN && !self.outbox.is_full() {
-            let room = relay.available().min(MAX_DATA).min(self.scratch.len());
-            let buffer = self.scratch.get_mut(..room).unwrap_or_default();
-            let read = match sending {
-                // Without credit a file's end is still worth finding out: it needs none to be told.
-                Sending::File(_) if room == 0 => return Ok(false),
-                Sending::File(file) => file.read(buffer),
-                Sending::Bytes(bytes, sent) => {
-                    let rest = bytes.get(*sent..).unwrap_or_default();
-                    if room == 0 && !rest.is_empty() {
-                        return Ok(false);
-                    }
-                    let count = rest.len().min(room);
-                    buffer.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-                    *sent += count;
-                    Ok(count)
-                }
-            };
-            let last = match read {
-                Ok(0) => Event::Done,
-                Ok(count) => {
-                    relay.spend(count);
-                    turn += count;
-                    self.outbox.bulk(id, false, self.scratch.get(..count).unwrap_or_default())?;
-                    continue;
-                }
-                Err(error) => {
-                    Event::Fail(FailKind::Errno, error.raw_os_error().unwrap_or(libc::EIO), error.to_string())
-                }
-            };
-            self.outbox.push(id, &last);
-            self.channels.remove(&id);
-            return Ok(false);
-        }
-        Ok(true)
     }
 
     /// Starts a worker.

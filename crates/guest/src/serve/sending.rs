@@ -1,0 +1,108 @@
+//! Files and answers on their way to the host, a turn at a time.
+
+use std::{fs::File, io, os::unix::fs::FileExt, rc::Rc};
+
+use sandbar_guest::protocol::{Event, FailKind, MAX_DATA, Record};
+
+use super::{Channel, Server, Work, relay::Relay};
+
+/// Bytes of one file sent before another channel has its turn.
+const TURN: usize = 1024 * 1024;
+
+/// Bytes on their way to the host: a file, or an answer that was made at once.
+pub(crate) enum Sending {
+    File(Rc<File>, u64),
+    Bytes(Vec<u8>, usize),
+}
+
+impl Server {
+    /// Sends an answer that was made at once.
+    pub(super) fn answer(&mut self, id: u32, window: u32, records: &[Record]) {
+        let mut bytes = Vec::new();
+        for record in records {
+            record.encode(&mut bytes);
+        }
+        self.send(id, window, Sending::Bytes(bytes, 0));
+    }
+
+    /// Begins to send.
+    pub(super) fn send(&mut self, id: u32, window: u32, sending: Sending) {
+        self.insert(id, Relay::new(id, window), Work::Sending(sending));
+        self.sending.push_back(id);
+    }
+
+    /// Gives every file that is being read a turn.
+    pub(super) fn send_files(&mut self) -> io::Result<()> {
+        for _ in 0..self.sending.len() {
+            if self.outbox.is_full() {
+                return Ok(());
+            }
+            let Some(id) = self.sending.pop_front() else { return Ok(()) };
+            if self.send_some(id)? {
+                self.sending.push_back(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends some bytes; `true` when more could follow at once.
+    fn send_some(&mut self, id: u32) -> io::Result<bool> {
+        let Some(Channel { relay, work: Work::Sending(sending), .. }) = self.channels.get_mut(&id) else {
+            return Ok(false);
+        };
+        let mut turn = 0;
+        while turn < TURN && !self.outbox.is_full() {
+            let room = relay.available().min(MAX_DATA).min(self.scratch.len());
+            let buffer = self.scratch.get_mut(..room).unwrap_or_default();
+            let read = match sending {
+                Sending::File(..) if room == 0 => return Ok(false),
+                Sending::File(file, offset) => {
+                    let moved = move_file(file, *offset, room);
+                    if let Some(length) = moved {
+                        self.outbox.file(id, file.clone(), *offset, length);
+                        *offset += u64::from(length);
+                        relay.spend(length as usize);
+                        turn += length as usize;
+                        continue;
+                    }
+                    let read = file.read_at(buffer, *offset);
+                    *offset += read.as_ref().map_or(0, |count| *count as u64);
+                    read
+                }
+                Sending::Bytes(bytes, sent) => {
+                    let rest = bytes.get(*sent..).unwrap_or_default();
+                    if room == 0 && !rest.is_empty() {
+                        return Ok(false);
+                    }
+                    let count = rest.len().min(room);
+                    buffer.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+                    *sent += count;
+                    Ok(count)
+                }
+            };
+            let last = match read {
+                Ok(0) => Event::Done,
+                Ok(count) => {
+                    relay.spend(count);
+                    turn += count;
+                    self.outbox.bulk(id, false, self.scratch.get(..count).unwrap_or_default())?;
+                    continue;
+                }
+                Err(error) => {
+                    Event::Fail(FailKind::Errno, error.raw_os_error().unwrap_or(libc::EIO), error.to_string())
+                }
+            };
+            self.outbox.push(id, &last);
+            self.channels.remove(&id);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}
+
+/// How much of a file is worth letting the kernel move; small pieces, and files that do not know their size, are read.
+fn move_file(file: &File, offset: u64, room: usize) -> Option<u32> {
+    let left = file.metadata().ok()?.len().saturating_sub(offset);
+    let length = left.min(room as u64);
+    u32::try_from(length).ok().filter(|length| *length >= 64 * 1024)
+}
