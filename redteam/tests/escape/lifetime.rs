@@ -144,7 +144,8 @@ async fn hopping(rig: &Rig, tally: &mut Tally) {
             if !quiet(machine.as_ref()).await {
                 survivors += 1;
                 let states = "for p in /proc/[0-9]*; do cut -d' ' -f1-4 $p/stat; done";
-                seen = run_inside(machine.as_ref(), Command::new(["sh", "-c", states])).await.stdout.replace('\n', "; ");
+                seen =
+                    run_inside(machine.as_ref(), Command::new(["sh", "-c", states])).await.stdout.replace('\n', "; ");
             }
             machine.stop().await.expect("stop");
         }

@@ -2,7 +2,10 @@
 
 use std::{collections::VecDeque, fs::File, io, os::fd::OwnedFd, rc::Rc};
 
-use rustix::io::{Errno, IoSlice};
+use rustix::{
+    io::{Errno, IoSlice},
+    pipe::{SpliceFlags, splice},
+};
 use sandbar_guest::protocol::Event;
 
 /// Above this many waiting bytes nothing more is read from processes and files.
@@ -18,6 +21,11 @@ enum Part {
     File {
         file: Rc<File>,
         offset: u64,
+        left: usize,
+    },
+    /// Bytes that are in a pipe, moved likewise. Nobody else may read it while this waits.
+    Pipe {
+        pipe: Rc<OwnedFd>,
         left: usize,
     },
 }
@@ -68,7 +76,7 @@ impl Outbox {
         let header = Event::bulk_header(channel, length, error);
         let mut written = 0;
         // Small pieces are worth gathering: what follows them (an exit, say) then leaves in the same call.
-        if self.is_empty() && bytes.len() >= 4096 {
+        if self.is_empty() && bytes.len() >= 32 * 1024 {
             written = match rustix::io::writev(&self.stream, &[IoSlice::new(&header), IoSlice::new(bytes)]) {
                 Ok(count) => count,
                 Err(Errno::AGAIN | Errno::INTR) => 0,
@@ -91,6 +99,14 @@ impl Outbox {
         self.waiting += length as usize;
     }
 
+    /// Queues bytes that are in a pipe already as one frame.
+    pub(crate) fn pipe(&mut self, channel: u32, error: bool, pipe: Rc<OwnedFd>, length: u32) {
+        let header = Event::bulk_header(channel, length, error);
+        self.append(|bytes| bytes.extend_from_slice(&header));
+        self.parts.push_back(Part::Pipe { pipe, left: length as usize });
+        self.waiting += length as usize;
+    }
+
     /// Writes what the stream takes; `true` when all of it went.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         while let Some(part) = self.parts.front_mut().filter(|_| self.waiting > 0) {
@@ -103,17 +119,25 @@ impl Outbox {
                 Part::File { file, offset, left } => {
                     (rustix::fs::sendfile(&self.stream, &**file, Some(offset), *left), *left)
                 }
+                Part::Pipe { pipe, left } => {
+                    let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+                    (splice(&**pipe, None, &self.stream, None, *left, flags), *left)
+                }
             };
             let count = match (count, &mut *part) {
                 (Ok(0) | Err(Errno::INVAL | Errno::NOSYS | Errno::IO), Part::File { file, offset, left }) => {
                     *part = Part::Bytes { bytes: read_instead(file, *offset, *left), sent: 0 };
                     continue;
                 }
+                (Ok(0) | Err(Errno::INVAL | Errno::NOSYS), Part::Pipe { pipe, left }) => {
+                    *part = Part::Bytes { bytes: take_instead(pipe, *left), sent: 0 };
+                    continue;
+                }
                 (Ok(count), Part::Bytes { sent, .. }) => {
                     *sent += count;
                     count
                 }
-                (Ok(count), Part::File { left, .. }) => {
+                (Ok(count), Part::File { left, .. } | Part::Pipe { left, .. }) => {
                     *left -= count;
                     count
                 }
@@ -139,6 +163,20 @@ impl Outbox {
             _ => drop(self.parts.pop_front()),
         }
     }
+}
+
+/// For streams the kernel cannot move a pipe's bytes to.
+fn take_instead(pipe: &OwnedFd, left: usize) -> Vec<u8> {
+    let mut bytes = vec![0; left];
+    let mut got = 0;
+    while let Some(rest) = bytes.get_mut(got..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::read(pipe, rest) {
+            Ok(count @ 1..) => got += count,
+            Err(Errno::INTR) => {}
+            Ok(_) | Err(_) => break,
+        }
+    }
+    bytes
 }
 
 /// For files the kernel cannot move by itself, or that have become shorter.

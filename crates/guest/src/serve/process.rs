@@ -17,7 +17,7 @@ use sandbar_guest::protocol::{Event, ExitKind, Spawn};
 
 use super::{
     Settings,
-    relay::{Relay, Role, SinkEnd},
+    relay::{Relay, Role, SinkEnd, SourceKind},
 };
 use crate::{
     identity::User,
@@ -167,8 +167,8 @@ impl Started {
                 for fd in stdin.iter().chain([&stdout, &stderr]) {
                     rustix::io::ioctl_fionbio(fd, true)?;
                 }
-                relay.source(Role::Out, stdout, epoll);
-                relay.source(Role::Err, stderr, epoll);
+                relay.source(Role::Out, stdout, SourceKind::Pipe, epoll);
+                relay.source(Role::Err, stderr, SourceKind::Pipe, epoll);
                 if let Some(stdin) = stdin {
                     relay.sink(stdin, SinkEnd::Close);
                 }
@@ -177,7 +177,7 @@ impl Started {
                 rustix::io::ioctl_fionbio(&master, true)?;
                 relay.sink(rustix::io::fcntl_dupfd_cloexec(&master, 3)?, SinkEnd::Terminal);
                 kept = Some(rustix::io::fcntl_dupfd_cloexec(&master, 3)?);
-                relay.source(Role::Out, master, epoll);
+                relay.source(Role::Out, master, SourceKind::Stream, epoll);
             }
         }
         Ok(Running { pid: self.pid, tag, deadline: None, is_late: false, terminal: kept, exit: None, reported: false })

@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, OwnedFd},
+    rc::Rc,
 };
 
 use rustix::{
@@ -41,24 +42,60 @@ impl Role {
 
 /// A descriptor that is watched only while there is something to do with it.
 struct Watched {
-    fd: OwnedFd,
+    /// Shared only with bytes of it that wait in the outbox.
+    fd: Rc<OwnedFd>,
     armed: bool,
+    kind: SourceKind,
 }
 
+/// How bytes leave a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SourceKind {
+    /// They are read.
+    Stream,
+    /// The kernel can move them, if there are many.
+    Pipe,
+    /// The same, after the pipe was made larger because it was found full.
+    LargePipe,
+}
+
+/// What is worth moving, and how large a pipe becomes whose writer is faster than we are.
+const WORTH_MOVING: usize = 16 * 1024;
+const FULL_PIPE: usize = 64 * 1024;
+const LARGE_PIPE: usize = 256 * 1024;
+
 impl Watched {
-    fn new(fd: OwnedFd) -> Self {
-        Self { fd, armed: false }
+    fn new(fd: OwnedFd, kind: SourceKind) -> Self {
+        Self { fd: Rc::new(fd), armed: false, kind }
+    }
+
+    /// Whether bytes of it still wait in the outbox: nothing may be read before they have gone.
+    fn is_moving(&self) -> bool {
+        Rc::strong_count(&self.fd) > 1
+    }
+
+    /// How many bytes the kernel can move from it now, if that is worth it.
+    fn movable(&mut self) -> Option<usize> {
+        if self.kind == SourceKind::Stream {
+            return None;
+        }
+        let waiting = usize::try_from(rustix::io::ioctl_fionread(&*self.fd).ok()?).ok()?;
+        if waiting >= FULL_PIPE && self.kind == SourceKind::Pipe {
+            let _stays_small = rustix::pipe::fcntl_setpipe_size(&*self.fd, LARGE_PIPE);
+            self.kind = SourceKind::LargePipe;
+        }
+        Some(waiting).filter(|waiting| *waiting >= WORTH_MOVING)
     }
 
     fn arm(&mut self, epoll: &OwnedFd, key: EventData, flags: EventFlags) {
-        if !self.armed && epoll::add(epoll, &self.fd, key, flags).is_ok() {
+        if !self.armed && epoll::add(epoll, &*self.fd, key, flags).is_ok() {
             self.armed = true;
         }
     }
 
     fn disarm(&mut self, epoll: &OwnedFd) {
         if self.armed {
-            let _gone_anyway = epoll::delete(epoll, &self.fd);
+            let _gone_anyway = epoll::delete(epoll, &*self.fd);
             self.armed = false;
         }
     }
@@ -105,14 +142,14 @@ impl Relay {
         Self { channel, out: None, err: None, sink: None, credit: u64::from(credit), discard: false, dry: [false; 2] }
     }
 
-    pub(crate) fn source(&mut self, role: Role, fd: OwnedFd, epoll: &OwnedFd) {
-        let mut watched = Watched::new(fd);
+    pub(crate) fn source(&mut self, role: Role, fd: OwnedFd, kind: SourceKind, epoll: &OwnedFd) {
+        let mut watched = Watched::new(fd, kind);
         watched.arm(epoll, role.key(self.channel), EventFlags::IN);
         if role == Role::Err { self.err = Some(watched) } else { self.out = Some(watched) }
     }
 
     pub(crate) fn sink(&mut self, fd: OwnedFd, end: SinkEnd) {
-        let watched = Watched::new(fd);
+        let watched = Watched::new(fd, SourceKind::Stream);
         self.sink = Some(Sink { watched, queue: VecDeque::new(), ending: false, owed: 0, end });
     }
 
@@ -185,16 +222,25 @@ impl Relay {
         let index = usize::from(role == Role::Err);
         let slot = if role == Role::Err { &mut self.err } else { &mut self.out };
         let Some(watched) = slot else { return Ok(()) };
-        // A few reads at a time: enough to be fast, few enough to be fair.
-        for _ in 0..4 {
+        // Some reads at a time: enough to be fast (a terminal gives 4 KB each), few enough to be fair.
+        for _ in 0..16 {
             let room = if self.discard { MAX_DATA as u64 } else { self.credit.min(MAX_DATA as u64) };
-            if room == 0 || outbox.is_full() {
+            if room == 0 || outbox.is_full() || watched.is_moving() {
                 watched.disarm(epoll);
+                return Ok(());
+            }
+            if !self.discard
+                && outbox.is_empty()
+                && let Some(waiting) = watched.movable()
+                && let Ok(length) = u32::try_from(room.min(waiting as u64))
+            {
+                self.credit -= u64::from(length);
+                outbox.pipe(self.channel, role == Role::Err, watched.fd.clone(), length);
                 return Ok(());
             }
             let room = usize::try_from(room).unwrap_or(MAX_DATA).min(scratch.len());
             let buffer = scratch.get_mut(..room).unwrap_or_default();
-            match rustix::io::read(&watched.fd, &mut *buffer) {
+            match rustix::io::read(&*watched.fd, &mut *buffer) {
                 Ok(0) | Err(Errno::IO) => {
                     watched.disarm(epoll);
                     *slot = None;
@@ -257,7 +303,7 @@ impl Relay {
         let Some(sink) = &mut self.sink else { return };
         while !sink.queue.is_empty() {
             let (front, _) = sink.queue.as_slices();
-            match rustix::io::write(&sink.watched.fd, front) {
+            match rustix::io::write(&*sink.watched.fd, front) {
                 Ok(count) => {
                     sink.queue.drain(..count);
                     sink.owed = sink.owed.saturating_add(u32::try_from(count).unwrap_or(0));

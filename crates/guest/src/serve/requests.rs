@@ -19,7 +19,7 @@ use super::{
     Channel, Server, Work,
     files::{Answer, Fail, Files, Replacement, plain},
     process::{self, NotStarted},
-    relay::{Relay, Role, SinkEnd},
+    relay::{Relay, Role, SinkEnd, SourceKind},
     sending::Sending,
     tree,
     work::{Digests, Job, report},
@@ -239,7 +239,7 @@ impl Server {
             Fork::Parent(pid) => pid,
         };
         let mut relay = Relay::new(id, window);
-        relay.source(Role::Out, stdout, &self.epoll);
+        relay.source(Role::Out, stdout, SourceKind::Pipe, &self.epoll);
         relay.sink(stdin, SinkEnd::Close);
         self.pids.insert(pid, id);
         self.insert(id, relay, Work::Worker(Worker { pid, status, code: None }));
@@ -270,7 +270,7 @@ impl Server {
         match (socket_error(&socket).unwrap_or(Err(Errno::IO)), instead_of(to)) {
             (Ok(()), _) => {
                 let write = rustix::io::fcntl_dupfd_cloexec(&socket, 3)?;
-                relay.source(Role::Out, socket, &self.epoll);
+                relay.source(Role::Out, socket, SourceKind::Stream, &self.epoll);
                 relay.sink(write, SinkEnd::Shutdown);
                 self.outbox.push(id, &Event::Started);
                 let work = Work::Connected { half_closed: false };
