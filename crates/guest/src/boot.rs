@@ -11,7 +11,7 @@ use sandbar_guest::protocol::{Hello, Launch, Level, VERSION};
 
 use crate::{
     confine::{
-        self, Sockets, etc,
+        self, Walls, etc,
         landlock::{Grant, Rules},
         proc,
         root::{self, Given, Source, below},
@@ -86,7 +86,7 @@ fn full(launch: &Launch, dir: &[u8], given: Option<Given>) -> Setup<Settings> {
     let token = Token::random().step("draw random numbers")?;
     let proc = proc::open().step("open /proc")?;
     let keep = if users == Users::Many { Caps::SWITCH_USERS } else { Caps::NONE };
-    layers.extend(confine::drop_powers(keep, &rules, Sockets::Internet, token)?);
+    layers.extend(confine::drop_powers(keep, &rules, Walls::Namespaces, token)?);
     security::close_memory().step("close the guest's memory")?;
     let hello = Hello {
         version: VERSION,
@@ -104,6 +104,7 @@ fn full(launch: &Launch, dir: &[u8], given: Option<Given>) -> Setup<Settings> {
         proc,
         scope: Scope::Namespace,
         tmp: None,
+        rules: None,
     })
 }
 
@@ -121,7 +122,7 @@ fn landlock(launch: &Launch, dir: &[u8]) -> Setup<Settings> {
     for name in etc::visible() {
         rules.allow(name.as_bytes(), Grant::Read);
     }
-    for device in ["null", "zero", "full", "random", "urandom", "tty", "pts", "ptmx"] {
+    for device in ["null", "zero", "full", "random", "urandom", "tty"] {
         rules.allow(format!("/dev/{device}").as_bytes(), Grant::Device);
     }
     let mut settings = unconfined(launch, dir)?;
@@ -133,8 +134,12 @@ fn landlock(launch: &Launch, dir: &[u8]) -> Setup<Settings> {
     for mount in &launch.mounts {
         rules.allow(&mount.host, if mount.writable { Grant::Write } else { Grant::Read });
     }
-    let sockets = if launch.host_network { Sockets::Internet } else { Sockets::LocalOnly };
-    settings.hello.layers = confine::drop_powers(Caps::NONE, &rules, sockets, settings.token)?;
+    // The guest makes terminals, which are among the user's own; commands get theirs handed over, and no other.
+    settings.rules = Some(rules.ruleset()?.0);
+    rules.allow(b"/dev/pts", Grant::Device);
+    rules.allow(b"/dev/ptmx", Grant::Device);
+    let walls = if launch.host_network { Walls::SharedOnline } else { Walls::SharedOffline };
+    settings.hello.layers = confine::drop_powers(Caps::NONE, &rules, walls, settings.token)?;
     settings.proof = Proof::Confined;
     security::close_memory().step("close the guest's memory")?;
     Ok(settings)
@@ -156,6 +161,7 @@ fn unconfined(launch: &Launch, dir: &[u8]) -> Setup<Settings> {
         proc: proc::open().step("open /proc")?,
         scope: Scope::Descendants,
         tmp: Some(below(dir, b"tmp")),
+        rules: None,
     })
 }
 
@@ -202,6 +208,7 @@ fn container() -> Setup<((OwnedFd, OwnedFd), Settings)> {
         proc: proc::open().step("open /proc")?,
         scope: Scope::Namespace,
         tmp: None,
+        rules: None,
     };
     Ok(((input, output), settings))
 }

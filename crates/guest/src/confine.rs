@@ -13,15 +13,19 @@ use crate::{
     sys::security::{self, Caps, Token},
 };
 
-/// Whether commands may open internet sockets. Inside an own network namespace they may: there is nothing to reach.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sockets {
-    Internet,
-    LocalOnly,
+/// What stands between commands and the host besides the filter, which must make up for what is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walls {
+    /// Own namespaces: sockets and shared memory reach nothing outside.
+    Namespaces,
+    /// The host's namespaces, with its network.
+    SharedOnline,
+    /// The host's namespaces, without its network.
+    SharedOffline,
 }
 
 /// Gives up every power for good; what is kept is only what switching between mapped users takes.
-pub(crate) fn drop_powers(keep: Caps, rules: &landlock::Rules, sockets: Sockets, token: Token) -> Setup<Vec<String>> {
+pub(crate) fn drop_powers(keep: Caps, rules: &landlock::Rules, walls: Walls, token: Token) -> Setup<Vec<String>> {
     let mut layers = vec!["no capabilities".to_owned()];
     // An ordinary user outside a user namespace may not touch the set, and has nothing to gain from it: it holds no
     // capability, and with no_new_privs no file can give it one.
@@ -33,7 +37,7 @@ pub(crate) fn drop_powers(keep: Caps, rules: &landlock::Rules, sockets: Sockets,
     security::no_new_privs().step("set no_new_privs")?;
     layers.push(rules.enter()?);
     security::set_caps(keep).step("drop capabilities")?;
-    filter::install(sockets, token).needs(
+    filter::install(walls, token).needs(
         "install the seccomp filter",
         "seccomp filters",
         "use a kernel built with CONFIG_SECCOMP_FILTER",

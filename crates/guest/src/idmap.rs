@@ -12,7 +12,6 @@ use rustix::{
 };
 
 use crate::{
-    failure::{Setup, refuse},
     identity::AGENT,
     sys::process::{Fork, exit_now, fork_into, signal, wait_for},
 };
@@ -28,26 +27,28 @@ pub(crate) enum Ids {
     /// The agent is whoever started the machine; nobody else exists.
     One { uid: u32, gid: u32 },
     /// 65,536 ids from `base` on, reserved while the socket lives.
-    Range { base: u32, _reserved: OwnedFd },
+    Range { base: u32, _reserved: Option<OwnedFd> },
 }
 
 impl Ids {
     /// The mapping for whoever is running this.
-    pub(crate) fn choose() -> Setup<Self> {
+    pub(crate) fn choose() -> Self {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         // Root of a user namespace (a rootless container's, say) may have no ids to give.
         let mapped = |file: &str| fs::read_to_string(file).is_ok_and(|map| covers(&map, FIRST, RANGES * RANGE));
         if uid != 0 || !mapped("/proc/self/uid_map") || !mapped("/proc/self/gid_map") {
-            return Ok(Self::One { uid, gid });
+            return Self::One { uid, gid };
         }
         let start = rustix::process::getpid().as_raw_nonzero().get() as u32;
         for offset in 0..RANGES {
             let index = (start.wrapping_add(offset)) % RANGES;
             if let Ok(reserved) = reserve(index) {
-                return Ok(Self::Range { base: FIRST + index * RANGE, _reserved: reserved });
+                return Self::Range { base: FIRST + index * RANGE, _reserved: Some(reserved) };
             }
         }
-        Err(refuse("reserve user ids", "a free range of user ids", "end some of the 4096 machines root has running"))
+        // All taken, or someone squats on the names. Ranges keep machines apart only in how processes are counted: the
+        // namespaces do the rest, so sharing one is better than being kept from working.
+        Self::Range { base: FIRST + start % RANGES * RANGE, _reserved: None }
     }
 
     /// The agent's ids on the host, where files made for it must belong to it.

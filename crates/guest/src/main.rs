@@ -23,6 +23,8 @@ mod sys;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
+    // Started from memory, it would be called after a number.
+    let _only_a_name = rustix::thread::set_name(c"sandbar-guest");
     match std::env::args().nth(1).as_deref() {
         Some("supervise") => supervisor::main(),
         Some("serve") => boot::serve_container(),

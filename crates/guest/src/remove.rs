@@ -4,13 +4,13 @@ use std::{
     ffi::OsStr,
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, renameat, unlinkat},
+    fs::{AtFlags, CWD, Mode, OFlags, renameat, unlinkat},
     io::Errno,
 };
 
@@ -87,7 +87,10 @@ fn open_dir(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<OwnedFd>> 
         Ok(dir) => dir,
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::ACCESS) => {
-            rustix::fs::chmodat(parent, path, Mode::RWXU, AtFlags::empty())?;
+            // Through a handle: a link put in its place meanwhile must not have its target's mode changed.
+            let held = rustix::fs::openat(parent, path, flags | OFlags::PATH, Mode::empty())?;
+            let held = format!("/proc/self/fd/{}", held.as_raw_fd());
+            rustix::fs::chmodat(CWD, held, Mode::RWXU, AtFlags::empty())?;
             rustix::fs::openat(parent, path, flags, Mode::empty())?
         }
         Err(error) => return Err(error.into()),

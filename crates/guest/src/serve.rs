@@ -55,6 +55,8 @@ pub(crate) struct Settings {
     pub(crate) scope: Scope,
     /// The machine's own directory for temporary files, where `/tmp` is the host's.
     pub(crate) tmp: Option<Vec<u8>>,
+    /// Landlock rules for commands, where the guest's own are wider.
+    pub(crate) rules: Option<OwnedFd>,
 }
 
 /// What belongs to the machine.
@@ -275,6 +277,14 @@ impl Server {
     fn bury(&mut self) -> io::Result<()> {
         let mut spent = [0u8; 128 * 4];
         while rustix::io::read(&self.children, &mut spent).is_ok() {}
+        // A command may stop file work that runs as its own user; whoever waits for it must not wait for ever.
+        for channel in self.channels.values() {
+            if let Work::Worker(worker) = &channel.work
+                && crate::sys::process::was_stopped(worker.pid)
+            {
+                crate::sys::process::signal(worker.pid, libc::SIGKILL);
+            }
+        }
         while let Some(ended) = reap() {
             let Some(id) = self.pids.remove(&ended.pid) else { continue };
             let Some(channel) = self.channels.get_mut(&id) else { continue };

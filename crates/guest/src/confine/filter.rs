@@ -7,7 +7,7 @@ use std::io;
 
 use libc::{EAFNOSUPPORT, ENOSYS, EPERM};
 
-use super::Sockets;
+use super::Walls;
 use crate::sys::security::{Instruction, Token, install_filter};
 
 /// The newest call commands may use: `removexattrat`, Linux 6.13.
@@ -26,6 +26,8 @@ const NAMESPACES: u32 = 0x7E02_0000;
 const O_CREAT_OR_TMPFILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541C;
+/// Line disciplines are drivers that load themselves.
+const TIOCSETD: u32 = 0x5423;
 const TAG: u32 = libc::RLIMIT_LOCKS;
 
 /// Refused outright: no command of an agent's has an honest use for them that its user has the rights for.
@@ -107,13 +109,13 @@ const DENIED: &[libc::c_long] = &[
 ];
 
 /// Puts the filter on this process and all it will start.
-pub(crate) fn install(sockets: Sockets, token: Token) -> io::Result<()> {
-    install_filter(&program(sockets, token))
+pub(crate) fn install(walls: Walls, token: Token) -> io::Result<()> {
+    install_filter(&program(walls, token))
 }
 
 /// Writes the filter down. The calls with conditions on their arguments come first: they are the frequent ones, and the
 /// kernel remembers by itself which calls are always allowed.
-fn program(sockets: Sockets, token: Token) -> Vec<Instruction> {
+fn program(walls: Walls, token: Token) -> Vec<Instruction> {
     let mut code = Assembler::default();
     code.load(Field::Arch);
     code.unless(Test::Equal(ARCH), |code| code.kill());
@@ -125,13 +127,22 @@ fn program(sockets: Sockets, token: Token) -> Vec<Instruction> {
         code.load(Field::Low(1));
         code.when(Test::Equal(TIOCSTI), |code| code.fail(EPERM));
         code.when(Test::Equal(TIOCLINUX), |code| code.fail(EPERM));
+        code.when(Test::Equal(TIOCSETD), |code| code.fail(EPERM));
     });
-    families(&mut code, sockets);
+    families(&mut code, walls);
     code.call(libc::SYS_clone, |code| {
         code.load(Field::Low(0));
         code.when(Test::AnyBit(NAMESPACES), |code| code.fail(EPERM));
     });
     code.call(libc::SYS_prlimit64, |code| {
+        // Another process's limits can be its death (RLIMIT_CPU): the guest's, and without a PID namespace the host's.
+        code.load(Field::Low(0));
+        code.unless(Test::Equal(0), |code| {
+            code.load(Field::Low(2));
+            code.unless(Test::Equal(0), |code| code.fail(EPERM));
+            code.load(Field::High(2));
+            code.unless(Test::Equal(0), |code| code.fail(EPERM));
+        });
         code.load(Field::Low(1));
         code.unless(Test::Equal(TAG), Assembler::allow);
         code.load(Field::Low(2));
@@ -154,6 +165,12 @@ fn program(sockets: Sockets, token: Token) -> Vec<Instruction> {
     // clone3 hides its flags in memory; programs fall back to clone.
     for hidden in [libc::SYS_clone3, 452 /* fchmodat2 */] {
         code.call(hidden, |code| code.fail(ENOSYS));
+    }
+    // Without an IPC namespace these are the host's.
+    if walls != Walls::Namespaces {
+        for shared in [libc::SYS_shmget, libc::SYS_shmat, libc::SYS_msgget, libc::SYS_semget, libc::SYS_mq_open] {
+            code.call(shared, |code| code.fail(EPERM));
+        }
     }
     for denied in DENIED {
         code.call(*denied, |code| code.fail(EPERM));
@@ -189,14 +206,18 @@ fn modes(code: &mut Assembler) {
 }
 
 /// Only the families a network namespace contains. (vsock, for one, reaches past it.)
-fn families(code: &mut Assembler, sockets: Sockets) {
+fn families(code: &mut Assembler, walls: Walls) {
     const ROUTE: u32 = libc::NETLINK_ROUTE as u32;
     code.call(libc::SYS_socket, |code| {
         code.load(Field::Low(0));
-        code.when(Test::Equal(libc::AF_UNIX as u32), Assembler::allow);
-        if sockets == Sockets::Internet {
-            code.when(Test::Equal(libc::AF_INET as u32), Assembler::allow);
-            code.when(Test::Equal(libc::AF_INET6 as u32), Assembler::allow);
+        // Without a file tree of its own, a path leads to the sockets of the host's engines and agents.
+        if walls == Walls::Namespaces {
+            code.when(Test::Equal(libc::AF_UNIX as u32), Assembler::allow);
+        }
+        if walls != Walls::SharedOffline {
+            for family in [libc::AF_INET, libc::AF_INET6] {
+                code.when(Test::Equal(family as u32), common_transport);
+            }
             code.when(Test::Equal(libc::AF_NETLINK as u32), |code| {
                 code.load(Field::Low(2));
                 code.when(Test::Equal(ROUTE), Assembler::allow);
@@ -208,6 +229,24 @@ fn families(code: &mut Assembler, sockets: Sockets) {
         code.load(Field::Low(0));
         code.unless(Test::Equal(libc::AF_UNIX as u32), |code| code.fail(EAFNOSUPPORT));
     });
+}
+
+/// Streams and datagrams of the protocols everyone uses; the others are rarely looked at code that loads itself.
+fn common_transport(code: &mut Assembler) {
+    const PROTOCOLS: [i32; 5] =
+        [libc::IPPROTO_IP, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
+    code.load(Field::Low(1));
+    code.mask(0xF);
+    for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
+        code.when(Test::Equal(kind as u32), |code| {
+            code.load(Field::Low(2));
+            for protocol in PROTOCOLS {
+                code.when(Test::Equal(protocol as u32), Assembler::allow);
+            }
+            code.fail(EAFNOSUPPORT);
+        });
+    }
+    code.fail(EPERM);
 }
 
 /// A part of what the kernel tells a filter about a call.
@@ -239,6 +278,11 @@ impl Assembler {
             Field::High(index) => 20 + 8 * u32::from(index),
         };
         self.0.push(Instruction { code: 0x20, jt: 0, jf: 0, k: offset });
+    }
+
+    /// Keeps only these bits of what was loaded.
+    fn mask(&mut self, bits: u32) {
+        self.0.push(Instruction { code: 0x54, jt: 0, jf: 0, k: bits });
     }
 
     fn answer(&mut self, value: u32) {
@@ -322,6 +366,10 @@ mod tests {
                     value = u32::from_ne_bytes(data[k as usize..k as usize + 4].try_into().unwrap());
                     continue;
                 }
+                0x54 => {
+                    value &= k;
+                    continue;
+                }
                 0x06 => return k,
                 0x15 => value == k,
                 0x35 => value >= k,
@@ -335,7 +383,7 @@ mod tests {
     const SECRET: Token = Token([0x1111_2222_3333_4444, 0x5555_6666_7777_8888]);
 
     fn answer(number: libc::c_long, args: [u64; 6]) -> Result<(), i32> {
-        match run(&program(Sockets::Internet, SECRET), number, args) {
+        match run(&program(Walls::Namespaces, SECRET), number, args) {
             libc::SECCOMP_RET_ALLOW => Ok(()),
             other => Err((other & 0xFFFF) as i32),
         }
@@ -390,9 +438,26 @@ mod tests {
         for other in [libc::AF_VSOCK, libc::AF_PACKET, libc::AF_ALG, libc::AF_BLUETOOTH] {
             assert_eq!(family(other, 0), Err(EAFNOSUPPORT), "{other}");
         }
-        let local = program(Sockets::LocalOnly, SECRET);
-        assert_ne!(run(&local, libc::SYS_socket, [libc::AF_INET as u64, 1, 0, 0, 0, 0]), libc::SECCOMP_RET_ALLOW);
-        assert_eq!(run(&local, libc::SYS_socket, [libc::AF_UNIX as u64, 1, 0, 0, 0, 0]), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(answer(libc::SYS_socket, [libc::AF_INET as u64, 5, 0, 0, 0, 0]), Err(EPERM), "sctp");
+        assert_eq!(answer(libc::SYS_socket, [libc::AF_INET as u64, 0o2000001, 6, 0, 0, 0]), Ok(()), "cloexec");
+        assert_eq!(answer(libc::SYS_socket, [libc::AF_INET as u64, 1, 132, 0, 0, 0]), Err(EAFNOSUPPORT), "sctp");
+    }
+
+    #[test]
+    fn without_namespaces_nothing_shared_with_the_host_is_reached() {
+        let allowed = |walls: Walls, number: libc::c_long, args: [u64; 6]| {
+            run(&program(walls, SECRET), number, args) == libc::SECCOMP_RET_ALLOW
+        };
+        let (unix, inet) = ([libc::AF_UNIX as u64, 1, 0, 0, 0, 0], [libc::AF_INET as u64, 1, 0, 0, 0, 0]);
+        for walls in [Walls::SharedOffline, Walls::SharedOnline] {
+            assert!(!allowed(walls, libc::SYS_socket, unix));
+            assert!(!allowed(walls, libc::SYS_shmget, [0; 6]));
+            assert!(allowed(walls, libc::SYS_socketpair, unix));
+        }
+        assert!(!allowed(Walls::SharedOffline, libc::SYS_socket, inet));
+        assert!(allowed(Walls::SharedOnline, libc::SYS_socket, inet));
+        assert!(allowed(Walls::Namespaces, libc::SYS_shmget, [0; 6]));
+        assert!(!allowed(Walls::Namespaces, libc::SYS_prlimit64, [1, 7, 0x1000, 0, 0, 0]), "the guest's limits");
     }
 
     #[test]

@@ -55,6 +55,13 @@ impl Rules {
 
     /// Puts the rules on this process and all it will start, and names the layer.
     pub(crate) fn enter(&self) -> Setup<String> {
+        let (ruleset, abi) = self.ruleset()?;
+        security::landlock_enter(ruleset.as_fd()).step("enter Landlock")?;
+        Ok(format!("landlock {abi}"))
+    }
+
+    /// The rules as the kernel has them, to be entered by whoever holds them, and the kernel's version.
+    pub(crate) fn ruleset(&self) -> Setup<(OwnedFd, u32)> {
         const FIX: &str = "use Linux 5.13 or newer and boot with `landlock` among the `lsm=` modules";
         let abi = security::landlock_abi().needs("ask for Landlock", "Landlock", FIX)?;
         if abi < self.least_abi {
@@ -77,8 +84,7 @@ impl Rules {
             security::landlock_allow(ruleset.as_fd(), place.as_fd(), wanted)
                 .step(&format!("allow {} in Landlock", path.to_string_lossy()))?;
         }
-        security::landlock_enter(ruleset.as_fd()).step("enter Landlock")?;
-        Ok(format!("landlock {abi}"))
+        Ok((ruleset, abi))
     }
 }
 

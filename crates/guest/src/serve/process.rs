@@ -147,6 +147,7 @@ pub(crate) fn launch(
         tag,
         token: settings.token,
         proof: settings.proof,
+        rules: settings.rules.as_ref().map(AsRawFd::as_raw_fd),
     };
     let pid = start(&plan, stack).map_err(NotStarted::Exec)?;
     Ok(Started { pid, ours: streams.ours })

@@ -12,6 +12,7 @@ use rustix::{
     event::epoll::{self, EventData, EventFlags},
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt::socket_error},
+    process::{Resource, Rlimit, setrlimit},
 };
 use sandbar_guest::protocol::{At, Event, FRAME_HEADER, FailKind, FrameHeader, INPUT_WINDOW, Open, Request, Spawn};
 
@@ -34,6 +35,8 @@ use crate::{
     },
 };
 
+/// Address space of a worker.
+const WORKER_MEMORY: u64 = 1 << 30;
 /// Longer directories are listed by a worker, so that the server never stands still.
 const LIST_AT_ONCE: usize = 1000;
 
@@ -56,7 +59,7 @@ fn instead_of(to: SocketAddr) -> Option<SocketAddr> {
 
 /// A forked process doing file work.
 pub(crate) struct Worker {
-    pid: i32,
+    pub(crate) pid: i32,
     status: OwnedFd,
     pub(crate) code: Option<i32>,
 }
@@ -225,6 +228,7 @@ impl Server {
             Fork::Child => {
                 drop((stdout, status, stdin));
                 let files = Files(self.settings.token);
+                bound_memory();
                 let become_user = user.map_or(Ok(()), |user| {
                     sys::process::become_user(user.uid, user.gid)?;
                     sys::security::set_caps(sys::security::Caps::NONE)
@@ -388,6 +392,12 @@ impl Server {
             }
         }
     }
+}
+
+/// No archive or directory, however malicious, makes a worker take more.
+fn bound_memory() {
+    let most = Rlimit { current: Some(WORKER_MEMORY), maximum: Some(WORKER_MEMORY) };
+    let _has_less_already = setrlimit(Resource::As, most);
 }
 
 /// Opens and changes files as this user while `act` runs.

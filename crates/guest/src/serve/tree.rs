@@ -10,7 +10,9 @@ use rustix::fs::Dir;
 use crate::sys::process::{signal, tag_of};
 
 /// Rounds of looking for processes that were started while others were being stopped.
-const ROUNDS: usize = 64;
+const ROUNDS: usize = 16;
+/// Tries at killing everything.
+const LOOKS: usize = 200;
 
 /// Sends a signal to everything with this tag. Killing is thorough: all are stopped first, so that none can start another
 /// while it is being killed.
@@ -21,27 +23,73 @@ pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool,
         }
         return;
     }
-    let mut known = HashSet::new();
-    for _ in 0..ROUNDS {
-        let before = known.len();
-        for pid in members(proc, &is_member) {
-            if known.insert(pid) {
-                signal(pid, libc::SIGSTOP);
-            }
-        }
-        if known.len() == before {
-            break;
-        }
-    }
-    for pid in known {
-        // Looked at again: the number may belong to someone else by now.
-        if tag_of(pid).is_some_and(&is_member) {
-            signal(pid, libc::SIGKILL);
+    // Looked for again until a look finds nobody alive: a link may have been missed between two looks.
+    for _ in 0..LOOKS {
+        if !kill_once(proc, &is_member) {
+            return;
         }
     }
 }
 
+/// One try; `false` when there was nobody left to kill.
+fn kill_once(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool) -> bool {
+    let (mut known, mut caught) = (HashSet::new(), false);
+    for _ in 0..ROUNDS {
+        let mut quiet = true;
+        // Newest first and each stopped at once: a chain of processes that each start the next and end must be caught
+        // before its next link, and its dead links, which stay listed until they are reaped, must cost nothing.
+        for pid in listed(proc).into_iter().rev().filter(|pid| !known.contains(pid)).collect::<Vec<_>>() {
+            match tag_of(pid) {
+                Some(tag) if is_member(tag) => {
+                    signal(pid, libc::SIGSTOP);
+                    known.insert(pid);
+                    quiet = false;
+                }
+                Some(_) => {}
+                // It ended since it was listed, and may have started another.
+                None => quiet = false,
+            }
+        }
+        if quiet {
+            caught = true;
+            break;
+        }
+    }
+    // A chain too quick to be caught link by link: everything in the namespace is stopped by one call, which the kernel
+    // also delivers to processes being forked, and what is not ours goes on.
+    if !caught && rustix::process::getpid().is_init() {
+        signal(-1, libc::SIGSTOP);
+        for pid in listed(proc) {
+            match tag_of(pid) {
+                Some(tag) if is_member(tag) => drop(known.insert(pid)),
+                _ => signal(pid, libc::SIGCONT),
+            }
+        }
+    }
+    let mut alive = false;
+    for pid in known {
+        // Looked at again: the number may belong to someone else by now.
+        if tag_of(pid).is_some_and(is_member) {
+            signal(pid, libc::SIGKILL);
+            alive |= !is_dead(pid);
+        }
+    }
+    alive
+}
+
+/// Whether a process has ended and only waits to be reaped.
+fn is_dead(pid: i32) -> bool {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
+    state.is_none_or(|state| matches!(state, b'Z' | b'X'))
+}
+
 fn members(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool) -> Vec<i32> {
+    listed(proc).into_iter().filter(|pid| tag_of(*pid).is_some_and(is_member)).collect()
+}
+
+/// Every process there is, by number.
+fn listed(proc: BorrowedFd<'_>) -> Vec<i32> {
     let Ok(fresh) = rustix::fs::openat(
         proc,
         ".",
@@ -56,10 +104,7 @@ fn members(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool) -> Vec<i32> {
     let Ok(mut dir) = Dir::new(fresh) else { return Vec::new() };
     let mut found = Vec::new();
     while let Some(Ok(entry)) = dir.read() {
-        let Some(pid) = entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        if tag_of(pid).is_some_and(is_member) {
-            found.push(pid);
-        }
+        found.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
     }
     found
 }

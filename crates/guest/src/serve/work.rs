@@ -242,7 +242,9 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
 pub(crate) fn report(status: &OwnedFd, fail: Fail) {
     use sandbar_guest::protocol::Event;
     let mut bytes = Vec::new();
-    Event::Fail(fail.kind, fail.errno, fail.message).encode(0, &mut bytes);
+    // The server reads this only after the worker has ended: more than a pipe holds would hold both up for ever.
+    let message: String = fail.message.chars().take(1024).collect();
+    Event::Fail(fail.kind, fail.errno, message).encode(0, &mut bytes);
     let _server_gone = rustix::io::write(status, &bytes);
 }
 

@@ -1,4 +1,4 @@
-//! Starting a command: one `vfork`, then only calls that touch no memory but the plan, then `execve`.
+//! Starting a command: a child in the guest's memory, only calls that touch nothing but the plan, then `execve`.
 
 #![allow(unsafe_code)]
 
@@ -7,11 +7,14 @@ use std::{
     io,
     os::fd::RawFd,
     ptr,
+    sync::atomic::{AtomicU32, Ordering},
 };
+
+use rustix::{event::Timespec, thread::futex};
 
 use super::security::{self, Token};
 
-/// Everything the child needs, made ready before it exists: between `vfork` and `execve` it shares the guest's memory.
+/// Everything the child needs, made ready before it exists: until `execve` it shares the guest's memory.
 pub(crate) struct Plan<'a> {
     /// Where the program may be, in the order to try.
     pub(crate) programs: &'a [CString],
@@ -27,6 +30,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) tag: u64,
     pub(crate) token: Token,
     pub(crate) proof: Proof,
+    /// Landlock rules narrower than the guest's own.
+    pub(crate) rules: Option<RawFd>,
 }
 
 /// Whether descriptor 0 becomes the controlling terminal.
@@ -75,7 +80,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// The stack the child runs on until it executes the program; one at a time, because `vfork` suspends the guest.
+/// The stack the child runs on until it executes the program; one at a time, because the guest waits for that.
 pub(crate) struct Stack(Vec<u128>);
 
 impl Stack {
@@ -93,12 +98,25 @@ pub(crate) fn start(plan: &Plan<'_>, stack: &mut Stack) -> Result<i32, Failed> {
     let mut shared =
         Shared { plan, argv: argv.as_ptr(), script_argv: script_argv.as_mut_ptr(), env: env.as_ptr(), failed: None };
     let top = stack.0.as_mut_ptr_range().end;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the child runs `child` on its own stack, allocates nothing, and the guest is suspended until it has
-    // executed the program or exited, so everything `shared` points at outlives its use.
-    let pid = unsafe { libc::clone(child, top.cast(), flags, (&raw mut shared).cast()) };
+    // Not CLONE_VFORK: a command may stop the child (it has the same user), and the guest would be suspended with it.
+    // The kernel clears `running` and wakes its waiters when the child has executed the program or is gone.
+    let running = AtomicU32::new(1);
+    let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
+    let (no_tid, no_tls) = (ptr::null_mut::<libc::pid_t>(), ptr::null_mut::<libc::c_void>());
+    // SAFETY: the child runs `child` on its own stack and allocates nothing, and this function does nothing but wait
+    // until it has executed the program or is gone, so everything `shared` points at outlives its use.
+    let pid =
+        unsafe { libc::clone(child, top.cast(), flags, (&raw mut shared).cast(), no_tid, no_tls, running.as_ptr()) };
     if pid < 0 {
         return Err(Failed { stage: Stage::Fork, error: io::Error::last_os_error() });
+    }
+    while !released(&running) {
+        if super::process::was_stopped(pid) {
+            super::process::signal(pid, libc::SIGKILL);
+            while !released(&running) {}
+            let _reaped = super::process::wait_for(pid);
+            return Err(Failed { stage: Stage::Fork, error: io::Error::from_raw_os_error(libc::EINTR) });
+        }
     }
     // SAFETY: the child wrote this field, if at all, before the guest went on.
     match unsafe { (&raw const shared.failed).read_volatile() } {
@@ -108,6 +126,19 @@ pub(crate) fn start(plan: &Plan<'_>, stack: &mut Stack) -> Result<i32, Failed> {
             Err(Failed { stage, error: io::Error::from_raw_os_error(errno) })
         }
     }
+}
+
+/// How often a child that has not reached its program is looked at.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// Waits a while for the kernel to say that the child no longer uses the guest's memory. Through `rustix`, which leaves
+/// `errno` alone: until then it is the child's as well.
+fn released(running: &AtomicU32) -> bool {
+    if running.load(Ordering::Acquire) != 0 {
+        // Not a private futex: the kernel's wake-up is not either.
+        let _woken_or_not = futex::wait(running, futex::Flags::empty(), 1, Some(&LOOK));
+    }
+    running.load(Ordering::Acquire) == 0
 }
 
 extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
@@ -139,6 +170,9 @@ fn prepare(plan: &Plan<'_>) -> Result<(), (Stage, i32)> {
             step(Stage::Session, libc::c_long::from(libc::ioctl(plan.stdio[0], libc::TIOCSCTTY, 0)))?;
         }
         // All of stdio is at 3 or above (the guest keeps 0 to 2 occupied), so no duplication can hit a source.
+        if let Some(rules) = plan.rules {
+            step(Stage::Confinement, libc::syscall(libc::SYS_landlock_restrict_self, rules, 0u32))?;
+        }
         for (target, source) in (0..).zip(plan.stdio) {
             step(Stage::Session, libc::c_long::from(libc::dup2(source, target)))?;
         }
@@ -181,7 +215,7 @@ fn reset_signals() {
 fn execute(shared: &mut Shared<'_>) -> i32 {
     let mut found = libc::ENOENT;
     for program in shared.plan.programs {
-        // SAFETY: the arrays end with null and their strings outlive the call; the guest is suspended.
+        // SAFETY: the arrays end with null and their strings outlive the call; the guest only waits.
         unsafe { libc::execve(program.as_ptr(), shared.argv, shared.env) };
         match errno() {
             libc::ENOENT | libc::ENOTDIR => {}

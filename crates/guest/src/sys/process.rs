@@ -7,6 +7,8 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
 use super::{check, security::Token};
 
 /// Which side of a fork this is.
@@ -89,6 +91,13 @@ pub(crate) fn reap() -> Option<Ended> {
     // SAFETY: the kernel fills `status`.
     let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
     (pid > 0).then(|| ended(pid, status))
+}
+
+/// Whether somebody stopped this child since it was last asked about.
+pub(crate) fn was_stopped(pid: i32) -> bool {
+    let Some(pid) = Pid::from_raw(pid) else { return false };
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+    matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_)))
 }
 
 /// Waits for one child to end.
