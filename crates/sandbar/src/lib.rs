@@ -4,7 +4,7 @@
 //! nothing installed and no privileges: its machines have their own namespaces and file tree, no network, no
 //! capabilities, and nothing of the caller's environment.
 //!
-//! ```no_run
+//! ```
 //! use sandbar::{client::UnixLocal, prelude::*};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
