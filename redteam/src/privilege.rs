@@ -80,6 +80,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         call(libc::SYS_perf_event_open, [0, 0, u64::MAX, u64::MAX, 0])
     ),
     plain!("E35.io-uring", "Calls cannot be made around the filter through io_uring.", Host, [EPERM], io_uring()),
+    plain!("E35.file-lease", "Nobody can be kept waiting for a file by a lease.", Host, [EPERM], lease()),
     plain!("E35.userfaultfd", "Page faults cannot be held up.", Host, [EPERM], call(libc::SYS_userfaultfd, [1])),
     plain!("E35.secret-memory", "No memory can be hidden from the kernel.", Host, [EPERM], call(447, [0])),
     plain!("E36.join-a-keyring", "Keyrings cannot be joined.", Host, [EPERM], call(libc::SYS_keyctl, [1, 0])),
@@ -305,6 +306,16 @@ fn io_uring() -> Result<i64, i32> {
     let ring = call(libc::SYS_io_uring_setup, [4, addr_mut(&mut parameters)])?;
     close(ring as i32);
     Ok(ring)
+}
+
+/// A lease on a file of its own, which is all it takes to hold up whoever opens it.
+fn lease() -> Result<i64, i32> {
+    let file = std::env::temp_dir().join(format!("lease-{}", std::process::id()));
+    std::fs::write(&file, "x").map_err(|error| error.raw_os_error().unwrap_or(EINVAL))?;
+    let handle = std::fs::File::open(&file).map_err(|error| error.raw_os_error().unwrap_or(EINVAL))?;
+    let leased = call(libc::SYS_fcntl, [std::os::fd::AsRawFd::as_raw_fd(&handle) as u64, libc::F_SETLEASE as u64, 0]);
+    let _only_a_file = std::fs::remove_file(&file);
+    leased
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -41,7 +41,8 @@ pub(crate) fn run(options: &Options) -> Result {
     if !options.quick {
         stages.push(docs());
         stages.push(cargo("doc tests", &["test", "--quiet", "--workspace", "--all-features", "--doc"]));
-        stages.push(cargo("example quickstart", &["run", "--quiet", "--package", "sandbar", "--example", "quickstart"]));
+        stages
+            .push(cargo("example quickstart", &["run", "--quiet", "--package", "sandbar", "--example", "quickstart"]));
         let exec = ["run", "--quiet", "--package", "sandbar", "--example", "exec", "--", "ls", "Cargo.toml"];
         stages.push(cargo("example exec", &exec));
     }

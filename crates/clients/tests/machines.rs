@@ -150,3 +150,64 @@ async fn the_doctor_finds_a_level_that_works_or_says_what_to_do() {
     let json = serde_json::to_value(&report).expect("json");
     assert!(json.get("levels").is_some_and(serde_json::Value::is_array));
 }
+
+/// The machine's PID 1, as the host numbers it: the child of the only supervisor this process started.
+fn guest_of_this_process() -> u32 {
+    let parent_of = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    let pids = std::fs::read_dir("/proc").expect("proc").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let me = std::process::id();
+    pids.into_iter().find(|pid| parent_of(*pid).and_then(parent_of) == Some(me)).expect("a guest")
+}
+
+#[test]
+fn the_guest_holds_nothing_of_the_host_open() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root may look into the guest, whose memory is closed.
+        return;
+    }
+    // A process of its own: what is looked at are this process's grandchildren.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    runtime.block_on(async {
+        let machine = soon(UnixLocal::new().create(MachineSpec::default())).await.expect("create");
+        let dir = std::fs::read_dir(format!("/proc/{}/fd", guest_of_this_process())).expect("its descriptors");
+        let open: Vec<_> = dir.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
+        assert!(open.len() > 3, "{open:?}");
+        for target in &open {
+            let name = target.to_string_lossy();
+            let is_own = ["socket:", "pipe:", "anon_inode:"].iter().any(|kind| name.starts_with(kind));
+            assert!(is_own || name == "/dev/null" || name == "/proc", "{name} is open in the guest: {open:?}");
+        }
+        soon(machine.stop()).await.expect("stop");
+    });
+}
+
+#[tokio::test]
+async fn a_planted_link_does_not_show_what_only_the_guest_may_see() {
+    let machine = soon(UnixLocal::new().create(MachineSpec::default())).await.expect("create");
+    let script = "ln -s /proc/1/maps planted; ln -s /proc/self/environ own; cat planted 2>&1 || true";
+    assert!(printed(&*machine, script).await.contains("denied"), "a command cannot read it");
+    for name in ["planted", "own"] {
+        let target = Target::from(MachinePath::workspace().join(name).expect("path"));
+        let refused = soon(machine.read(&target)).await.err().expect("neither can the host through a link");
+        assert_eq!(refused.code(), "denied", "{refused}");
+    }
+    soon(machine.stop()).await.expect("stop");
+}
+
+#[tokio::test]
+async fn what_is_kept_beside_machines_is_not_swept() {
+    let temp = tempfile::tempdir().expect("tempdir");
+    let state = temp.path().join("state");
+    std::fs::create_dir_all(state.join("precious/photos")).expect("something precious");
+    std::fs::create_dir_all(state.join("0123456789abcdef/home")).expect("what a dead machine left");
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&state, private).expect("a private directory");
+    let machine = soon(UnixLocal::new().state_dir(&state).create(MachineSpec::default())).await.expect("create");
+    assert!(state.join("precious/photos").exists());
+    assert!(!state.join("0123456789abcdef").exists());
+    soon(machine.stop()).await.expect("stop");
+}

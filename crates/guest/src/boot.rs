@@ -2,7 +2,7 @@
 
 use std::{
     io::Read,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     process::ExitCode,
 };
 
@@ -43,8 +43,11 @@ pub(crate) struct Inside {
 /// Becomes the machine. Never returns.
 pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
     let Inside { dir, given, control, wait, report } = inside;
+    // A fork keeps every descriptor, also those that are to close on exec: the leash, the state directory. None may stay.
+    let mut keep = vec![control.as_raw_fd(), wait.as_raw_fd(), report.as_raw_fd()];
+    keep.extend(given.iter().flat_map(Given::descriptors));
     let mut go = [0; 1];
-    if std::fs::File::from(wait).read_exact(&mut go).is_err() {
+    if process::close_all_but(&mut keep).is_err() || std::fs::File::from(wait).read_exact(&mut go).is_err() {
         exit_now(1);
     }
     let ready = match launch.level {

@@ -14,7 +14,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::state::names;
+use crate::{state::names, sys::security::Token};
 
 /// Deeper directories are first moved up to the top, so that neither descriptors nor stack run out.
 const DEPTH: usize = 32;
@@ -25,7 +25,8 @@ pub(crate) fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()>
         return Ok(());
     }
     let Some(top) = open_dir(parent, name)? else { return Ok(()) };
-    let mut hoisted = 0;
+    // Names nobody can have prepared.
+    let mut hoisted = Token::random()?.0[0];
     loop {
         let moved = empty(top.as_fd(), top.as_fd(), 0, &mut hoisted)?;
         if !moved {
@@ -62,8 +63,8 @@ fn empty(dir: BorrowedFd<'_>, top: BorrowedFd<'_>, depth: usize, hoisted: &mut u
             continue;
         }
         if depth >= DEPTH {
-            *hoisted += 1;
-            let place = format!(".sandbar-removing-{hoisted}");
+            *hoisted = hoisted.wrapping_add(1);
+            let place = format!(".sandbar-removing-{hoisted:016x}");
             renameat(dir, OsStr::from_bytes(&name), top, place.as_str())?;
             moved = true;
             continue;

@@ -24,6 +24,7 @@ use rustix::{
     },
     fs::{Mode, OFlags},
     io::Errno,
+    process::{Resource, Rlimit},
 };
 use sandbar_guest::protocol::{Event, FRAME_HEADER, FrameHeader, Hello, Request};
 
@@ -136,6 +137,9 @@ impl Server {
         }
         // As much as the system allows, so that a large file takes fewer turns. A container's stream is a pipe: no matter.
         let _pipes_have_none = rustix::net::sockopt::set_socket_send_buffer_size(&output, 1 << 20);
+        if !settings.limits.is_empty() {
+            use_all_descriptors();
+        }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let children = watch_children()?;
         epoll::add(&epoll, &input, EventData::new_u64(INPUT), EventFlags::IN)?;
@@ -357,6 +361,13 @@ impl Server {
             _ => self.tags.kill_all(&self.settings.proc),
         }
     }
+}
+
+/// The server holds some for every process and connection; commands have their own limit.
+fn use_all_descriptors() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let all = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let _as_many_as_there_are = rustix::process::setrlimit(Resource::Nofile, all);
 }
 
 /// Standard descriptors are the machine's own `/dev/null`: never the host's, and never free for reuse.

@@ -48,10 +48,15 @@ impl StateDir {
         let path = below(&launch.state, &launch.id);
         let made = Self { state, _lock: lock, name: launch.id.clone(), path };
         let places = [("home", true), ("workspace", launch.workspace.is_none()), ("tmp", launch.level != Level::Full)];
-        for (place, _) in places.into_iter().filter(|(_, wanted)| *wanted) {
-            made.place(place, agent).step(step)?;
+        let mut wanted = places.into_iter().filter(|(_, wanted)| *wanted);
+        let placed = wanted.try_for_each(|(place, _)| made.place(place, agent));
+        match placed.step(step) {
+            Ok(()) => Ok(made),
+            Err(failure) => {
+                let _swept_at_next_start = made.remove();
+                Err(failure)
+            }
         }
-        Ok(made)
     }
 
     fn place(&self, name: &str, agent: Option<u32>) -> io::Result<()> {
@@ -77,7 +82,7 @@ fn sweep(state: BorrowedFd<'_>) {
         return;
     }
     let mut dead = Vec::new();
-    for name in names(state).unwrap_or_default() {
+    for name in names(state).unwrap_or_default().into_iter().filter(|name| is_machines(name)) {
         let Ok(dir) = rustix::fs::openat(state, OsStr::from_bytes(&name), DIRECTORY, Mode::empty()) else { continue };
         if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
@@ -95,6 +100,12 @@ fn sweep(state: BorrowedFd<'_>) {
     }
 }
 
+/// Whether a directory can have been a machine's: whatever else somebody keeps beside them is not ours to remove.
+fn is_machines(name: &[u8]) -> bool {
+    let name = name.strip_prefix(DEAD).unwrap_or(name);
+    name.len() == 16 && name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The names in a directory.
 pub(crate) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
@@ -106,4 +117,18 @@ pub(crate) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
         }
     }
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_machines_are_swept() {
+        assert!(is_machines(b"0123456789abcdef"));
+        assert!(is_machines(b".dead-0123456789abcdef"));
+        for other in [b"precious".as_slice(), b".ssh", b"0123456789ABCDEF", b"0123456789abcde", b".dead-x"] {
+            assert!(!is_machines(other));
+        }
+    }
 }

@@ -15,6 +15,7 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags},
+    io::Errno,
     process::{Pid, PidfdFlags, pidfd_open},
 };
 use sandbar_guest::protocol::{BootFailure, Launch, Level, VERSION};
@@ -232,7 +233,13 @@ fn is_ready(pidfd: BorrowedFd<'_>, leash: BorrowedFd<'_>, listen: bool, until: O
             let left = until.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) }
         });
-        let Ok(count) = poll(&mut fds, timeout.as_ref()) else { continue };
+        let count = match poll(&mut fds, timeout.as_ref()) {
+            Ok(count) => count,
+            Err(Errno::INTR) => continue,
+            // Nothing can be watched any more, so nothing may go on.
+            Err(_) if listen => return Ready::HarnessGone,
+            Err(_) => return Ready::TimeUp,
+        };
         if fds.first().is_some_and(|fd| !fd.revents().is_empty()) {
             return Ready::Ended;
         }

@@ -209,6 +209,8 @@ list! { $
         an_unread_process_holds_up_nobody_else
         unread_output_is_not_hoarded
         the_exit_does_not_wait_for_background_children
+        the_exit_comes_when_the_last_of_a_full_buffer_is_read
+        closed_input_is_closed_whatever_else_goes_on
     }
     Processes, Commands, trees {
         a_signal_can_be_handled
@@ -276,6 +278,7 @@ list! { $
         a_terminal_can_be_resized
         control_c_interrupts
         closing_input_ends_a_terminal_reader
+        closing_input_ends_a_terminal_reader_in_the_middle_of_a_line
         errors_on_a_terminal_arrive_as_output
         sixty_four_terminals_work_at_once
         killing_on_a_terminal_reaches_daemons

@@ -129,38 +129,23 @@ fn program(walls: Walls, token: Token) -> Vec<Instruction> {
         code.when(Test::Equal(TIOCLINUX), |code| code.fail(EPERM));
         code.when(Test::Equal(TIOCSETD), |code| code.fail(EPERM));
     });
+    code.call(libc::SYS_fcntl, |code| {
+        // A lease lets its holder keep others waiting for the file: the guest, and the host.
+        code.load(Field::Low(1));
+        code.when(Test::Equal(libc::F_SETLEASE as u32), |code| code.fail(EPERM));
+    });
     families(&mut code, walls);
     code.call(libc::SYS_clone, |code| {
         code.load(Field::Low(0));
         code.when(Test::AnyBit(NAMESPACES), |code| code.fail(EPERM));
     });
-    code.call(libc::SYS_prlimit64, |code| {
-        // Another process's limits can be its death (RLIMIT_CPU): the guest's, and without a PID namespace the host's.
-        code.load(Field::Low(0));
-        code.unless(Test::Equal(0), |code| {
-            code.load(Field::Low(2));
-            code.unless(Test::Equal(0), |code| code.fail(EPERM));
-            code.load(Field::High(2));
-            code.unless(Test::Equal(0), |code| code.fail(EPERM));
-        });
-        code.load(Field::Low(1));
-        code.unless(Test::Equal(TAG), Assembler::allow);
-        code.load(Field::Low(2));
-        code.unless(Test::Equal(0), |code| code.guest_only(token, EPERM));
-        code.load(Field::High(2));
-        code.unless(Test::Equal(0), |code| code.guest_only(token, EPERM));
-    });
+    limits(&mut code, token);
     code.call(libc::SYS_openat2, |code| code.guest_only(token, ENOSYS));
     code.call(libc::SYS_personality, |code| {
         code.load(Field::Low(0));
         code.when(Test::Equal(0), Assembler::allow);
         code.when(Test::Equal(u32::MAX), Assembler::allow);
         code.fail(EPERM);
-    });
-    #[cfg(target_arch = "x86_64")]
-    code.call(libc::SYS_setrlimit, |code| {
-        code.load(Field::Low(0));
-        code.when(Test::Equal(TAG), |code| code.fail(EPERM));
     });
     // clone3 hides its flags in memory; programs fall back to clone.
     for hidden in [libc::SYS_clone3, 452 /* fchmodat2 */] {
@@ -177,6 +162,31 @@ fn program(walls: Walls, token: Token) -> Vec<Instruction> {
     }
     code.allow();
     code.0
+}
+
+/// Only the guest tags processes, and nobody changes the limits of others.
+fn limits(code: &mut Assembler, token: Token) {
+    code.call(libc::SYS_prlimit64, |code| {
+        // Another process's limits can be its death (RLIMIT_CPU): the guest's, and without a PID namespace the host's.
+        code.load(Field::Low(0));
+        code.unless(Test::Equal(0), |code| {
+            code.load(Field::Low(2));
+            code.unless(Test::Equal(0), |code| code.fail(EPERM));
+            code.load(Field::High(2));
+            code.unless(Test::Equal(0), |code| code.fail(EPERM));
+        });
+        code.load(Field::Low(1));
+        code.unless(Test::Equal(TAG), Assembler::allow);
+        code.load(Field::Low(2));
+        code.unless(Test::Equal(0), |code| code.guest_only(token, EPERM));
+        code.load(Field::High(2));
+        code.unless(Test::Equal(0), |code| code.guest_only(token, EPERM));
+    });
+    #[cfg(target_arch = "x86_64")]
+    code.call(libc::SYS_setrlimit, |code| {
+        code.load(Field::Low(0));
+        code.when(Test::Equal(TAG), |code| code.fail(EPERM));
+    });
 }
 
 /// No call may make or change a file to set-id.

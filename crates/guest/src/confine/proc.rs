@@ -17,8 +17,22 @@ use crate::{
 };
 
 /// Files that tell of the host or let it be touched.
-const COVERED: &[&str] =
-    &["kcore", "keys", "key-users", "timer_list", "kallsyms", "kmsg", "sched_debug", "sysrq-trigger"];
+const COVERED: &[&str] = &[
+    "cmdline",
+    "config.gz",
+    "iomem",
+    "ioports",
+    "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "sched_debug",
+    "sysrq-trigger",
+    "timer_list",
+];
+/// What the kernel counts for the host's user across all namespaces: a machine may not use it all up.
+const SHARED_LIMITS: &[(&str, &str)] = &[("max_inotify_instances", "64"), ("max_inotify_watches", "65536")];
 
 /// Mounts a `/proc` of this PID namespace at `new_root/proc` and covers what must not show.
 pub(crate) fn mount(new_root: BorrowedFd<'_>) -> Setup<()> {
@@ -31,18 +45,24 @@ pub(crate) fn mount(new_root: BorrowedFd<'_>) -> Setup<()> {
             "this looks like a container whose /proc is masked: run sandbar outside it, unmask /proc, or ask for \
              --isolation landlock",
         )?;
-    forbid_user_namespaces(new_root).step("forbid user namespaces inside")?;
+    limit(new_root, "max_user_namespaces", "0").step("forbid user namespaces inside")?;
+    for (name, most) in SHARED_LIMITS {
+        match limit(new_root, name, most) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).step(&format!("set {name}")),
+            _ => {}
+        }
+    }
     for name in COVERED {
         cover(new_root, name).step(&format!("cover /proc/{name}"))?;
     }
     bind_read_only(new_root, "proc/sys").step("make /proc/sys read-only")
 }
 
-/// The filter refuses to make them; with this the kernel refuses too.
-fn forbid_user_namespaces(new_root: BorrowedFd<'_>) -> io::Result<()> {
-    let path = "proc/sys/user/max_user_namespaces";
+/// Limits what the machine's user namespace may have. (The filter refuses new namespaces; with this the kernel does too.)
+fn limit(new_root: BorrowedFd<'_>, name: &str, most: &str) -> io::Result<()> {
+    let path = format!("proc/sys/user/{name}");
     let file = rustix::fs::openat(new_root, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, b"0")?;
+    rustix::io::write(&file, most.as_bytes())?;
     Ok(())
 }
 

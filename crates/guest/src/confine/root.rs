@@ -4,7 +4,7 @@ use std::{
     ffi::{CString, OsStr},
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
         unix::ffi::OsStrExt,
     },
 };
@@ -120,6 +120,13 @@ impl Given {
         let workspace = workspace.map_or_else(|| own("workspace"), Ok)?;
         let home = own("home")?;
         Ok(Self { workspace, home, mounts })
+    }
+}
+
+impl Given {
+    /// What holds them open.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        [&self.workspace, &self.home].into_iter().chain(&self.mounts).map(|source| source.mount.as_raw_fd())
     }
 }
 

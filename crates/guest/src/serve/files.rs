@@ -132,12 +132,27 @@ impl Files {
     pub(crate) fn open_regular(self, at: &At) -> Answer<File> {
         // O_NONBLOCK: opening a FIFO nobody writes to would wait for ever.
         let file = self.open(at, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY)?;
+        if rustix::fs::fstatfs(&file)?.f_type == PROC && !is_public(&at.path) {
+            return Err(Errno::ACCESS.into());
+        }
         match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
             FileType::RegularFile => Ok(file.into()),
             FileType::Directory => Err(Errno::ISDIR.into()),
             _ => Err(Fail::of(FailKind::WrongKind, "it is not a regular file")),
         }
     }
+}
+
+const PROC: i64 = 0x9FA0;
+
+/// Whether a path of `/proc` may be read for the host: named openly, and not about the guest, whose own files show it
+/// more than a command would see.
+fn is_public(path: &[u8]) -> bool {
+    let own = ["/proc/self", "/proc/thread-self", "/proc/1"];
+    path.starts_with(b"/proc/")
+        && !own
+            .iter()
+            .any(|own| path.strip_prefix(own.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")))
 }
 
 /// A path's directory and last part.

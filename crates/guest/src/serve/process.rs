@@ -160,6 +160,10 @@ pub(crate) struct Started {
 }
 
 impl Started {
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
     /// Connects the streams.
     pub(crate) fn connect(self, relay: &mut Relay, epoll: &OwnedFd, tag: u64) -> io::Result<Running> {
         let mut kept = None;

@@ -74,12 +74,17 @@ impl Watched {
         Rc::strong_count(&self.fd) > 1
     }
 
-    /// How many bytes the kernel can move from it now, if that is worth it.
-    fn movable(&mut self) -> Option<usize> {
+    /// How many bytes are in it, if it can tell: a terminal may have more on the way.
+    fn holds(&self) -> Option<usize> {
         if self.kind == SourceKind::Stream {
             return None;
         }
-        let waiting = usize::try_from(rustix::io::ioctl_fionread(&*self.fd).ok()?).ok()?;
+        usize::try_from(rustix::io::ioctl_fionread(&*self.fd).ok()?).ok()
+    }
+
+    /// How many bytes the kernel can move from it now, if that is worth it.
+    fn movable(&mut self) -> Option<usize> {
+        let waiting = self.holds()?;
         if waiting >= FULL_PIPE && self.kind == SourceKind::Pipe {
             let _stays_small = rustix::pipe::fcntl_setpipe_size(&*self.fd, LARGE_PIPE);
             self.kind = SourceKind::LargePipe;
@@ -106,6 +111,8 @@ struct Sink {
     watched: Watched,
     queue: VecDeque<u8>,
     ending: bool,
+    /// The last byte taken in; a terminal's end-of-file character means the end only at the start of a line.
+    last: Option<u8>,
     /// Bytes written since the host was last granted credit.
     owed: u32,
     end: SinkEnd,
@@ -130,8 +137,10 @@ pub(crate) struct Relay {
     sink: Option<Sink>,
     credit: u64,
     discard: bool,
-    /// Whether each source has been read until nothing was there, since the last time this was asked for.
+    /// Whether everything has been passed on that each source held when this was last asked for.
     dry: [bool; 2],
+    /// How much of that is left, where a source can tell.
+    rest: [Option<usize>; 2],
 }
 
 /// Granting credit in pieces this large keeps small frames rare.
@@ -139,7 +148,16 @@ const GRANT: u32 = 64 * 1024;
 
 impl Relay {
     pub(crate) fn new(channel: u32, credit: u32) -> Self {
-        Self { channel, out: None, err: None, sink: None, credit: u64::from(credit), discard: false, dry: [false; 2] }
+        Self {
+            channel,
+            out: None,
+            err: None,
+            sink: None,
+            credit: u64::from(credit),
+            discard: false,
+            dry: [false; 2],
+            rest: [None; 2],
+        }
     }
 
     pub(crate) fn source(&mut self, role: Role, fd: OwnedFd, kind: SourceKind, epoll: &OwnedFd) {
@@ -150,7 +168,7 @@ impl Relay {
 
     pub(crate) fn sink(&mut self, fd: OwnedFd, end: SinkEnd) {
         let watched = Watched::new(fd, SourceKind::Stream);
-        self.sink = Some(Sink { watched, queue: VecDeque::new(), ending: false, owed: 0, end });
+        self.sink = Some(Sink { watched, queue: VecDeque::new(), ending: false, last: None, owed: 0, end });
     }
 
     /// Bytes that may be sent now.
@@ -201,9 +219,17 @@ impl Relay {
         self.out.is_none() && self.err.is_none()
     }
 
-    /// Forgets what is known about sources being empty: asked for when a process has just ended.
+    /// Takes note of what sources hold now that a process has ended: what comes later is somebody else's.
     pub(crate) fn expect_rest(&mut self) {
-        self.dry = [self.out.is_none(), self.err.is_none()];
+        self.rest = [&self.out, &self.err].map(|source| source.as_ref().map_or(Some(0), Watched::holds));
+        self.dry = self.rest.map(|rest| rest == Some(0));
+    }
+
+    fn passed(&mut self, index: usize, count: usize) {
+        if let Some(Some(rest)) = self.rest.get_mut(index) {
+            *rest = rest.saturating_sub(count);
+            self.dry[index] |= *rest == 0;
+        }
     }
 
     /// Whether everything there was has been passed on.
@@ -220,10 +246,10 @@ impl Relay {
         epoll: &OwnedFd,
     ) -> io::Result<()> {
         let index = usize::from(role == Role::Err);
-        let slot = if role == Role::Err { &mut self.err } else { &mut self.out };
-        let Some(watched) = slot else { return Ok(()) };
         // Some reads at a time: enough to be fast (a terminal gives 4 KB each), few enough to be fair.
         for _ in 0..16 {
+            let slot = if role == Role::Err { &mut self.err } else { &mut self.out };
+            let Some(watched) = slot else { return Ok(()) };
             let room = if self.discard { MAX_DATA as u64 } else { self.credit.min(MAX_DATA as u64) };
             if room == 0 || outbox.is_full() || watched.is_moving() {
                 watched.disarm(epoll);
@@ -236,6 +262,7 @@ impl Relay {
             {
                 self.credit -= u64::from(length);
                 outbox.pipe(self.channel, role == Role::Err, watched.fd.clone(), length);
+                self.passed(index, length as usize);
                 return Ok(());
             }
             let room = usize::try_from(room).unwrap_or(MAX_DATA).min(scratch.len());
@@ -253,6 +280,7 @@ impl Relay {
                         self.credit -= count as u64;
                         outbox.bulk(self.channel, role == Role::Err, bytes)?;
                     }
+                    self.passed(index, count);
                 }
                 Err(Errno::AGAIN) => {
                     self.dry[index] = true;
@@ -275,6 +303,7 @@ impl Relay {
         match &mut self.sink {
             Some(sink) if !sink.ending => {
                 sink.queue.extend(bytes);
+                sink.last = bytes.last().copied();
                 self.drain(outbox, epoll);
             }
             // Nobody reads any more. The bytes are gone, but the host must not wait for credit for ever.
@@ -286,7 +315,8 @@ impl Relay {
     pub(crate) fn end(&mut self, outbox: &mut Outbox, epoll: &OwnedFd) {
         if let Some(sink) = &mut self.sink {
             if !sink.ending && sink.end == SinkEnd::Terminal {
-                sink.queue.push_back(4);
+                let unfinished_line = sink.last.is_some_and(|last| last != b'\n' && last != b'\r');
+                sink.queue.extend(if unfinished_line { [4, 4].as_slice() } else { [4].as_slice() });
             }
             sink.ending = true;
         }

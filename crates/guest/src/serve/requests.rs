@@ -3,7 +3,7 @@
 use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -172,7 +172,16 @@ impl Server {
         match started {
             Ok(started) => {
                 let mut relay = Relay::new(id, window);
-                let mut running = started.connect(&mut relay, &self.epoll, tag)?;
+                let pid = started.pid();
+                let mut running = match started.connect(&mut relay, &self.epoll, tag) {
+                    Ok(running) => running,
+                    Err(error) => {
+                        // Nobody would ever hear of it or end it.
+                        tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, libc::SIGKILL);
+                        let _reaped = sys::process::wait_for(pid);
+                        return Err(error.into());
+                    }
+                };
                 if spawn.deadline_ms > 0 {
                     let deadline = Instant::now().checked_add(Duration::from_millis(spawn.deadline_ms));
                     running.deadline = deadline;
@@ -226,12 +235,17 @@ impl Server {
         rustix::io::ioctl_fionbio(&stdin, true)?;
         let pid = match fork_into(0)? {
             Fork::Child => {
-                drop((stdout, status, stdin));
+                // Its own pipes and nothing else: holding a command's input open would keep its end from it.
+                let mut keep = [their_stdin.as_raw_fd(), their_stdout.as_raw_fd(), their_status.as_raw_fd()];
+                if sys::process::close_all_but(&mut keep).is_err() {
+                    exit_now(1);
+                }
                 let files = Files(self.settings.token);
                 bound_memory();
                 let become_user = user.map_or(Ok(()), |user| {
                     sys::process::become_user(user.uid, user.gid)?;
-                    sys::security::set_caps(sys::security::Caps::NONE)
+                    sys::security::set_caps(sys::security::Caps::NONE)?;
+                    sys::security::close_memory()
                 });
                 let done = become_user.map_err(Fail::from).and_then(|()| job.run(files, their_stdin, their_stdout));
                 let code = i32::from(done.is_err());
@@ -270,10 +284,17 @@ impl Server {
             return Ok(());
         };
         let Connecting { socket, to } = connecting;
-        epoll::delete(&self.epoll, &socket)?;
+        let _not_watched = epoll::delete(&self.epoll, &socket);
         match (socket_error(&socket).unwrap_or(Err(Errno::IO)), instead_of(to)) {
             (Ok(()), _) => {
-                let write = rustix::io::fcntl_dupfd_cloexec(&socket, 3)?;
+                let write = match rustix::io::fcntl_dupfd_cloexec(&socket, 3) {
+                    Ok(write) => write,
+                    Err(error) => {
+                        let Fail { kind, errno, message } = error.into();
+                        self.outbox.push(id, &Event::Fail(kind, errno, message));
+                        return Ok(());
+                    }
+                };
                 relay.source(Role::Out, socket, SourceKind::Stream, &self.epoll);
                 relay.sink(write, SinkEnd::Shutdown);
                 self.outbox.push(id, &Event::Started);

@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use rustix::fs::Dir;
+use rustix::fs::RawDir;
 
 use crate::sys::process::{signal, tag_of};
 
@@ -90,20 +90,13 @@ fn members(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool) -> Vec<i32> {
 
 /// Every process there is, by number.
 fn listed(proc: BorrowedFd<'_>) -> Vec<i32> {
-    let Ok(fresh) = rustix::fs::openat(
-        proc,
-        ".",
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )
-    .or_else(|_| rustix::io::dup(proc)) else {
-        return Vec::new();
-    };
-    // Under the Landlock level `/proc` cannot be opened again; the handle from before it is rewound instead.
-    let _rewound = rustix::fs::seek(&fresh, rustix::fs::SeekFrom::Start(0));
-    let Ok(mut dir) = Dir::new(fresh) else { return Vec::new() };
+    // Through the handle that is always open: looking must not fail because descriptors have run out, nor because
+    // Landlock would not let `/proc` be opened again.
+    let _rewound = rustix::fs::seek(proc, rustix::fs::SeekFrom::Start(0));
+    let mut buffer = Vec::with_capacity(16 * 1024);
+    let mut entries = RawDir::new(proc, buffer.spare_capacity_mut());
     let mut found = Vec::new();
-    while let Some(Ok(entry)) = dir.read() {
+    while let Some(Ok(entry)) = entries.next() {
         found.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
     }
     found

@@ -110,12 +110,16 @@ pub(crate) fn start(plan: &Plan<'_>, stack: &mut Stack) -> Result<i32, Failed> {
     if pid < 0 {
         return Err(Failed { stage: Stage::Fork, error: io::Error::last_os_error() });
     }
+    let mut looks = 0;
     while !released(&running) {
-        if super::process::was_stopped(pid) {
+        looks += 1;
+        let stopped = super::process::was_stopped(pid);
+        if stopped || looks > LOOKS {
             super::process::signal(pid, libc::SIGKILL);
             while !released(&running) {}
             let _reaped = super::process::wait_for(pid);
-            return Err(Failed { stage: Stage::Fork, error: io::Error::from_raw_os_error(libc::EINTR) });
+            let why = if stopped { libc::EINTR } else { libc::ETIMEDOUT };
+            return Err(Failed { stage: Stage::Fork, error: io::Error::from_raw_os_error(why) });
         }
     }
     // SAFETY: the child wrote this field, if at all, before the guest went on.
@@ -128,7 +132,9 @@ pub(crate) fn start(plan: &Plan<'_>, stack: &mut Stack) -> Result<i32, Failed> {
     }
 }
 
-/// How often a child that has not reached its program is looked at.
+/// How often, and how many times, a child that has not reached its program is looked at: a file system that does not
+/// answer holds up one command, not the machine.
+const LOOKS: usize = 250;
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// Waits a while for the kernel to say that the child no longer uses the guest's memory. Through `rustix`, which leaves

@@ -4,7 +4,7 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -140,6 +140,20 @@ pub(crate) fn watch_children() -> io::Result<OwnedFd> {
     };
     // SAFETY: the kernel just returned this descriptor and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Closes every descriptor but the standard ones and these. Whoever owned the others in this process must never return.
+pub(crate) fn close_all_but(keep: &mut [RawFd]) -> io::Result<()> {
+    keep.sort_unstable();
+    let mut first = 3;
+    for fd in keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).chain([u32::MAX]) {
+        if fd > first {
+            // SAFETY: closes only descriptors this process will not use again; see above.
+            check(unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0u32) })?;
+        }
+        first = first.max(fd.saturating_add(1));
+    }
+    Ok(())
 }
 
 /// Closes every descriptor from `first` on.

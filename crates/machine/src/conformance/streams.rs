@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::{sync::mpsc::error::SendTimeoutError, time::Instant};
 
 use super::rig::{Rig, exit, finish, pause, send, shell, signal, soon};
-use crate::{Command, ExitReason, Output, SandboxClient, Signal};
+use crate::{Command, ExitReason, Limits, MachineSpec, Output, SandboxClient, Signal};
 
 /// The exit is the last word of the command itself.
 pub async fn everything_printed_arrives_before_the_exit(client: &dyn SandboxClient) {
@@ -150,4 +150,24 @@ pub async fn the_exit_does_not_wait_for_background_children(client: &dyn Sandbox
         }
     }
     assert_eq!((before.as_slice(), ended, after.as_slice()), (b"early\n".as_slice(), Some(4), b"late\n".as_slice()));
+}
+
+/// A command whose output just filled the buffer, and which left a silent child holding its streams, still ends.
+pub async fn the_exit_comes_when_the_last_of_a_full_buffer_is_read(client: &dyn SandboxClient) {
+    let limits = Limits { output_buffer: 4096, ..Limits::default() };
+    let rig = Rig::with(client, MachineSpec { limits, ..MachineSpec::default() }).await;
+    let mut process = rig.spawn(shell("head -c 4096 /dev/zero; sleep 300 & exit 3")).await;
+    pause(500).await;
+    assert_eq!(soon("exit", exit(&mut process)).await.code, 3);
+}
+
+/// The end of a command's input does not wait for file work that happens to be under way.
+pub async fn closed_input_is_closed_whatever_else_goes_on(client: &dyn SandboxClient) {
+    let rig = Rig::new(client).await;
+    rig.sh("head -c 8000000 /dev/zero >big").await;
+    let process = rig.spawn(Command::new(["cat"]).stdin()).await;
+    let unread = soon("pack", rig.machine.pack(&rig.at(""), &[])).await.expect("it is packed");
+    let ran = finish(process).await;
+    assert!(ran.exit.success(), "{ran:?}");
+    drop(unread);
 }

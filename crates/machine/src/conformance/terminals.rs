@@ -79,6 +79,15 @@ pub async fn closing_input_ends_a_terminal_reader(client: &dyn SandboxClient) {
     assert!(ran.exit.success() && ran.text().contains("line") && ran.text().contains("done"), "{ran:?}");
 }
 
+/// The same when the last line was not finished, where one such character would only hand the line over.
+pub async fn closing_input_ends_a_terminal_reader_in_the_middle_of_a_line(client: &dyn SandboxClient) {
+    let Some(rig) = rig(client).await else { return };
+    let process = rig.spawn(on_terminal("cat; echo done")).await;
+    send(&process, "no newline").await;
+    let ran = finish(process).await;
+    assert!(ran.exit.success() && ran.text().contains("done"), "{ran:?}");
+}
+
 /// A terminal has one output.
 pub async fn errors_on_a_terminal_arrive_as_output(client: &dyn SandboxClient) {
     let Some(rig) = rig(client).await else { return };
