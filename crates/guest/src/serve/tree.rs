@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    io::ErrorKind,
     os::fd::{AsFd, BorrowedFd},
 };
 
@@ -9,79 +10,88 @@ use rustix::fs::RawDir;
 
 use crate::sys::process::{signal, tag_of};
 
-/// Rounds of looking for processes that were started while others were being stopped.
-const ROUNDS: usize = 16;
-/// Tries at killing everything.
-const LOOKS: usize = 200;
+/// Looks at the whole tree before giving up on it.
+const LOOKS: usize = 1000;
+/// Looks after which a tree that still grows is stopped by other means.
+const PATIENT_LOOKS: usize = 3;
 
-/// Sends a signal to everything with this tag. Killing is thorough: all are stopped first, so that none can start another
-/// while it is being killed.
+/// Sends a signal to everything with this tag. Killing is thorough: it ends when nobody is left, not when everybody known
+/// has been sent a signal.
 pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, number: i32) {
-    if number != libc::SIGKILL {
-        for pid in members(proc, &is_member) {
-            signal(pid, number);
-        }
-        return;
+    if number == libc::SIGKILL {
+        return kill_tree(proc, &is_member);
     }
-    // Looked for again until a look finds nobody alive: a link may have been missed between two looks.
-    for _ in 0..LOOKS {
-        if !kill_once(proc, &is_member) {
+    for pid in members(proc, &is_member) {
+        signal(pid, number);
+    }
+}
+
+/// Kills until a look that began when all known members were dead finds no new one. Earlier would be too early: a process
+/// in the middle of a fork when it was looked at leaves a child that the look has missed.
+fn kill_tree(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool) {
+    let mut known = HashSet::new();
+    let mut all_dead = false;
+    for look in 0..LOOKS {
+        let new =
+            if look > PATIENT_LOOKS { freeze(proc, is_member, &mut known) } else { find(proc, is_member, &mut known) };
+        if !new && all_dead {
             return;
         }
+        all_dead = true;
+        for pid in &known {
+            if tag_of(*pid).is_some_and(is_member) {
+                all_dead &= is_dead(*pid);
+                signal(*pid, libc::SIGKILL);
+            }
+        }
+        if !all_dead {
+            rustix::thread::sched_yield();
+        }
     }
 }
 
-/// One try; `false` when there was nobody left to kill.
-fn kill_once(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool) -> bool {
-    let (mut known, mut caught) = (HashSet::new(), false);
-    for _ in 0..ROUNDS {
-        let mut quiet = true;
-        // Newest first and each stopped at once: a chain of processes that each start the next and end must be caught
-        // before its next link, and its dead links, which stay listed until they are reaped, must cost nothing.
-        for pid in listed(proc).into_iter().rev().filter(|pid| !known.contains(pid)).collect::<Vec<_>>() {
-            match tag_of(pid) {
-                Some(tag) if is_member(tag) => {
-                    signal(pid, libc::SIGSTOP);
-                    known.insert(pid);
-                    quiet = false;
-                }
-                Some(_) => {}
-                // It ended since it was listed, and may have started another.
-                None => quiet = false,
-            }
-        }
-        if quiet {
-            caught = true;
-            break;
+/// Stops members that were not known; whether there were any. Newest first: of a chain of processes that each start the
+/// next and end, the last is the one that counts.
+fn find(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, known: &mut HashSet<i32>) -> bool {
+    let mut new = false;
+    for pid in listed(proc).into_iter().rev() {
+        if !known.contains(&pid) && tag_of(pid).is_some_and(is_member) {
+            signal(pid, libc::SIGSTOP);
+            known.insert(pid);
+            new = true;
         }
     }
-    // A chain too quick to be caught link by link: everything in the namespace is stopped by one call, which the kernel
-    // also delivers to processes being forked, and what is not ours goes on.
-    if !caught && rustix::process::getpid().is_init() {
-        signal(-1, libc::SIGSTOP);
-        for pid in listed(proc) {
-            match tag_of(pid) {
-                Some(tag) if is_member(tag) => drop(known.insert(pid)),
-                _ => signal(pid, libc::SIGCONT),
-            }
-        }
-    }
-    let mut alive = false;
-    for pid in known {
-        // Looked at again: the number may belong to someone else by now.
-        if tag_of(pid).is_some_and(is_member) {
-            signal(pid, libc::SIGKILL);
-            alive |= !is_dead(pid);
-        }
-    }
-    alive
+    new
 }
 
-/// Whether a process has ended and only waits to be reaped.
+/// The same for a tree that grows faster than it can be looked at: everything in the namespace is stopped by one call,
+/// which the kernel also delivers to what is just being forked, and what is not a member goes on.
+fn freeze(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, known: &mut HashSet<i32>) -> bool {
+    if !rustix::process::getpid().is_init() {
+        return find(proc, is_member, known);
+    }
+    signal(-1, libc::SIGSTOP);
+    let mut new = false;
+    // Children before parents, so that no shell sees its job stopped.
+    for pid in listed(proc).into_iter().rev() {
+        match tag_of(pid) {
+            Some(tag) if is_member(tag) => new |= known.insert(pid),
+            _ => signal(pid, libc::SIGCONT),
+        }
+    }
+    new
+}
+
+/// Whether a process has ended and only waits to be reaped. Where `/proc` may not be read, one that was killed counts as
+/// dead.
 fn is_dead(pid: i32) -> bool {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
-    state.is_none_or(|state| matches!(state, b'Z' | b'X'))
+    match std::fs::read(format!("/proc/{pid}/stat")) {
+        Ok(stat) => {
+            let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
+            state.is_none_or(|state| matches!(state, b'Z' | b'X'))
+        }
+        Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied),
+    }
 }
 
 fn members(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool) -> Vec<i32> {

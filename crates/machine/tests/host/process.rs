@@ -122,7 +122,7 @@ fn on_terminal(
         while let Some(piece) = receiver.blocking_recv() {
             let _hung_up = writer.write_all(&piece);
         }
-        let _hung_up = writer.write_all(b"\x04");
+        let _hung_up = writer.write_all(b"\x04\x04");
     });
     Ok((Started { child, mark, pumps: vec![pump], terminal: Some(master) }, Some(sender)))
 }
