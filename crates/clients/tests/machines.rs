@@ -211,3 +211,29 @@ async fn what_is_kept_beside_machines_is_not_swept() {
     assert!(!state.join("0123456789abcdef").exists());
     soon(machine.stop()).await.expect("stop");
 }
+
+#[tokio::test]
+async fn a_tree_of_its_own_replaces_the_hosts_programs() {
+    let temp = tempfile::tempdir().expect("tempdir");
+    std::fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("open to all");
+    let rootfs = temp.path().join("rootfs");
+    for dir in ["bin", "etc", "opt", "dev", "proc"] {
+        std::fs::create_dir_all(rootfs.join(dir)).expect("a directory");
+    }
+    std::fs::copy("/bin/busybox", rootfs.join("bin/busybox")).expect("busybox: `cargo xtask setup` installs it");
+    for name in ["sh", "ls", "cat", "echo"] {
+        std::os::unix::fs::symlink("busybox", rootfs.join("bin").join(name)).expect("a link");
+    }
+    std::fs::write(rootfs.join("opt/here"), "only here").expect("a file");
+    let spec = MachineSpec { rootfs: Some(rootfs.clone()), ..MachineSpec::default() };
+    let machine = soon(UnixLocal::new().create(spec)).await.expect("create");
+    assert_eq!(printed(&*machine, "cat /opt/here").await, "only here");
+    assert_eq!(printed(&*machine, "ls /usr 2>/dev/null || echo none").await, "none\n", "the host's programs");
+    assert_eq!(printed(&*machine, "(echo x >/opt/new) 2>/dev/null || echo refused").await, "refused\n");
+    assert_eq!(
+        printed(&*machine, "echo mine >file; cat file; echo x >/dev/null; ls /proc/1/status").await,
+        "mine\n/proc/1/status\n"
+    );
+    soon(machine.stop()).await.expect("stop");
+    assert!(!rootfs.join("opt/new").exists());
+}

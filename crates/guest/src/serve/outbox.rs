@@ -1,6 +1,6 @@
 //! Frames on their way to the host: written at once when the stream takes them, kept in order when it does not.
 
-use std::{collections::VecDeque, fs::File, io, os::fd::OwnedFd, rc::Rc};
+use std::{cell::Cell, collections::VecDeque, fs::File, io, os::fd::OwnedFd, rc::Rc};
 
 use rustix::{
     io::{Errno, IoSlice},
@@ -10,6 +10,13 @@ use sandbar_guest::protocol::Event;
 
 /// Above this many waiting bytes nothing more is read from processes and files.
 const FULL: usize = 1024 * 1024;
+
+/// A descriptor whose bytes the kernel may be moving for us.
+pub(crate) struct Shared {
+    pub(crate) fd: OwnedFd,
+    /// Bytes that are in it and announced to the host already. Nobody else may read it meanwhile.
+    pub(crate) queued: Cell<usize>,
+}
 
 /// Something that waits to be written.
 enum Part {
@@ -23,9 +30,9 @@ enum Part {
         offset: u64,
         left: usize,
     },
-    /// Bytes that are in a pipe, moved likewise. Nobody else may read it while this waits.
+    /// Bytes that are in a pipe, moved likewise.
     Pipe {
-        pipe: Rc<OwnedFd>,
+        pipe: Rc<Shared>,
         left: usize,
     },
 }
@@ -100,9 +107,10 @@ impl Outbox {
     }
 
     /// Queues bytes that are in a pipe already as one frame.
-    pub(crate) fn pipe(&mut self, channel: u32, error: bool, pipe: Rc<OwnedFd>, length: u32) {
+    pub(crate) fn pipe(&mut self, channel: u32, error: bool, pipe: Rc<Shared>, length: u32) {
         let header = Event::bulk_header(channel, length, error);
         self.append(|bytes| bytes.extend_from_slice(&header));
+        pipe.queued.update(|queued| queued + length as usize);
         self.parts.push_back(Part::Pipe { pipe, left: length as usize });
         self.waiting += length as usize;
     }
@@ -121,7 +129,7 @@ impl Outbox {
                 }
                 Part::Pipe { pipe, left } => {
                     let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-                    (splice(&**pipe, None, &self.stream, None, *left, flags), *left)
+                    (splice(&pipe.fd, None, &self.stream, None, *left, flags), *left)
                 }
             };
             let count = match (count, &mut *part) {
@@ -130,14 +138,21 @@ impl Outbox {
                     continue;
                 }
                 (Ok(0) | Err(Errno::INVAL | Errno::NOSYS), Part::Pipe { pipe, left }) => {
-                    *part = Part::Bytes { bytes: take_instead(pipe, *left), sent: 0 };
+                    let bytes = take_instead(&pipe.fd, *left);
+                    pipe.queued.update(|queued| queued - *left);
+                    *part = Part::Bytes { bytes, sent: 0 };
                     continue;
                 }
                 (Ok(count), Part::Bytes { sent, .. }) => {
                     *sent += count;
                     count
                 }
-                (Ok(count), Part::File { left, .. } | Part::Pipe { left, .. }) => {
+                (Ok(count), Part::File { left, .. }) => {
+                    *left -= count;
+                    count
+                }
+                (Ok(count), Part::Pipe { pipe, left }) => {
+                    pipe.queued.update(|queued| queued - count);
                     *left -= count;
                     count
                 }

@@ -1,6 +1,7 @@
 //! Bytes between a channel and the descriptors of a process, a worker or a connection, each side held by credit.
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     io,
     os::fd::{AsFd, OwnedFd},
@@ -13,7 +14,7 @@ use rustix::{
 };
 use sandbar_guest::protocol::{Event, MAX_DATA};
 
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Shared};
 
 /// Which of a channel's descriptors became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +43,8 @@ impl Role {
 
 /// A descriptor that is watched only while there is something to do with it.
 struct Watched {
-    /// Shared only with bytes of it that wait in the outbox.
-    fd: Rc<OwnedFd>,
+    /// Shared with the outbox, where bytes of it may wait.
+    shared: Rc<Shared>,
     armed: bool,
     kind: SourceKind,
 }
@@ -66,12 +67,12 @@ const LARGE_PIPE: usize = 256 * 1024;
 
 impl Watched {
     fn new(fd: OwnedFd, kind: SourceKind) -> Self {
-        Self { fd: Rc::new(fd), armed: false, kind }
+        Self { shared: Rc::new(Shared { fd, queued: Cell::new(0) }), armed: false, kind }
     }
 
     /// Whether bytes of it still wait in the outbox: nothing may be read before they have gone.
     fn is_moving(&self) -> bool {
-        Rc::strong_count(&self.fd) > 1
+        self.shared.queued.get() > 0
     }
 
     /// How many bytes are in it, if it can tell: a terminal may have more on the way.
@@ -79,28 +80,29 @@ impl Watched {
         if self.kind == SourceKind::Stream {
             return None;
         }
-        usize::try_from(rustix::io::ioctl_fionread(&*self.fd).ok()?).ok()
+        let all = usize::try_from(rustix::io::ioctl_fionread(&self.shared.fd).ok()?).ok()?;
+        Some(all.saturating_sub(self.shared.queued.get()))
     }
 
     /// How many bytes the kernel can move from it now, if that is worth it.
     fn movable(&mut self) -> Option<usize> {
         let waiting = self.holds()?;
         if waiting >= FULL_PIPE && self.kind == SourceKind::Pipe {
-            let _stays_small = rustix::pipe::fcntl_setpipe_size(&*self.fd, LARGE_PIPE);
+            let _stays_small = rustix::pipe::fcntl_setpipe_size(&self.shared.fd, LARGE_PIPE);
             self.kind = SourceKind::LargePipe;
         }
         Some(waiting).filter(|waiting| *waiting >= WORTH_MOVING)
     }
 
     fn arm(&mut self, epoll: &OwnedFd, key: EventData, flags: EventFlags) {
-        if !self.armed && epoll::add(epoll, &*self.fd, key, flags).is_ok() {
+        if !self.armed && epoll::add(epoll, &self.shared.fd, key, flags).is_ok() {
             self.armed = true;
         }
     }
 
     fn disarm(&mut self, epoll: &OwnedFd) {
         if self.armed {
-            let _gone_anyway = epoll::delete(epoll, &*self.fd);
+            let _gone_anyway = epoll::delete(epoll, &self.shared.fd);
             self.armed = false;
         }
     }
@@ -261,13 +263,13 @@ impl Relay {
                 && let Ok(length) = u32::try_from(room.min(waiting as u64))
             {
                 self.credit -= u64::from(length);
-                outbox.pipe(self.channel, role == Role::Err, watched.fd.clone(), length);
+                outbox.pipe(self.channel, role == Role::Err, watched.shared.clone(), length);
                 self.passed(index, length as usize);
                 return Ok(());
             }
             let room = usize::try_from(room).unwrap_or(MAX_DATA).min(scratch.len());
             let buffer = scratch.get_mut(..room).unwrap_or_default();
-            match rustix::io::read(&*watched.fd, &mut *buffer) {
+            match rustix::io::read(&watched.shared.fd, &mut *buffer) {
                 Ok(0) | Err(Errno::IO) => {
                     watched.disarm(epoll);
                     *slot = None;
@@ -333,7 +335,7 @@ impl Relay {
         let Some(sink) = &mut self.sink else { return };
         while !sink.queue.is_empty() {
             let (front, _) = sink.queue.as_slices();
-            match rustix::io::write(&*sink.watched.fd, front) {
+            match rustix::io::write(&sink.watched.shared.fd, front) {
                 Ok(count) => {
                     sink.queue.drain(..count);
                     sink.owed = sink.owed.saturating_add(u32::try_from(count).unwrap_or(0));
@@ -363,7 +365,8 @@ impl Relay {
         match (sink.ending, sink.end) {
             (true, SinkEnd::Close) => self.sink = None,
             (true, SinkEnd::Shutdown) => {
-                let _closed_anyway = rustix::net::shutdown(sink.watched.fd.as_fd(), rustix::net::Shutdown::Write);
+                let _closed_anyway =
+                    rustix::net::shutdown(sink.watched.shared.fd.as_fd(), rustix::net::Shutdown::Write);
                 self.sink = None;
             }
             (true, SinkEnd::Terminal) => sink.ending = false,
