@@ -15,7 +15,7 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  sandbar exec -- python3 script.py < data.csv    run a program that sees nothing of yours
+  sandbar exec -- sh -c 'id; ls /'                run a program that sees nothing of yours
   sandbar exec --workspace . -- make test         let it work here, and only here
   sandbar exec --tty --workspace . -- bash        a shell in a sandbox
   sandbar doctor                                  what this host can enforce";
@@ -25,7 +25,7 @@ Examples:
   sandbar exec -- sh -c 'id; ls /'
   sandbar exec --workspace .:ro -- grep -r TODO .
   sandbar exec --workspace . --ro ~/datasets:/data --timeout 10m -- python3 train.py
-  sandbar exec --env LANG --env DEBUG=1 -- ./server
+  sandbar exec --workspace . --env TOKEN --env DEBUG=1 -- ./server
   sandbar exec --port 8000 -- python3 -m http.server 8000
   sandbar exec --tty --workspace . -- bash
 
@@ -57,8 +57,8 @@ pub(crate) enum Task {
     /// Run a command in a new sandbox.
     ///
     /// The command sees the host's programs, an empty workspace and nothing else: none of your files, none of your
-    /// environment, no network. Its output, its exit code and its standard input pass through unchanged. When it
-    /// ends, everything it started is ended and removed.
+    /// environment, no network. Its output, its exit code and its standard input pass through unchanged (a terminal
+    /// as input only with --tty). When it ends, everything it started is ended and removed.
     #[command(after_help = EXEC_EXAMPLES, override_usage = "sandbar exec [OPTIONS] -- <COMMAND>...")]
     Exec(Box<ExecArgs>),
     /// Show what this host can enforce, what it costs, and how to get what is missing.
@@ -103,9 +103,9 @@ pub(crate) struct ExecArgs {
     #[arg(long)]
     pub(crate) tty: bool,
 
-    /// What the command can reach: nothing but itself, or everything the host can.
-    #[arg(long, value_name = "WHICH", default_value = "off", help_heading = "Isolation")]
-    pub(crate) network: NetworkArg,
+    /// What the command can reach: nothing but itself, or everything the host can [default: off].
+    #[arg(long, value_name = "WHICH", help_heading = "Isolation")]
+    pub(crate) network: Option<NetworkArg>,
 
     /// Make this port of the sandbox reachable from the host; where, is said on standard error.
     #[arg(long = "port", value_name = "PORT", help_heading = "Isolation",

@@ -37,6 +37,7 @@ impl Input {
 
 /// The machine that the arguments ask for.
 pub(crate) fn spec(args: &ExecArgs) -> Result<MachineSpec, Failure> {
+    can_be_kept(args)?;
     let mut mounts = Vec::with_capacity(args.ro.len() + args.rw.len());
     for shown in &args.ro {
         mounts.push(mount("--ro", shown, Access::ReadOnly)?);
@@ -51,8 +52,8 @@ pub(crate) fn spec(args: &ExecArgs) -> Result<MachineSpec, Failure> {
         workspace: workspace(args)?,
         mounts,
         network: match args.network {
-            NetworkArg::Off => Network::Off,
-            NetworkArg::Host => Network::Host,
+            None | Some(NetworkArg::Off) => Network::Off,
+            Some(NetworkArg::Host) => Network::Host,
         },
         ports: args.ports.clone(),
         isolation: match args.isolation {
@@ -64,6 +65,19 @@ pub(crate) fn spec(args: &ExecArgs) -> Result<MachineSpec, Failure> {
         limits: limits(args),
         ..MachineSpec::default()
     })
+}
+
+/// What was asked for by name must hold: a weaker level that cannot keep it is refused, not taken for good enough.
+fn can_be_kept(args: &ExecArgs) -> Result<(), Failure> {
+    let lost = match args.isolation {
+        Level::Full => None,
+        _ if args.pids.is_some() => Some("--pids"),
+        _ if args.tmp_size.is_some() => Some("--tmp-size"),
+        Level::None if args.network == Some(NetworkArg::Off) => Some("--network off"),
+        Level::Landlock | Level::None => None,
+    };
+    let Some(option) = lost else { return Ok(()) };
+    Err(Failure::new(format!("{option} needs full isolation")).next(format!("leave {option} out, or --isolation")))
 }
 
 /// The command that the arguments ask for.

@@ -237,3 +237,25 @@ async fn a_tree_of_its_own_replaces_the_hosts_programs() {
     soon(machine.stop()).await.expect("stop");
     assert!(!rootfs.join("opt/new").exists());
 }
+
+#[tokio::test]
+async fn a_mount_can_stand_inside_a_shown_directory() {
+    let temp = tempfile::tempdir().expect("tempdir");
+    let (work, out) = (temp.path().join("work"), temp.path().join("out"));
+    for dir in [&work, &out] {
+        std::fs::create_dir(dir).expect("a directory");
+    }
+    let inside = |path: &str| MachinePath::new(path).expect("path");
+    let spec = MachineSpec {
+        workspace: Workspace::Host { path: work, access: Access::ReadWrite },
+        mounts: vec![
+            HostMount { host: out.clone(), inside: inside("/workspace/a/out"), access: Access::ReadWrite },
+            HostMount { host: "/etc/hostname".into(), inside: inside("/workspace/name"), access: Access::ReadOnly },
+        ],
+        ..MachineSpec::default()
+    };
+    let machine = soon(UnixLocal::new().create(spec)).await.expect("create");
+    assert_eq!(printed(&*machine, "echo made >a/out/file; test -s name && echo named").await, "named\n");
+    soon(machine.stop()).await.expect("stop");
+    assert_eq!(std::fs::read_to_string(out.join("file")).expect("the file"), "made\n");
+}

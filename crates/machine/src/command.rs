@@ -176,7 +176,8 @@ pub enum Output {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// The exit code, or 128 + the signal's number; 126 when it could not be executed, 127 when it was not found.
+    /// The exit code, or 128 + the signal's number (a deadline's is KILL: 137); 126 when it could not be executed, 127 when
+    /// it was not found.
     pub code: i32,
     /// Why it ended.
     pub reason: ExitReason,

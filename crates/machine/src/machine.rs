@@ -1,4 +1,4 @@
-//! The machine itself: six things every one can do, and nine more with POSIX fallbacks.
+//! The machine itself: six things every one can do, eight more with POSIX fallbacks, two only some have.
 
 use std::{fmt, net::SocketAddr};
 

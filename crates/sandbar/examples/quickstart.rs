@@ -4,7 +4,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints")]
 
-use sandbar::{client::UnixLocal, once, prelude::*};
+use sandbar::{client::UnixLocal, prelude::*};
 
 #[tokio::main]
 async fn main() -> sandbar::Result<()> {

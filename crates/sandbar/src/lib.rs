@@ -60,7 +60,7 @@ pub mod prelude {
     //! What most programs need.
 
     pub use sandbar_machine::{
-        Access, Command, Control, Isolation, Machine, MachineError, MachinePath, MachineSpec, Network, Output, Process,
-        SandboxClient, Signal, Target, Workspace,
+        Access, Command, Control, Exit, ExitReason, HostMount, Isolation, Limits, Machine, MachineError, MachinePath,
+        MachineSpec, Network, Output, Process, SandboxClient, Signal, Target, TerminalSize, Workspace, collect, once,
     };
 }

@@ -21,7 +21,7 @@ fn a_wrong_option_is_named_with_what_would_be_right() {
         let file = sandbar.dir().join("file");
         fs::write(&file, "").expect("write");
         let file = file.display().to_string();
-        let table: [(&[&str], &[&str]); 17] = [
+        let table: [(&[&str], &[&str]); 22] = [
             (&["--workspace", "/no/such"], &["--workspace /no/such", "No such file"]),
             (&["--workspace", &file], &["--workspace", "not a directory", "give a directory"]),
             (&["--workspace", ""], &["--workspace"]),
@@ -29,6 +29,11 @@ fn a_wrong_option_is_named_with_what_would_be_right() {
             (&["--rw", "/no/such:/data"], &["--rw /no/such", "No such file"]),
             (&["--ro", "/etc:/proc/x"], &["/proc/x"]),
             (&["--ro", "/etc:/workspace"], &["/workspace"]),
+            (&["--isolation", "landlock", "--pids", "5"], &["--pids needs full isolation"]),
+            (&["--isolation", "landlock", "--tmp-size", "5m"], &["--tmp-size needs full isolation"]),
+            (&["--isolation", "none", "--network", "off"], &["--network off needs full isolation"]),
+            (&["--workspace", "/"], &["would show the host's own"]),
+            (&["--ro", "/proc:/p"], &["would show the host's own"]),
             (&["--rootfs", "/no/such"], &["--rootfs /no/such", "No such file"]),
             (&["--tmp-size", "12q"], &["12q", "--tmp-size", "64k, 512m or 1g"]),
             (&["--timeout", "10"], &["10", "--timeout", "500ms, 10s, 5m or 1h"]),

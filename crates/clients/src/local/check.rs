@@ -102,6 +102,7 @@ fn check_limits(limits: &Limits) -> Result<()> {
 fn workspace(workspace: &Workspace) -> Result<Option<(Vec<u8>, bool)>> {
     let Workspace::Host { path, access } = workspace else { return Ok(None) };
     let real = directory("workspace", path)?;
+    no_kernel_below("workspace", &real)?;
     Ok(Some((real.as_os_str().as_bytes().to_vec(), *access == Access::ReadWrite)))
 }
 
@@ -120,6 +121,7 @@ fn mounts(mounts: &[HostMount], isolation: Isolation) -> Result<Vec<LaunchMount>
         let HostMount { host, inside, access } = mount;
         let bad = |reason: &str| Err(MachineError::invalid(format!("mount at {inside}"), reason));
         let real = resolve("mount", host)?;
+        no_kernel_below("mount", &real)?;
         if *inside == MachinePath::root() || *inside == MachinePath::workspace() {
             return bad("would hide the machine itself; choose a path below");
         }
@@ -142,6 +144,30 @@ fn mounts(mounts: &[HostMount], isolation: Isolation) -> Result<Vec<LaunchMount>
     }
     checked.sort_by(|a, b| a.inside.cmp(&b.inside));
     Ok(checked)
+}
+
+/// Refuses a tree in which the kernel shows the host itself: its processes, its devices, its settings.
+fn no_kernel_below(what: &str, real: &Path) -> Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    match kernel_mount_below(&mounts, real) {
+        None => Ok(()),
+        Some(found) => Err(MachineError::invalid(
+            format!("{what} {}", real.display()),
+            format!("would show the host's own {}; show the directories below it that are needed", found.display()),
+        )),
+    }
+}
+
+/// The first mount at or below, or around, a path whose files are the kernel's own.
+fn kernel_mount_below(mounts: &str, real: &Path) -> Option<PathBuf> {
+    const KINDS: [&str; 9] =
+        ["proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "bpf", "configfs"];
+    mounts.lines().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let place = Path::new(place.split(' ').nth(4)?);
+        let kernels = KINDS.contains(&kind.split(' ').next()?);
+        (kernels && (place.starts_with(real) || real.starts_with(place))).then(|| place.to_owned())
+    })
 }
 
 fn directory(what: &str, path: &Path) -> Result<PathBuf> {
@@ -177,6 +203,19 @@ mod tests {
 
     fn mount(host: &str, inside: &str) -> HostMount {
         HostMount { host: host.into(), inside: MachinePath::new(inside).expect("path"), access: Access::ReadOnly }
+    }
+
+    #[test]
+    fn the_kernels_own_trees_are_not_shown() {
+        let mounts = "22 1 0:20 / /proc rw - proc proc rw\n23 1 8:1 / / rw - ext4 /dev/sda rw\n\
+                      24 1 0:21 / /srv/jail/sys rw - sysfs sysfs rw\n";
+        let found = |path: &str| kernel_mount_below(mounts, Path::new(path));
+        assert_eq!(found("/"), Some("/proc".into()));
+        assert_eq!(found("/proc/sys"), Some("/proc".into()));
+        assert_eq!(found("/srv"), Some("/srv/jail/sys".into()));
+        assert_eq!(found("/home/me"), None);
+        let whole = Workspace::Host { path: "/".into(), access: Access::ReadOnly };
+        assert!(refused(|spec| spec.workspace = whole).contains("/proc"));
     }
 
     #[test]

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     failure::{Setup, Step, refuse},
+    identity::AGENT,
     sys::{
         files::{self, BENEATH, Depth, NO_SYMLINKS, attr, set_mount_attr},
         security::Token,
@@ -53,10 +54,10 @@ impl Source {
         Ok(source)
     }
 
-    /// Clones a file or directory so that its owner inside is who `idmap` says; mounts below it are not taken along.
+    /// Clones a file or directory, with what is mounted below it, so that its owner inside is who `idmap` says.
     pub(crate) fn open_mapped(place: BorrowedFd<'_>, idmap: BorrowedFd<'_>) -> io::Result<Self> {
-        let source = Self::clone_at(place, b"", OpenTreeFlags::AT_EMPTY_PATH)?;
-        set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, Some(idmap), Depth::This)?;
+        let source = Self::clone_at(place, b"", OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::AT_RECURSIVE)?;
+        set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, Some(idmap), Depth::Recursive)?;
         Ok(source)
     }
 
@@ -145,7 +146,7 @@ fn unusable(path: &[u8], error: &io::Error) -> BootFailure {
         Some(libc::EINVAL | libc::EPERM | libc::EOPNOTSUPP) => BootFailure {
             stage: what,
             errno: error.raw_os_error().unwrap_or_default(),
-            missing: format!("id-mapped mounts on the file system of {}", shown(path)),
+            missing: format!("id-mapped mounts on the file system of {}, or on one mounted below it", shown(path)),
             fix: "run sandbar as the directory's owner instead of root, or move it to ext4, xfs, btrfs or tmpfs".into(),
         },
         errno => {
@@ -356,7 +357,7 @@ pub(crate) fn directory(new_root: BorrowedFd<'_>, inside: &[u8], mode: u32) -> S
     let step = format!("make the place {}", shown(inside));
     let mut here = open_beneath(new_root, b".").step(&step)?;
     for part in inside.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
-        match rustix::fs::mkdirat(&here, OsStr::from_bytes(part), Mode::from_raw_mode(mode)) {
+        match as_owner(|| rustix::fs::mkdirat(&here, OsStr::from_bytes(part), Mode::from_raw_mode(mode))) {
             // Whether it is there, and is a directory, is found out by opening it.
             Ok(()) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
             Err(error) => return Err(error).step(&step),
@@ -370,13 +371,26 @@ pub(crate) fn directory(new_root: BorrowedFd<'_>, inside: &[u8], mode: u32) -> S
     Ok(here)
 }
 
+/// Makes something in a tree of the host's whose owners are mapped: the machine's root is none of them, the agent is.
+fn as_owner<T>(make: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    match make() {
+        Err(Errno::OVERFLOW) => {
+            files::set_fs_identity(AGENT, AGENT);
+            let made = make();
+            files::set_fs_identity(0, 0);
+            made
+        }
+        other => other,
+    }
+}
+
 fn file(new_root: BorrowedFd<'_>, inside: &[u8]) -> Setup<OwnedFd> {
     let step = format!("make the place {}", shown(inside));
     let split = inside.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     let (parent, name) = inside.split_at(split);
     let parent = directory(new_root, parent, 0o755)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(&parent, OsStr::from_bytes(name), flags, Mode::from_raw_mode(0o644)) {
+    match as_owner(|| rustix::fs::openat(&parent, OsStr::from_bytes(name), flags, Mode::from_raw_mode(0o644))) {
         Ok(_) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS) => {}
         Err(error) => return Err(error).step(&step),
     }
