@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Puts in place what the tests need on a Debian-like machine, and changes nothing that is there already:
-#   packages             python3, busybox (static), git, procps, util-linux
+#   packages             python3, busybox (static), less, git, procps, util-linux
 #   an engine            a Docker engine that answers
 #   sandbar-test:empty   an image with nothing in it
 #   sandbar-test:busybox an image with busybox and nothing else: no bash, no GNU tools
@@ -24,7 +24,8 @@ have() { command -v "$1" >/dev/null 2>&1; }
 PATH=$PATH:/usr/sbin:/sbin
 
 # command:package, for each program that the tests start
-programs="python3:python3 busybox:busybox-static git:git ps:procps unshare:util-linux setpriv:util-linux useradd:passwd"
+# absolute where a sandbox, which sees the system's own directories only, must find it too
+programs="/usr/bin/python3:python3 /bin/busybox:busybox-static /usr/bin/less:less git:git ps:procps unshare:util-linux setpriv:util-linux useradd:passwd"
 missing_packages() {
   local pair
   for pair in $programs; do have "${pair%%:*}" || echo "${pair##*:}"; done | sort -u
