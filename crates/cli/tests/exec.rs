@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's own machinery may fail by panicking")]
 
 mod exec {
+    mod container;
     mod ends;
     mod files;
     mod mistakes;

@@ -12,8 +12,12 @@ use rustix::{
 };
 
 use crate::{
+    failure::{Setup, Step, refuse},
     identity::AGENT,
-    sys::process::{Fork, exit_now, fork_into, signal, wait_for},
+    sys::{
+        process::{Fork, exit_now, fork_into, signal, wait_for},
+        security,
+    },
 };
 
 /// Host ids of machines made by root start here: above what container managers hand out, below where tools that think
@@ -32,23 +36,31 @@ pub(crate) enum Ids {
 
 impl Ids {
     /// The mapping for whoever is running this.
-    pub(crate) fn choose() -> Self {
+    pub(crate) fn choose() -> Setup<Self> {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         // Root of a user namespace (a rootless container's, say) may have no ids to give.
         let mapped = |file: &str| fs::read_to_string(file).is_ok_and(|map| covers(&map, FIRST, RANGES * RANGE));
         if uid != 0 || !mapped("/proc/self/uid_map") || !mapped("/proc/self/gid_map") {
-            return Self::One { uid, gid };
+            return Ok(Self::One { uid, gid });
+        }
+        if !security::all_caps().step("read capabilities")?.has_admin() {
+            return Err(refuse(
+                "prepare mounts as root",
+                "the capability SYS_ADMIN, without which root cannot prepare mounts",
+                "this looks like a container: run sandbar outside it or as an ordinary user, or ask for --isolation \
+                 landlock",
+            ));
         }
         let start = rustix::process::getpid().as_raw_nonzero().get() as u32;
         for offset in 0..RANGES {
             let index = (start.wrapping_add(offset)) % RANGES;
             if let Ok(reserved) = reserve(index) {
-                return Self::Range { base: FIRST + index * RANGE, _reserved: Some(reserved) };
+                return Ok(Self::Range { base: FIRST + index * RANGE, _reserved: Some(reserved) });
             }
         }
         // All taken, or someone squats on the names. Ranges keep machines apart only in how processes are counted: the
         // namespaces do the rest, so sharing one is better than being kept from working.
-        Self::Range { base: FIRST + start % RANGES * RANGE, _reserved: None }
+        Ok(Self::Range { base: FIRST + start % RANGES * RANGE, _reserved: None })
     }
 
     /// The agent's ids on the host, where files made for it must belong to it.

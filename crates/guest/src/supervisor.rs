@@ -84,7 +84,7 @@ fn receive(leash: &mut UnixStream) -> Setup<Launch> {
 }
 
 fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
-    let ids = if launch.level == Level::Full { Some(Ids::choose()) } else { None };
+    let ids = if launch.level == Level::Full { Some(Ids::choose()?) } else { None };
     let dir = StateDir::create(launch, ids.as_ref().and_then(Ids::agent))?;
     let outcome = start(launch, &dir, ids.as_ref(), control).and_then(|machine| watch(machine, leash));
     if launch.level != Level::Full {

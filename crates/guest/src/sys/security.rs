@@ -35,6 +35,11 @@ impl Caps {
     pub(crate) const NONE: Self = Self(0);
     /// What PID 1 keeps where several users are mapped: KILL, SETGID, SETUID, SYS_RESOURCE (to read process tags).
     pub(crate) const SWITCH_USERS: Self = Self(1 << 5 | 1 << 6 | 1 << 7 | 1 << 24);
+
+    /// Whether SYS_ADMIN is among them, which mounting takes.
+    pub(crate) fn has_admin(self) -> bool {
+        self.0 & 1 << 21 != 0
+    }
 }
 
 const CAP_VERSION_3: u32 = 0x2008_0522;
