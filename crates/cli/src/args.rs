@@ -109,7 +109,7 @@ pub(crate) struct ExecArgs {
 
     /// Make this port of the sandbox reachable from the host; where, is said on standard error.
     #[arg(long = "port", value_name = "PORT", help_heading = "Isolation",
-        value_parser = clap::value_parser!(u16).range(1..))]
+        value_parser = values::port)]
     pub(crate) ports: Vec<u16>,
 
     /// The isolation below which nothing runs.

@@ -46,9 +46,16 @@ fn plain(error: &(dyn Error + 'static)) -> String {
     }
 }
 
+/// Whether what failed, failed for want of space.
+fn is_full(error: &MachineError) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::StorageFull)
+}
+
 impl From<MachineError> for Failure {
     fn from(error: MachineError) -> Self {
         let next = match error.code() {
+            "start" if is_full(&error) => Some("free some space, or set TMPDIR to a directory that has some"),
             "isolation" | "start" => Some("`sandbar doctor` shows what this host can enforce"),
             "gone" | "transport" => Some("run it again with -vv to see more"),
             _ => None,

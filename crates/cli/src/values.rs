@@ -30,6 +30,12 @@ pub(crate) struct Variable {
     pub(crate) value: Option<OsString>,
 }
 
+/// `1` to `65535`.
+pub(crate) fn port(text: &str) -> Result<u16, String> {
+    let port = text.parse().ok().filter(|port| *port > 0);
+    port.ok_or_else(|| "use a number from 1 to 65535; the host's own port is chosen, and said".to_owned())
+}
+
 /// `500ms`, `10s`, `5m`, `1h`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split_unit(text);

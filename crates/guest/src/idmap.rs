@@ -1,9 +1,6 @@
 //! Who the machine's users are on the host: one user mapped to itself, or a range of ids nobody else has.
 
-use std::{
-    fs, io,
-    os::fd::{AsRawFd, OwnedFd},
-};
+use std::{fs, io, os::fd::OwnedFd};
 
 use rustix::{
     fs::{Mode, OFlags},
@@ -123,7 +120,7 @@ pub(crate) fn owner_to_agent(uid: u32, gid: u32, agent: u32) -> io::Result<Owned
                 });
             signal(pid, libc::SIGKILL);
             wait_for(pid)?;
-            debug_assert!(go.as_raw_fd() > 2);
+            drop(go);
             made
         }
     }

@@ -25,7 +25,8 @@ const DEAD: &[u8] = b".dead-";
 /// `state/id`, ours while the lock is held.
 pub(crate) struct StateDir {
     state: OwnedFd,
-    _lock: OwnedFd,
+    /// Held open: the lock lasts as long as this does.
+    lock: OwnedFd,
     name: Vec<u8>,
     pub(crate) path: Vec<u8>,
 }
@@ -46,7 +47,7 @@ impl StateDir {
         flock(&lock, FlockOperation::NonBlockingLockExclusive).step(step)?;
         flock(&state, FlockOperation::Unlock).step(step)?;
         let path = below(&launch.state, &launch.id);
-        let made = Self { state, _lock: lock, name: launch.id.clone(), path };
+        let made = Self { state, lock, name: launch.id.clone(), path };
         let places = [("home", true), ("workspace", launch.workspace.is_none()), ("tmp", launch.level != Level::Full)];
         let mut wanted = places.into_iter().filter(|(_, wanted)| *wanted);
         let placed = wanted.try_for_each(|(place, _)| made.place(place, agent));
@@ -60,7 +61,7 @@ impl StateDir {
     }
 
     fn place(&self, name: &str, agent: Option<u32>) -> io::Result<()> {
-        let dir = &self._lock;
+        let dir = &self.lock;
         rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(0o755))?;
         if let Some(agent) = agent {
             let (uid, gid) = (Uid::from_raw(agent), Gid::from_raw(agent));

@@ -121,3 +121,21 @@ fn help_is_a_result_and_may_lose_its_reader() {
     let run = finish(command.stdout(Stdio::from(writer)).spawn().expect("spawn"));
     assert_eq!((run.code, run.stderr.as_str()), (141, ""));
 }
+
+#[test]
+fn a_full_disk_is_named_and_nothing_is_left_on_it() {
+    // A file system with room for the directory of all machines, and not for one of them; gone with its mount namespace.
+    let script = r#"mount -t tmpfs -o nr_inodes=4,mode=1777 none "$1" && TMPDIR="$1" "$2" exec -- true
+        code=$?; find "$1" -mindepth 2; exit $code"#;
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(dir.path())
+        .arg(env!("CARGO_BIN_EXE_sandbar"))
+        .output()
+        .expect("unshare runs: `cargo xtask setup` installs it");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(125), "{said}");
+    assert!(said.contains("No space left") && said.contains("TMPDIR"), "{said}");
+    assert_eq!(String::from_utf8_lossy(&run.stdout), "", "something was left");
+}

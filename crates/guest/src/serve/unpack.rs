@@ -96,7 +96,7 @@ fn member(tree: &Tree, entry: &mut Entry<'_, impl Read>, path: &[u8]) -> Answer<
     let place = OsStr::from_bytes(name);
     match kind {
         EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-            let mut file = fresh(tree, &parent, name, mode)?;
+            let mut file = fresh(&parent, name, mode)?;
             io::copy(entry, &mut file).map_err(malformed)?;
             if let Ok(seconds) = entry.header().mtime() {
                 stamp(&file, seconds);
@@ -115,7 +115,7 @@ fn member(tree: &Tree, entry: &mut Entry<'_, impl Read>, path: &[u8]) -> Answer<
             if !source.metadata()?.is_file() {
                 return Err(Fail::of(FailKind::Archive, "a hard link does not point at a regular file"));
             }
-            let mut file = fresh(tree, &parent, name, mode)?;
+            let mut file = fresh(&parent, name, mode)?;
             io::copy(&mut source, &mut file)?;
         }
         other => {
@@ -125,7 +125,7 @@ fn member(tree: &Tree, entry: &mut Entry<'_, impl Read>, path: &[u8]) -> Answer<
     Ok(None)
 }
 
-fn fresh(_tree: &Tree, parent: &impl AsFd, name: &[u8], mode: u32) -> Answer<File> {
+fn fresh(parent: &impl AsFd, name: &[u8], mode: u32) -> Answer<File> {
     clear(parent, name)?;
     let file = rustix::fs::openat(parent, OsStr::from_bytes(name), NEW_FILE, Mode::from_raw_mode(0o600))?;
     rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
