@@ -1,6 +1,7 @@
 //! However it ends, it ends soon, with the right code, and nothing is left.
 
 use std::{
+    io::Read,
     process::Child,
     thread,
     time::{Duration, Instant},
@@ -29,6 +30,14 @@ fn running(marker: &str) {
     until("the command runs", SOON, || marked(marker).iter().any(|line| line.starts_with(marker)));
 }
 
+/// Waits until the command's first line has come through: from here on, a signal is the command's own affair.
+fn ready(child: &mut Child) {
+    let stdout = child.stdout.as_mut().expect("stdout");
+    let mut line = [0; 6];
+    stdout.read_exact(&mut line).expect("a first line");
+    assert_eq!(&line, b"ready\n");
+}
+
 #[test]
 fn a_signal_at_any_stage_ends_everything() {
     each(|sandbar| {
@@ -53,11 +62,12 @@ fn a_signal_at_any_stage_ends_everything() {
 fn a_command_may_answer_a_signal_in_its_own_way() {
     each(|sandbar| {
         let script = "trap 'echo bye; exit 3' TERM; echo ready; sleep 6161.1 & wait";
-        let child = start(sandbar, script);
+        let mut child = start(sandbar, script);
+        ready(&mut child);
         running("sleep 6161.1");
         send(&child, Signal::TERM);
         let run = finish(child);
-        assert_eq!((run.code, run.stdout.as_str()), (3, "ready\nbye\n"), "{run:?}");
+        assert_eq!((run.code, run.stdout.as_str()), (3, "bye\n"), "{run:?}");
         sandbar.leaves_nothing("sleep 6161.1", SOON);
     });
 }
@@ -65,7 +75,8 @@ fn a_command_may_answer_a_signal_in_its_own_way() {
 #[test]
 fn the_second_signal_kills_a_command_that_will_not_hear() {
     each(|sandbar| {
-        let child = start(sandbar, "trap '' INT TERM; sleep 6262.1; sleep 6262.2");
+        let mut child = start(sandbar, "trap '' INT TERM; echo ready; sleep 6262.1; sleep 6262.2");
+        ready(&mut child);
         running("sleep 6262.1");
         send(&child, Signal::INT);
         thread::sleep(Duration::from_millis(300));
