@@ -31,7 +31,7 @@ mod path;
 pub mod posix;
 mod spec;
 mod stream;
-mod tar;
+pub mod tar;
 mod tarcheck;
 mod traced;
 

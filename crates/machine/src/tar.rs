@@ -13,36 +13,51 @@ const EXTENSION_LIMIT: u64 = 64 << 10;
 
 /// What a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A regular file.
     File,
+    /// A directory.
     Dir,
+    /// A symbolic link.
     Symlink,
+    /// Another name for a member that came before.
     HardLink,
+    /// Anything else, by its flag.
     Other(u8),
 }
 
 /// One member's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) path: Vec<u8>,
-    pub(crate) kind: Kind,
-    pub(crate) link: Vec<u8>,
-    pub(crate) mode: u32,
-    pub(crate) size: u64,
-    pub(crate) modified: u64,
-    pub(crate) uid: u64,
-    pub(crate) gid: u64,
+pub struct Member {
+    /// Where it goes, as the archive says it.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// What a link leads to; empty otherwise.
+    pub link: Vec<u8>,
+    /// Permission bits.
+    pub mode: u32,
+    /// Bytes of content that follow.
+    pub size: u64,
+    /// Seconds since 1970.
+    pub modified: u64,
+    /// Owner.
+    pub uid: u64,
+    /// Group.
+    pub gid: u64,
 }
 
 impl Member {
     /// A member of root's, from 1970.
-    pub(crate) fn new(kind: Kind, path: &[u8], mode: u32) -> Self {
+    #[must_use]
+    pub fn new(kind: Kind, path: &[u8], mode: u32) -> Self {
         let (path, link) = (path.to_vec(), Vec::new());
         Self { path, kind, link, mode, size: 0, modified: 0, uid: 0, gid: 0 }
     }
 
     /// The header blocks, in the form GNU tar and all its imitators read.
-    pub(crate) fn encode(&self) -> Bytes {
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
         let mut path = self.path.clone();
         if self.kind == Kind::Dir {
@@ -78,12 +93,14 @@ impl Member {
 }
 
 /// The two empty blocks that end an archive.
-pub(crate) fn end() -> Bytes {
+#[must_use]
+pub fn end() -> Bytes {
     Bytes::from_static(&[0; 2 * BLOCK])
 }
 
 /// How many zero bytes follow content of this size.
-pub(crate) fn padding(size: u64) -> usize {
+#[must_use]
+pub fn padding(size: u64) -> usize {
     // The remainder is below 512.
     (size.wrapping_neg() % BLOCK as u64) as usize
 }
@@ -127,7 +144,7 @@ fn checksum(block: &[u8]) -> u64 {
 
 /// What a stream says next.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
     /// A member begins.
     Member(Member),
     /// Some of its content.
@@ -146,7 +163,7 @@ enum State {
 
 /// Takes a stream apart. Holds at most the extension headers of one member.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub struct Reader {
     buffer: BytesMut,
     state: State,
     extension: Extension,
@@ -161,13 +178,24 @@ struct Extension {
     size: Option<u64>,
 }
 
+impl Default for Reader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Reader {
-    pub(crate) fn new() -> Self {
+    /// At the beginning of an archive.
+    #[must_use]
+    pub fn new() -> Self {
         Self { buffer: BytesMut::new(), state: State::Header, extension: Extension::default() }
     }
 
     /// Takes the next bytes and says what they were.
-    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<Event>> {
+    ///
+    /// # Errors
+    /// [`MachineError::Invalid`] when the stream is not a tar archive or uses what no program agrees on.
+    pub fn push(&mut self, piece: &[u8]) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         if matches!(self.state, State::Ended) {
             return Ok(events);
@@ -178,7 +206,10 @@ impl Reader {
     }
 
     /// Whether the archive's end was seen.
-    pub(crate) fn finish(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`MachineError::Invalid`] when it was not.
+    pub fn finish(&self) -> Result<()> {
         match self.state {
             State::Ended => Ok(()),
             _ => Err(malformed("ends early")),

@@ -1,0 +1,305 @@
+//! What can go wrong in a workspace: one enum, with the codes, operations and contexts that other sandboxes use too.
+
+use std::{collections::BTreeMap, fmt};
+
+use sandbar_machine::{BoxError, MachineError};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::Op;
+
+/// The result of asking a session for something.
+pub type Result<T, E = SandboxError> = std::result::Result<T, E>;
+
+/// What is wrong with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PathFault {
+    /// It is absolute where a relative one is needed, or absolute and outside of everything allowed.
+    Absolute,
+    /// It leads out of the workspace.
+    EscapeRoot,
+    /// It is empty.
+    Empty,
+    /// It is a Windows path: a drive, or backslashes.
+    WindowsPath,
+    /// Two spellings of the same path, or one inside a thing that is no directory.
+    Duplicate,
+    /// It contains a NUL byte or is too long.
+    Malformed,
+}
+
+impl fmt::Display for PathFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Absolute => "is absolute and not inside the workspace or a granted path",
+            Self::EscapeRoot => "leads out of the workspace",
+            Self::Empty => "is empty",
+            Self::WindowsPath => "is a Windows path; use forward slashes and no drive letter",
+            Self::Duplicate => "is given twice, or lies below something that is not a directory",
+            Self::Malformed => "contains a NUL byte or is longer than 4095 bytes",
+        })
+    }
+}
+
+/// Whether the same request may succeed if it is simply made again.
+enum Retry {
+    No,
+    /// As the cause says; unknown without one.
+    AsCause,
+}
+
+/// Writes the enum, one constructor per variant (named like its code), and what every error can tell.
+macro_rules! errors {
+    ($($(#[$doc:meta])* $variant:ident $code:ident($($field:ident: $type:ty),*) $op:ident $retry:ident $message:literal;)*) => {
+        /// Why a workspace did not do what it was asked to do. Match on the variant, or on [`code`](Self::code) where it must
+        /// be a string; [`context`](Self::context) holds the facts, `source` the cause.
+        #[derive(Debug, thiserror::Error)]
+        #[non_exhaustive]
+        pub enum SandboxError {
+            $($(#[$doc])* #[error($message)] $variant {
+                $(#[doc = concat!("The `", stringify!($field), "` of [`context`](Self::context).")] $field: $type,)*
+                /// The cause, if there is one.
+                #[source] source: Option<BoxError>,
+            },)*
+        }
+
+        impl SandboxError {
+            $($(#[$doc])* pub fn $code($($field: impl Into<$type>),*) -> Self {
+                Self::$variant { $($field: $field.into(),)* source: None }
+            })*
+
+            /// A stable name for programs and logs.
+            #[must_use]
+            pub fn code(&self) -> &'static str {
+                match self { $(Self::$variant { .. } => stringify!($code),)* }
+            }
+
+            fn usual_op(&self) -> Op {
+                match self { $(Self::$variant { .. } => Op::$op,)* }
+            }
+
+            /// The facts, by name.
+            #[must_use]
+            pub fn context(&self) -> BTreeMap<&'static str, Value> {
+                match self { $(Self::$variant { $($field,)* .. } => BTreeMap::from([$((name(stringify!($field)), fact($field)),)*]),)* }
+            }
+
+            /// The same error with its cause.
+            #[must_use]
+            pub fn because(mut self, cause: impl Into<BoxError>) -> Self {
+                match &mut self { $(Self::$variant { source, .. } => *source = Some(cause.into()),)* }
+                self
+            }
+
+            fn retry(&self) -> Retry {
+                match self { $(Self::$variant { .. } => Retry::$retry,)* }
+            }
+        }
+    };
+}
+
+errors! {
+    /// A path in a manifest, or given to a session, that may not be.
+    InvalidManifestPath invalid_manifest_path(rel: String, reason: PathFault) Materialize No "{rel:?} {reason}";
+    /// The manifest is not one; `path` says where in it.
+    ManifestInvalid manifest_invalid(path: String, reason: String) Materialize No "{path}: {reason}";
+    /// The session's settings contradict themselves or the client.
+    SandboxConfigInvalid sandbox_config_invalid(what: String, reason: String) Create No "{what}: {reason}";
+    /// The client cannot do what the manifest or the call asks for.
+    UnsupportedFeature unsupported_feature(what: String, reason: String) Create No "{what}: {reason}";
+    /// The manifest names a secret that nobody gave.
+    SecretNotFound secret_not_found(name: String) Start No
+        "the secret {name:?} is not known; give it with `--secret {name}` or `SecretStore::with`";
+    /// The archive is of a kind that cannot be unpacked.
+    InvalidCompressionScheme invalid_compression_scheme(path: String, scheme: String) Write No
+        "{path}: cannot unpack {scheme:?}; known are tar, tar.gz, tar.zst and zip";
+    /// The port cannot be reached.
+    ExposedPortUnavailable exposed_port_unavailable(port: u16, exposed_ports: Vec<u16>, reason: String) ResolveExposedPort AsCause
+        "port {port} is not available: {reason}";
+    /// A command that had to succeed did not.
+    ExecNonZero exec_nonzero(command: Vec<String>, exit_code: i32, stdout: String, stderr: String) Exec No
+        "{command:?} ended with {exit_code}: {stderr}";
+    /// A command took too long and was killed with everything it started.
+    ExecTimeout exec_timeout(command: Vec<String>, timeout_s: f64) Exec No "{command:?} was killed after {timeout_s} s";
+    /// A command could not be started or followed.
+    ExecTransport exec_transport_error(command: Vec<String>, reason: String) Exec AsCause "cannot run {command:?}: {reason}";
+    /// No process of the table has this id.
+    PtySessionNotFound pty_session_not_found(session_id: u64) PtyStdin No "PTY session not found: {session_id}";
+    /// The process has no terminal to type into.
+    PtyStdinUnavailable pty_stdin_unavailable(session_id: u64) PtyStdin No
+        "stdin is not available for session {session_id}; start the command with tty=true to write to it";
+    /// A path in a patch that may not be.
+    ApplyPatchInvalidPath apply_patch_invalid_path(path: String, reason: PathFault) ApplyPatch No "{path:?} {reason}";
+    /// The patch is malformed, or does not fit the files.
+    ApplyPatchInvalidDiff apply_patch_invalid_diff(path: String, reason: String) ApplyPatch No "{reason}";
+    /// The patch changes a file that does not exist.
+    ApplyPatchFileNotFound apply_patch_file_not_found(path: String) ApplyPatch No "apply_patch missing file: {path}";
+    /// The patch changes a file that is not text.
+    ApplyPatchDecode apply_patch_decode_error(path: String) ApplyPatch No "apply_patch could not decode file: {path}";
+    /// The patch was fine but could not be written; `undone` says whether the files are as they were.
+    ApplyPatchWrite apply_patch_write_error(path: String, undone: bool) ApplyPatch AsCause "cannot write {path}";
+    /// Nothing is there to read.
+    WorkspaceReadNotFound workspace_read_not_found(path: String) Read No "{path} does not exist";
+    /// Something is there but cannot be read.
+    WorkspaceArchiveRead workspace_archive_read_error(path: String, reason: String) Read AsCause "cannot read {path}: {reason}";
+    /// Something cannot be written.
+    WorkspaceArchiveWrite workspace_archive_write_error(path: String, reason: String) Write AsCause "cannot write {path}: {reason}";
+    /// An archive that may not be unpacked; `member` says which part of it.
+    ArchiveRefused archive_refused(path: String, member: String, reason: String) Extract No "{path}: {member:?} {reason}";
+    /// An archive, a file or an answer that is larger than allowed.
+    LimitExceeded limit_exceeded(what: String, limit: u64, actual: u64) Write No
+        "{what} is larger than allowed: the limit is {limit}, this is {actual} or more";
+    /// The session could not begin; nothing of it is left.
+    WorkspaceStart workspace_start_error(path: String, reason: String) Start AsCause "cannot start the session in {path}: {reason}";
+    /// The session could not end cleanly.
+    WorkspaceStop workspace_stop_error(path: String, reason: String) Stop AsCause "cannot stop the session in {path}: {reason}";
+    /// The workspace's root is not there.
+    WorkspaceRootNotFound workspace_root_not_found(path: String) Exec No "the workspace {path} does not exist";
+    /// The session was stopped, closed or deleted.
+    SessionClosed session_closed(session_id: String) Running No "the session {session_id} is closed";
+    /// A file of the host cannot be brought in.
+    LocalFileRead local_file_read_error(src: String, reason: String) Materialize AsCause "cannot copy {src}: {reason}";
+    /// A directory of the host cannot be brought in.
+    LocalDirRead local_dir_read_error(src: String, child: String, reason: String) Materialize AsCause
+        "cannot copy {src}: {child:?} {reason}";
+    /// What arrived is not what was announced.
+    LocalChecksum local_checksum_error(src: String, expected: String, actual: String) Materialize No
+        "{src}: expected sha256 {expected}, got {actual}";
+    /// The sandbox that fetches repositories has no git.
+    GitMissingInImage git_missing_in_image(repo: String) Materialize No
+        "cannot clone {repo}: there is no git where repositories are fetched; install git on this host or in that image";
+    /// The subpath of a repository may not be, or is not there.
+    GitSubpath git_subpath_error(repo: String, subpath: String, reason: String) Materialize No "{repo}: subpath {subpath:?} {reason}";
+    /// A repository could not be cloned.
+    GitClone git_clone_error(url: String, git_ref: String, stderr: String) Materialize AsCause
+        "cannot clone {url} at {git_ref:?}: {stderr}";
+    /// A clone could not be brought into the workspace.
+    GitCopy git_copy_error(src_root: String, dest: String, reason: String) Materialize AsCause "cannot copy {src_root} to {dest}: {reason}";
+    /// Something could not be fetched.
+    RemoteFetch remote_fetch_error(url: String, reason: String, status: Option<u16>) Materialize AsCause "cannot fetch {url}: {reason}";
+    /// A mount needs a program that is not there.
+    MountMissingTool mount_missing_tool(tool: String) Materialize No "the mount needs {tool}, which is not installed";
+    /// A mount that cannot be.
+    MountConfigInvalid mount_config_invalid(path: String, reason: String) Materialize No "mount {path}: {reason}";
+    /// A mount that failed.
+    MountFailed mount_failed(path: String, reason: String) Materialize No "mount {path}: {reason}";
+    /// A user or group that the machine does not know.
+    AccountUnavailable account_unavailable(name: String, reason: String) Start No "account {name:?}: {reason}";
+    /// The workspace could not be saved.
+    SnapshotPersist snapshot_persist_error(snapshot_id: String, reason: String) SnapshotPersist AsCause "cannot save {snapshot_id}: {reason}";
+    /// The workspace could not be brought back.
+    SnapshotRestore snapshot_restore_error(snapshot_id: String, reason: String) SnapshotRestore AsCause "cannot restore {snapshot_id}: {reason}";
+    /// There is nothing to bring back.
+    SnapshotNotRestorable snapshot_not_restorable(snapshot_id: String) SnapshotRestore No "nothing was saved as {snapshot_id}";
+    /// Whatever else a machine refuses; its own words are the cause.
+    MachineRefused machine_error(during: Op, what: String) Exec AsCause "cannot {during} {what}";
+}
+
+/// The name of a fact as others spell it.
+fn name(field: &'static str) -> &'static str {
+    if field == "git_ref" { "ref" } else { field }
+}
+
+fn fact<T: Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}
+
+impl SandboxError {
+    /// What was being done.
+    #[must_use]
+    pub fn op(&self) -> Op {
+        match self {
+            Self::MachineRefused { during, .. } => *during,
+            other => other.usual_op(),
+        }
+    }
+
+    /// Whether the same request may succeed if it is simply made again; `None` when nobody can say.
+    #[must_use]
+    pub fn retryable(&self) -> Option<bool> {
+        if matches!(self.retry(), Retry::No) {
+            return Some(false);
+        }
+        let cause = std::error::Error::source(self)?;
+        if let Some(machine) = cause.downcast_ref::<MachineError>() {
+            return Some(machine.retryable());
+        }
+        cause.downcast_ref::<Self>().and_then(Self::retryable)
+    }
+
+    /// The message with every cause after it, for people.
+    #[must_use]
+    pub fn full_message(&self) -> String {
+        let mut message = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            message = format!("{message}: {error}");
+            cause = error.source();
+        }
+        message
+    }
+
+    /// What a machine said about a path that was to be read.
+    #[must_use]
+    pub fn reading(path: impl Into<String>, cause: MachineError) -> Self {
+        match cause {
+            MachineError::NotFound(_) => Self::workspace_read_not_found(path).because(cause),
+            other => Self::workspace_archive_read_error(path, other.code()).because(other),
+        }
+    }
+
+    /// What a machine said about a path that was to be written.
+    #[must_use]
+    pub fn writing(path: impl Into<String>, cause: MachineError) -> Self {
+        Self::workspace_archive_write_error(path, cause.code()).because(cause)
+    }
+
+    /// What a machine said about anything else.
+    #[must_use]
+    pub fn machine(during: Op, what: impl Into<String>, cause: MachineError) -> Self {
+        Self::machine_error(during, what).because(cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbar_machine::MachinePath;
+
+    use super::*;
+
+    #[test]
+    fn an_error_tells_its_code_its_operation_and_its_facts() {
+        let error = SandboxError::invalid_manifest_path("../x", PathFault::EscapeRoot);
+        assert_eq!(
+            (error.code(), error.op(), error.retryable()),
+            ("invalid_manifest_path", Op::Materialize, Some(false))
+        );
+        assert_eq!(
+            serde_json::to_value(error.context()).unwrap(),
+            serde_json::json!({"rel": "../x", "reason": "escape_root"})
+        );
+        assert_eq!(error.to_string(), "\"../x\" leads out of the workspace");
+        let error = SandboxError::git_clone_error("u", "main", "no such ref");
+        assert_eq!(error.context()["ref"], "main");
+    }
+
+    #[test]
+    fn what_the_cause_says_about_another_try_holds() {
+        let lost = || MachineError::transport("read", "x");
+        assert_eq!(SandboxError::reading("a", lost()).retryable(), Some(true));
+        assert_eq!(SandboxError::reading("a", MachineError::Gone).retryable(), Some(false));
+        assert_eq!(SandboxError::workspace_start_error("a", "b").retryable(), None);
+        let nested = SandboxError::workspace_start_error("a", "b").because(SandboxError::reading("a", lost()));
+        assert_eq!(nested.retryable(), Some(true));
+        let missing = MachineError::NotFound(MachinePath::workspace());
+        assert_eq!(SandboxError::reading("a", missing).code(), "workspace_read_not_found");
+    }
+
+    #[test]
+    fn the_operation_of_a_refusal_is_the_one_that_was_asked_for() {
+        let error = SandboxError::machine(Op::List, "src", MachineError::Gone);
+        assert_eq!((error.op(), error.code()), (Op::List, "machine_error"));
+        assert_eq!(error.full_message(), "cannot list src: the machine is gone");
+    }
+}
