@@ -2,6 +2,9 @@
 //!
 //! A machine lives exactly as long as somebody holds it. Its supervisor holds the far end of a *leash*, a socket that
 //! closes when this process ends for whatever reason; then everything the machine had is removed, without our help.
+//!
+//! A detached machine is let go of as soon as it is ready. Its supervisor listens at its *door* instead, a socket in the
+//! machine's own directory, and hands whoever knows the machine's nonce on to the guest.
 
 #[cfg(target_os = "linux")]
 mod boot;
@@ -9,6 +12,8 @@ mod boot;
 mod check;
 #[cfg(target_os = "linux")]
 mod client;
+#[cfg(target_os = "linux")]
+mod detached;
 #[cfg(target_os = "linux")]
 mod state;
 

@@ -21,7 +21,7 @@ use bollard::{
 use futures::{StreamExt, TryStreamExt, future::BoxFuture};
 use sandbar_clients::{Farewell, GUEST, GuestMachine, GuestSetup};
 use sandbar_machine::{
-    Isolation, LimitReport, Machine, MachineError, MachineHandle, MachineSpec, Result, SandboxClient,
+    Isolation, Lifetime, LimitReport, Machine, MachineError, MachineHandle, MachineSpec, Result, SandboxClient,
     conformance::{Group, promises},
 };
 use tokio_util::io::StreamReader;
@@ -135,6 +135,9 @@ impl SandboxClient for Engine {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+        if spec.lifetime == Lifetime::Detached {
+            return Err(MachineError::Unsupported("keep machines beyond this process"));
+        }
         let machine =
             Arc::new(self.start(&spec).await.map_err(|error| MachineError::transport("start the container", error))?);
         let id = machine.handle().state.as_str().unwrap_or_default().to_owned();

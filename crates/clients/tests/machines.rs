@@ -5,9 +5,11 @@
 use std::{path::Path, time::Duration};
 
 use sandbar_clients::{UnixLocal, doctor};
+use sandbar_guest::protocol::MARK;
 use sandbar_machine::{
     Access, Command, HostMount, Isolation, Machine, MachineError, MachineHandle, MachinePath, MachineSpec, Output,
     SandboxClient, Target, Workspace, collect, once,
+    tar::{self, Kind, Member},
 };
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
@@ -24,6 +26,10 @@ async fn printed(machine: &dyn Machine, script: &str) -> String {
         }
     }
     String::from_utf8(text).expect("text")
+}
+
+fn shown(host: &Path, inside: MachinePath, access: Access) -> HostMount {
+    HostMount { host: host.to_owned(), inside, access, identity: None }
 }
 
 fn is_empty(directory: &Path) -> bool {
@@ -85,6 +91,7 @@ async fn mounts_appear_where_they_were_declared() {
         host: host.path().to_owned(),
         inside: MachinePath::new("/data/here").expect("path"),
         access: Access::ReadOnly,
+        identity: None,
     };
     let spec = MachineSpec { mounts: vec![mount], ..MachineSpec::default() };
     let machine = soon(UnixLocal::new().create(spec)).await.expect("create");
@@ -203,11 +210,13 @@ async fn what_is_kept_beside_machines_is_not_swept() {
     let temp = tempfile::tempdir().expect("tempdir");
     let state = temp.path().join("state");
     std::fs::create_dir_all(state.join("precious/photos")).expect("something precious");
+    std::fs::create_dir_all(state.join("fedcba9876543210/photos")).expect("something precious with an odd name");
     std::fs::create_dir_all(state.join("0123456789abcdef/home")).expect("what a dead machine left");
+    std::fs::write(state.join("0123456789abcdef").join(MARK), "").expect("its mark");
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     std::fs::set_permissions(&state, private).expect("a private directory");
     let machine = soon(UnixLocal::new().state_dir(&state).create(MachineSpec::default())).await.expect("create");
-    assert!(state.join("precious/photos").exists());
+    assert!(state.join("precious/photos").exists() && state.join("fedcba9876543210/photos").exists());
     assert!(!state.join("0123456789abcdef").exists());
     soon(machine.stop()).await.expect("stop");
 }
@@ -249,8 +258,8 @@ async fn a_mount_can_stand_inside_a_shown_directory() {
     let spec = MachineSpec {
         workspace: Workspace::Host { path: work, access: Access::ReadWrite },
         mounts: vec![
-            HostMount { host: out.clone(), inside: inside("/workspace/a/out"), access: Access::ReadWrite },
-            HostMount { host: "/etc/hostname".into(), inside: inside("/workspace/name"), access: Access::ReadOnly },
+            shown(&out, inside("/workspace/a/out"), Access::ReadWrite),
+            shown(Path::new("/etc/hostname"), inside("/workspace/name"), Access::ReadOnly),
         ],
         ..MachineSpec::default()
     };
@@ -258,4 +267,54 @@ async fn a_mount_can_stand_inside_a_shown_directory() {
     assert_eq!(printed(&*machine, "echo made >a/out/file; test -s name && echo named").await, "named\n");
     soon(machine.stop()).await.expect("stop");
     assert_eq!(std::fs::read_to_string(out.join("file")).expect("the file"), "made\n");
+}
+
+#[tokio::test]
+async fn directories_are_unpacked_with_their_exact_modes_again_and_again() {
+    let members = |names: &[(&str, Kind, u32)]| {
+        let mut bytes = Vec::new();
+        for (name, kind, mode) in names {
+            bytes.extend_from_slice(&Member::new(*kind, name.as_bytes(), *mode).encode());
+        }
+        bytes.extend_from_slice(&tar::end());
+        once(bytes)
+    };
+    // The inner one is first declared before the outer one, which shuts it in; what is shut must be opened from outside.
+    let odd = [
+        ("sealed/inner", Kind::Dir, 0o500),
+        ("sealed/inner/file", Kind::File, 0o444),
+        ("sealed", Kind::Dir, 0o000),
+        ("plain", Kind::Dir, 0o755),
+        ("plain/shut", Kind::Dir, 0o555),
+        ("plain/shut/file", Kind::File, 0o644),
+    ];
+    let mut tidy = odd;
+    tidy.sort_by_key(|(name, ..)| *name);
+    let place = tempfile::tempdir().expect("tempdir");
+    for isolation in [Isolation::Full, Isolation::Landlock] {
+        let client = UnixLocal::new().state_dir(place.path().join("state"));
+        let spec = MachineSpec { isolation, ..MachineSpec::default() };
+        let machine = soon(client.create(spec)).await.expect("create");
+        let root = machine.features().workspace.clone();
+        let whole = Target::from(root.clone());
+        let at = |name: &str| Target::from(root.join(name).expect("path"));
+        for tree in [odd, tidy] {
+            soon(machine.unpack(&whole, members(&tree))).await.expect("unpack");
+            for (name, mode) in [("sealed", 0o000), ("plain", 0o755), ("plain/shut", 0o555), ("plain/shut/file", 0o644)]
+            {
+                let found = soon(machine.stat(&at(name))).await.expect("stat").expect("it is there");
+                assert_eq!(found.mode & 0o7777, mode, "{name}");
+            }
+        }
+        // What goes into a read-only directory that the archive does not bring is refused, unless nothing is to its user.
+        let late = members(&[("plain/shut/late", Kind::File, 0o644)]);
+        match soon(machine.unpack(&whole, late)).await {
+            Err(error) => assert_eq!(error.code(), "denied", "{error}"),
+            Ok(()) => assert_eq!(isolation, Isolation::Landlock),
+        }
+        soon(machine.remove(&at("sealed"))).await.expect("remove");
+        assert_eq!(soon(machine.stat(&at("sealed"))).await.expect("stat"), None);
+        soon(machine.stop()).await.expect("stop");
+        assert!(is_empty(&place.path().join("state")));
+    }
 }

@@ -11,7 +11,9 @@ use sandbar_guest::protocol::{Hello, Launch, Level, VERSION};
 
 use crate::{
     confine::{
-        self, Walls, etc,
+        self, Walls,
+        claim::Claims,
+        etc,
         landlock::{Grant, Rules},
         proc,
         root::{self, Given, Source, below},
@@ -33,6 +35,7 @@ pub(crate) struct Inside {
     pub(crate) dir: Vec<u8>,
     /// Mounts that only root could prepare.
     pub(crate) given: Option<Given>,
+    /// The stream to its host, or, where it outlives that, the hub its hosts' streams come out of.
     pub(crate) control: OwnedFd,
     /// Readable once the id maps are written.
     pub(crate) wait: OwnedFd,
@@ -53,12 +56,15 @@ pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
     let ready = match launch.level {
         Level::Full => full(launch, &dir, given),
         Level::Landlock => landlock(launch, &dir),
-        Level::None => unconfined(launch, &dir),
+        Level::None => Claims::open(launch).and_then(|_same| unconfined(launch, &dir)),
     };
     match ready {
         Ok(settings) => {
             drop(report);
-            serve::run(control, settings)
+            match launch.detached {
+                Some(_) => serve::run_hub(control, settings),
+                None => serve::run(control, settings),
+            }
         }
         Err(failure) => {
             let _supervisor_gone = rustix::io::write(&report, &failure.encode());
@@ -75,7 +81,7 @@ fn full(launch: &Launch, dir: &[u8], given: Option<Given>) -> Setup<Settings> {
     process::die_with_parent().step("bind to the supervisor")?;
     let given = match given {
         Some(given) => given,
-        None => Given::open(launch, dir, |path, _| Source::open(path))?,
+        None => Given::open(launch, dir, |place, _| Source::open(place))?,
     };
     rustix::system::sethostname(b"sandbar").step("set the host name")?;
     let rules = root::build(launch, given)?;
@@ -128,14 +134,18 @@ fn landlock(launch: &Launch, dir: &[u8]) -> Setup<Settings> {
     for device in ["null", "zero", "full", "random", "urandom", "tty"] {
         rules.allow(format!("/dev/{device}").as_bytes(), Grant::Device);
     }
+    let claims = Claims::open(launch)?;
     let mut settings = unconfined(launch, dir)?;
     for own in ["home", "tmp"] {
         rules.allow(&below(dir, own.as_bytes()), Grant::Write);
     }
-    let writable = launch.workspace.as_ref().is_none_or(|(_, writable)| *writable);
-    rules.allow(&settings.hello.workspace, if writable { Grant::Write } else { Grant::Read });
-    for mount in &launch.mounts {
-        rules.allow(&mount.host, if mount.writable { Grant::Write } else { Grant::Read });
+    let may = |writable: bool| if writable { Grant::Write } else { Grant::Read };
+    match (claims.workspace, &launch.workspace) {
+        (Some(place), Some((_, writable))) => rules.allow_held(place, may(*writable)),
+        _ => rules.allow(&settings.hello.workspace, Grant::Write),
+    }
+    for (place, mount) in claims.mounts.into_iter().zip(&launch.mounts) {
+        rules.allow_held(place, may(mount.writable));
     }
     // The guest makes terminals, which are among the user's own; commands get theirs handed over, and no other.
     settings.rules = Some(rules.ruleset()?.0);
@@ -152,7 +162,7 @@ fn unconfined(launch: &Launch, dir: &[u8]) -> Setup<Settings> {
     process::die_with_parent().step("bind to the supervisor")?;
     process::adopt_orphans().step("adopt orphans")?;
     let workspace = match &launch.workspace {
-        Some((path, _)) => path.clone(),
+        Some((host, _)) => host.path.clone(),
         None => below(dir, b"workspace"),
     };
     Ok(Settings {

@@ -1,5 +1,6 @@
 //! Everything that keeps a machine away from its host, in the order in which it is put up.
 
+pub(crate) mod claim;
 pub(crate) mod etc;
 pub(crate) mod filter;
 pub(crate) mod landlock;

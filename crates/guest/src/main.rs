@@ -1,9 +1,12 @@
-//! The program inside every machine: supervisor outside the namespaces, PID 1 inside, or plain server in a container.
+//! The program inside every machine: supervisor outside the namespaces, PID 1 inside, or plain server in a container;
+//! and the broom for what machines left that died without their supervisor.
 
 #[cfg(target_os = "linux")]
 mod boot;
 #[cfg(target_os = "linux")]
 mod confine;
+#[cfg(target_os = "linux")]
+mod door;
 #[cfg(target_os = "linux")]
 mod failure;
 #[cfg(target_os = "linux")]
@@ -28,6 +31,7 @@ fn main() -> std::process::ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("supervise") => supervisor::main(),
         Some("serve") => boot::serve_container(),
+        Some("sweep") => state::sweep_all(std::env::args_os().nth(2)),
         _ => std::process::ExitCode::from(125),
     }
 }

@@ -4,6 +4,7 @@
 //! guest answers on it with [`Event`]s. Bulk bytes flow under per-channel credit in both directions, so a channel nobody
 //! reads never blocks another. Both sides treat what arrives as hostile: sizes are checked before anything is kept.
 
+mod door;
 mod event;
 mod frame;
 mod launch;
@@ -11,15 +12,17 @@ mod record;
 mod request;
 mod wire;
 
+pub use door::{DOOR, Detached, Knock, LET_GO, MARK, MAX_MEMO, Nonce, Welcome, Wish};
 pub use event::{BootFailure, Event, ExitKind, FailKind, Hello};
 pub use frame::{FRAME_HEADER, FrameHeader, MAX_DATA, MAX_PAYLOAD};
-pub use launch::{Launch, LaunchMount, Level};
+pub use launch::{HostPath, Launch, LaunchMount, Level};
 pub use record::{Kind, Record, Records};
 pub use request::{At, Open, Request, Spawn};
 pub use wire::WireError;
 
-/// Version of everything in this module. Both sides must agree exactly: the guest ships inside the host's library.
-pub const VERSION: u32 = 1;
+/// Version of everything in this module. Both sides must agree exactly: the guest ships inside the host's library, and a
+/// machine that outlives its maker may meet another version of it.
+pub const VERSION: u32 = 3;
 
 /// Bytes a peer may send on a new channel towards the guest before it has been granted more.
 pub const INPUT_WINDOW: u32 = 256 * 1024;

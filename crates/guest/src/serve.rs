@@ -1,6 +1,7 @@
-//! The server inside a machine: one thread, one stream to the host, many channels.
+//! The server inside a machine: one thread, one stream to each host, many channels.
 
 mod files;
+mod link;
 mod outbox;
 mod process;
 mod relay;
@@ -26,10 +27,10 @@ use rustix::{
     io::Errno,
     process::{Resource, Rlimit},
 };
-use sandbar_guest::protocol::{Event, FRAME_HEADER, FrameHeader, Hello, Request};
+use sandbar_guest::protocol::{Event, Hello};
 
 use self::{
-    outbox::Outbox,
+    link::{CHILDREN, HUB, Id, Link, Wake},
     process::Running,
     relay::{Relay, Role},
     requests::{Connecting, Worker, Writing},
@@ -69,9 +70,6 @@ pub(crate) enum Scope {
     Descendants,
 }
 
-const INPUT: u64 = u64::MAX;
-const OUTPUT: u64 = u64::MAX - 4;
-const CHILDREN: u64 = u64::MAX - 8;
 /// How much is read from a process or file at a time.
 const SCRATCH: usize = 128 * 1024;
 
@@ -85,7 +83,19 @@ pub(crate) fn run(control: OwnedFd, settings: Settings) -> ! {
 
 /// Serves over two descriptors.
 pub(crate) fn run_split(input: OwnedFd, output: OwnedFd, settings: Settings) -> ! {
-    let Ok(mut server) = Server::new(input, output, settings) else { exit_now(1) };
+    run_server(Server::new(settings, None).and_then(|mut server| {
+        server.greet(input, output)?;
+        Ok(server)
+    }))
+}
+
+/// Serves every host whose connection comes out of the hub, until the hub itself closes or one of them asks to stop.
+pub(crate) fn run_hub(hub: OwnedFd, settings: Settings) -> ! {
+    run_server(Server::new(settings, Some(hub)))
+}
+
+fn run_server(server: io::Result<Server>) -> ! {
+    let Ok(mut server) = server else { exit_now(1) };
     forget_code();
     let ended = server.serve();
     server.kill_everything();
@@ -112,66 +122,68 @@ enum Work {
 struct Server {
     settings: Settings,
     epoll: OwnedFd,
-    input: OwnedFd,
-    outbox: Outbox,
-    output_armed: bool,
     children: OwnedFd,
-    inbox: Vec<u8>,
-    channels: HashMap<u32, Channel>,
-    pids: HashMap<i32, u32>,
-    deadlines: BTreeSet<(Instant, u32)>,
+    /// Where connections come from, on a machine that outlives its hosts.
+    hub: Option<OwnedFd>,
+    links: HashMap<u32, Link>,
+    next_link: u32,
+    channels: HashMap<Id, Channel>,
+    pids: HashMap<i32, Id>,
+    deadlines: BTreeSet<(Instant, Id)>,
     /// Channels with bytes of files to send.
-    sending: VecDeque<u32>,
+    sending: VecDeque<Id>,
     scratch: Vec<u8>,
     stack: Stack,
     tags: Tags,
-    stopping: bool,
+    /// The connection on which the end was asked for.
+    stopping: Option<u32>,
+    /// How the only connection ended.
+    ended: Option<io::Result<()>>,
 }
 
 impl Server {
-    fn new(input: OwnedFd, output: OwnedFd, settings: Settings) -> io::Result<Self> {
+    fn new(settings: Settings, hub: Option<OwnedFd>) -> io::Result<Self> {
         occupy_stdio()?;
-        for fd in [&input, &output] {
-            let flags = rustix::fs::fcntl_getfl(fd)?;
-            rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
-        }
-        // As much as the system allows, so that a large file takes fewer turns. A container's stream is a pipe: no matter.
-        let _pipes_have_none = rustix::net::sockopt::set_socket_send_buffer_size(&output, 1 << 20);
         if !settings.limits.is_empty() {
             use_all_descriptors();
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let children = watch_children()?;
-        epoll::add(&epoll, &input, EventData::new_u64(INPUT), EventFlags::IN)?;
         epoll::add(&epoll, &children, EventData::new_u64(CHILDREN), EventFlags::IN)?;
-        let mut outbox = Outbox::new(output);
-        outbox.push(0, &Event::Hello(settings.hello.clone()));
+        if let Some(hub) = &hub {
+            epoll::add(&epoll, hub, EventData::new_u64(HUB), EventFlags::IN)?;
+        }
         Ok(Self {
             tags: Tags::new(Token::random()?.0[0]),
             settings,
             epoll,
-            input,
-            outbox,
-            output_armed: false,
             children,
-            inbox: Vec::new(),
+            hub,
+            links: HashMap::new(),
+            next_link: 0,
             channels: HashMap::new(),
             pids: HashMap::new(),
             deadlines: BTreeSet::new(),
             sending: VecDeque::new(),
             scratch: vec![0; SCRATCH],
             stack: Stack::new(),
-            stopping: false,
+            stopping: None,
+            ended: None,
         })
     }
 
-    /// Works until the host hangs up or asks to stop.
+    /// Works until the only host hangs up, the hub closes, or a host asks to stop.
     fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
         loop {
-            self.send_files()?;
-            self.flush()?;
-            if self.stopping && self.outbox.is_empty() {
+            self.send_files();
+            self.flush();
+            if let Some(ended) = self.ended.take() {
+                return ended;
+            }
+            if let Some(asked) = self.stopping
+                && self.links.get(&asked).is_none_or(|link| link.outbox.is_empty())
+            {
                 return Ok(());
             }
             events.clear();
@@ -180,19 +192,12 @@ impl Server {
                 Err(error) => return Err(error.into()),
             }
             for event in &events {
-                match event.data.u64() {
-                    INPUT => {
-                        if !self.receive()? {
-                            return Ok(());
-                        }
-                    }
-                    OUTPUT => {}
-                    CHILDREN => self.bury()?,
-                    key => {
-                        if let Some((channel, role)) = Role::of(key) {
-                            self.ready(channel, role)?;
-                        }
-                    }
+                match Wake::of(event.data.u64()) {
+                    Wake::Input(link) => self.receive(link),
+                    Wake::Output => {}
+                    Wake::Children => self.bury(),
+                    Wake::Hub => self.admit()?,
+                    Wake::Channel(id, role) => self.ready(id, role),
                 }
             }
             self.enforce_deadlines();
@@ -201,7 +206,7 @@ impl Server {
 
     /// How long there is nothing to do: until the next deadline, unless files are being sent.
     fn timeout(&self) -> Option<Timespec> {
-        if !self.sending.is_empty() && !self.outbox.is_full() {
+        if self.sending.iter().any(|id| !self.is_full(id.link)) {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let (next, _) = self.deadlines.first()?;
@@ -209,74 +214,26 @@ impl Server {
         Some(Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
-    /// Writes to the host; when it takes nothing more, waits for it to, and when it does, wakes what had to wait.
-    fn flush(&mut self) -> io::Result<()> {
-        let was_full = self.outbox.is_full();
-        let done = self.outbox.flush()?;
-        if done == self.output_armed {
-            let stream = self.outbox.stream();
-            if done {
-                epoll::delete(&self.epoll, stream)?;
-            } else {
-                epoll::add(&self.epoll, stream, EventData::new_u64(OUTPUT), EventFlags::OUT)?;
-            }
-            self.output_armed = !done;
-        }
-        if (was_full || done) && !self.outbox.is_full() {
-            for channel in self.channels.values_mut().filter(|channel| channel.relay.is_stalled()) {
-                channel.relay.rearm(&self.epoll);
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads frames from the host and acts on them; `false` when the host hung up.
-    fn receive(&mut self) -> io::Result<bool> {
-        self.inbox.reserve(SCRATCH);
-        match rustix::io::read(&self.input, rustix::buffer::spare_capacity(&mut self.inbox)) {
-            Ok(0) => return Ok(false),
-            Ok(_) => {}
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(true),
-            Err(error) => return Err(error.into()),
-        }
-        let mut inbox = std::mem::take(&mut self.inbox);
-        let mut used = 0;
-        while let Some((header, payload)) = next_frame(inbox.get(used..).unwrap_or_default())? {
-            self.accept(header, payload)?;
-            used += FRAME_HEADER + payload.len();
-        }
-        inbox.drain(..used);
-        if inbox.is_empty() && inbox.capacity() > 4 * SCRATCH {
-            inbox = Vec::new();
-        }
-        self.inbox = inbox;
-        Ok(true)
-    }
-
-    fn accept(&mut self, header: FrameHeader, payload: &[u8]) -> io::Result<()> {
-        let request = Request::decode(header.kind, payload).map_err(io::Error::other)?;
-        match request {
-            Request::Open(window, open) => self.open(header.channel, window, open),
-            other => self.proceed(header.channel, other),
-        }
-    }
-
     /// Something can be read from, or written to, one of a channel's descriptors.
-    fn ready(&mut self, id: u32, role: Role) -> io::Result<()> {
-        let Some(channel) = self.channels.get_mut(&id) else { return Ok(()) };
+    fn ready(&mut self, id: Id, role: Role) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
         if matches!(channel.work, Work::Connecting(_)) {
             return self.connected(id);
         }
+        let Some(link) = self.links.get_mut(&id.link) else { return };
         match role {
-            Role::Sink => channel.relay.drain(&mut self.outbox, &self.epoll),
-            Role::Out | Role::Err => channel.relay.pump(role, &mut self.scratch, &mut self.outbox, &self.epoll)?,
+            Role::Sink => channel.relay.drain(&mut link.outbox, &self.epoll),
+            Role::Out | Role::Err => {
+                if let Err(error) = channel.relay.pump(role, &mut self.scratch, &mut link.outbox, &self.epoll) {
+                    return self.lose(id.link, Err(error));
+                }
+            }
         }
         self.settle(id);
-        Ok(())
     }
 
     /// Takes every child that ended off the kernel's list.
-    fn bury(&mut self) -> io::Result<()> {
+    fn bury(&mut self) {
         let mut spent = [0u8; 128 * 4];
         while rustix::io::read(&self.children, &mut spent).is_ok() {}
         // A command may stop file work that runs as its own user; whoever waits for it must not wait for ever.
@@ -301,23 +258,27 @@ impl Server {
                 _ => {}
             }
             channel.relay.expect_rest();
-            for role in [Role::Out, Role::Err] {
-                channel.relay.pump(role, &mut self.scratch, &mut self.outbox, &self.epoll)?;
+            let Some(link) = self.links.get_mut(&id.link) else { continue };
+            let pumped = [Role::Out, Role::Err]
+                .into_iter()
+                .try_for_each(|role| channel.relay.pump(role, &mut self.scratch, &mut link.outbox, &self.epoll));
+            match pumped {
+                Ok(()) => self.settle(id),
+                Err(error) => self.lose(id.link, Err(error)),
             }
-            self.settle(id);
         }
-        Ok(())
     }
 
     /// Tells the host what has become of a channel, and forgets it when nothing more can.
-    fn settle(&mut self, id: u32) {
+    fn settle(&mut self, id: Id) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
+        let Some(link) = self.links.get_mut(&id.link) else { return };
         let last = match &mut channel.work {
             Work::Process(running) => {
                 if let Some(exit) = running.report(&channel.relay)
                     && !channel.closed
                 {
-                    self.outbox.push(id, &exit);
+                    link.outbox.push(id.channel, &exit);
                 }
                 (running.is_reported() && channel.relay.is_silent()).then_some(Event::Done)
             }
@@ -325,7 +286,7 @@ impl Server {
             Work::Connected { half_closed } => {
                 if channel.relay.is_silent() && !*half_closed {
                     *half_closed = true;
-                    self.outbox.push(id, &Event::Exit(0, sandbar_guest::protocol::ExitKind::Exited));
+                    link.outbox.push(id.channel, &Event::Exit(0, sandbar_guest::protocol::ExitKind::Exited));
                 }
                 (*half_closed && !channel.relay.has_sink()).then_some(Event::Done)
             }
@@ -333,7 +294,7 @@ impl Server {
         };
         if let Some(event) = last {
             if !channel.closed {
-                self.outbox.push(id, &event);
+                link.outbox.push(id.channel, &event);
             }
             self.channels.remove(&id);
         }
@@ -375,11 +336,4 @@ fn occupy_stdio() -> io::Result<()> {
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
     Ok(())
-}
-
-/// The first whole frame, if it has all come.
-fn next_frame(bytes: &[u8]) -> io::Result<Option<(FrameHeader, &[u8])>> {
-    let Some(header) = FrameHeader::decode(bytes).map_err(io::Error::other)? else { return Ok(None) };
-    let payload = bytes.get(FRAME_HEADER..FRAME_HEADER + header.length as usize);
-    Ok(payload.map(|payload| (header, payload)))
 }

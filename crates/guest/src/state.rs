@@ -1,16 +1,20 @@
 //! The machine's directory on the host: locked while it lives, removed when it ends, swept when a power cut kept it.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
+    process::ExitCode,
 };
 
-use rustix::fs::{CWD, FlockOperation, Gid, Mode, OFlags, Uid, flock};
-use sandbar_guest::protocol::{Launch, Level};
+use rustix::{
+    fs::{AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, Uid, flock},
+    process::geteuid,
+};
+use sandbar_guest::protocol::{Launch, Level, MARK};
 
 use crate::{
     confine::root::below,
@@ -37,7 +41,7 @@ impl StateDir {
         let step = "make the machine's directory";
         let state = rustix::fs::openat(CWD, OsStr::from_bytes(&launch.state), DIRECTORY, Mode::empty()).step(step)?;
         if launch.sweep {
-            sweep(state.as_fd());
+            sweep(state.as_fd(), Whose::Makers);
         }
         // Shared: a sweeper, which takes it exclusively, must not see the directory before it is locked.
         flock(&state, FlockOperation::LockShared).step(step)?;
@@ -50,7 +54,7 @@ impl StateDir {
         let made = Self { state, lock, name: launch.id.clone(), path };
         let places = [("home", true), ("workspace", launch.workspace.is_none()), ("tmp", launch.level != Level::Full)];
         let mut wanted = places.into_iter().filter(|(_, wanted)| *wanted);
-        let placed = wanted.try_for_each(|(place, _)| made.place(place, agent));
+        let placed = made.mark().and_then(|()| wanted.try_for_each(|(place, _)| made.place(place, agent)));
         match placed.step(step) {
             Ok(()) => Ok(made),
             Err(failure) => {
@@ -58,6 +62,12 @@ impl StateDir {
                 Err(failure)
             }
         }
+    }
+
+    fn mark(&self) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.lock, MARK, flags, Mode::from_raw_mode(0o600))?;
+        Ok(())
     }
 
     fn place(&self, name: &str, agent: Option<u32>) -> io::Result<()> {
@@ -70,15 +80,64 @@ impl StateDir {
         Ok(())
     }
 
+    /// The directory itself.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
+    }
+
     /// Removes everything, once nothing uses it any more.
     pub(crate) fn remove(self) -> io::Result<()> {
-        remove_tree(self.state.as_fd(), &self.name)
+        remove_machine(self.state.as_fd(), &self.name, self.lock.as_fd())
+    }
+}
+
+/// Removes a machine's directory, its mark last: what a power cut leaves of it can still be told from anything else.
+fn remove_machine(state: BorrowedFd<'_>, name: &[u8], dir: BorrowedFd<'_>) -> io::Result<()> {
+    // A command that shares the host's user may have changed its mode.
+    rustix::fs::fchmod(dir, Mode::RWXU)?;
+    let left = match names(dir) {
+        // Removed by hand.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        left => left?,
+    };
+    for below in left.iter().filter(|below| *below != MARK.as_bytes()) {
+        remove_tree(dir, below)?;
+    }
+    remove_tree(state, name)
+}
+
+/// Whether a directory is a machine's, by the mark this user put into it.
+fn is_marked(dir: BorrowedFd<'_>) -> bool {
+    let found = rustix::fs::statat(dir, MARK, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_ok_and(|found| {
+        FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_uid == geteuid().as_raw()
+    })
+}
+
+/// Who says that a directory is one of machines.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The maker of a machine in it: what is empty and called like a machine was never marked, or no longer.
+    Makers,
+    /// A handle, which may have been changed.
+    Anyones,
+}
+
+/// Removes what dead machines left in a directory of machines.
+pub(crate) fn sweep_all(state: Option<OsString>) -> ExitCode {
+    let Some(state) = state else { return ExitCode::from(125) };
+    match rustix::fs::openat(CWD, state, DIRECTORY, Mode::empty()) {
+        Ok(state) => {
+            sweep(state.as_fd(), Whose::Anyones);
+            ExitCode::SUCCESS
+        }
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
 /// Removes directories whose machine died without its supervisor. Best effort: what cannot be removed now is tried again
 /// at the next start.
-fn sweep(state: BorrowedFd<'_>) {
+fn sweep(state: BorrowedFd<'_>, whose: Whose) {
     if flock(state, FlockOperation::NonBlockingLockExclusive).is_err() {
         return;
     }
@@ -88,16 +147,22 @@ fn sweep(state: BorrowedFd<'_>) {
         if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        let mark = if name.starts_with(DEAD) { name.clone() } else { [DEAD, &name].concat() };
-        if mark == name
-            || rustix::fs::renameat(state, OsStr::from_bytes(&name), state, OsStr::from_bytes(&mark)).is_ok()
+        if !is_marked(dir.as_fd()) {
+            if whose == Whose::Makers {
+                let _not_empty = rustix::fs::unlinkat(state, OsStr::from_bytes(&name), AtFlags::REMOVEDIR);
+            }
+            continue;
+        }
+        let aside = if name.starts_with(DEAD) { name.clone() } else { [DEAD, &name].concat() };
+        if aside == name
+            || rustix::fs::renameat(state, OsStr::from_bytes(&name), state, OsStr::from_bytes(&aside)).is_ok()
         {
-            dead.push((mark, dir));
+            dead.push((aside, dir));
         }
     }
     let _unlocked = flock(state, FlockOperation::Unlock);
-    for (name, _lock) in dead {
-        let _tried_again_next_time = remove_tree(state, &name);
+    for (name, dir) in dead {
+        let _tried_again_next_time = remove_machine(state, &name, dir.as_fd());
     }
 }
 
@@ -122,6 +187,8 @@ pub(crate) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
     use super::*;
 
     #[test]
@@ -131,5 +198,27 @@ mod tests {
         for other in [b"precious".as_slice(), b".ssh", b"0123456789ABCDEF", b"0123456789abcde", b".dead-x"] {
             assert!(!is_machines(other));
         }
+    }
+
+    #[test]
+    fn what_has_no_mark_is_kept_even_under_a_machines_name() {
+        let dir = std::env::temp_dir().join(format!("sandbar-sweep-{}", std::process::id()));
+        let (marked, foreign, empty) =
+            (dir.join("0123456789abcdef"), dir.join("fedcba9876543210"), dir.join("00000000000000ff"));
+        for place in [marked.join("home/deep"), foreign.join("home"), empty.clone()] {
+            fs::create_dir_all(place).unwrap();
+        }
+        fs::write(marked.join(MARK), "").unwrap();
+        // A link is no mark.
+        std::os::unix::fs::symlink(marked.join(MARK), foreign.join(MARK)).unwrap();
+        fs::set_permissions(marked.join("home"), fs::Permissions::from_mode(0o500)).unwrap();
+        let state = rustix::fs::open(&dir, DIRECTORY, Mode::empty()).unwrap();
+        let left = || [&marked, &foreign, &empty].map(|place| place.exists());
+        sweep(state.as_fd(), Whose::Anyones);
+        assert_eq!(left(), [false, true, true]);
+        sweep(state.as_fd(), Whose::Makers);
+        assert_eq!(left(), [false, true, false]);
+        assert!(foreign.join("home").exists());
+        fs::remove_dir_all(dir).unwrap();
     }
 }

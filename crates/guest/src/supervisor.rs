@@ -2,11 +2,10 @@
 //! when it is gone, also when the harness was killed.
 
 use std::{
-    ffi::OsStr,
     io::{self, Read, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::{ffi::OsStrExt, net::UnixStream},
+        unix::net::UnixStream,
     },
     process::ExitCode,
     time::{Duration, Instant},
@@ -18,7 +17,7 @@ use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, pidfd_open},
 };
-use sandbar_guest::protocol::{BootFailure, Launch, Level, VERSION};
+use sandbar_guest::protocol::{BootFailure, LET_GO, Launch, Level, VERSION};
 
 use crate::{
     boot::{self, Inside},
@@ -26,6 +25,7 @@ use crate::{
         is_forbidden,
         root::{Given, Ownership, Source},
     },
+    door::{Door, Verdict},
     failure::{Setup, Step, refuse},
     idmap::{self, Ids},
     state::StateDir,
@@ -86,12 +86,25 @@ fn receive(leash: &mut UnixStream) -> Setup<Launch> {
 fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
     let ids = if launch.level == Level::Full { Some(Ids::choose()?) } else { None };
     let dir = StateDir::create(launch, ids.as_ref().and_then(Ids::agent))?;
-    let outcome = start(launch, &dir, ids.as_ref(), control).and_then(|machine| watch(machine, leash));
+    let outcome = open_door(launch, &dir, control).and_then(|(door, control)| {
+        let machine = start(launch, &dir, ids.as_ref(), control)?;
+        let last = watch(&machine, leash, door)?;
+        bury(machine, last)
+    });
     if launch.level != Level::Full {
         end_orphans();
     }
     let removed = dir.remove().step("remove the machine's directory");
     outcome.and(removed)
+}
+
+/// The door of a machine that outlives its maker, and what PID 1 gets instead of its maker's stream, which is the first to
+/// come out of it.
+fn open_door(launch: &Launch, dir: &StateDir, control: OwnedFd) -> Setup<(Option<Door>, OwnedFd)> {
+    let Some(detached) = &launch.detached else { return Ok((None, control)) };
+    let (door, hub) = Door::open(dir.as_fd(), detached)?;
+    door.hand_over(&control).step("hand the stream over")?;
+    Ok((Some(door), hub))
 }
 
 /// A started PID 1 and the pipe on which it says why it could not go on.
@@ -172,44 +185,77 @@ fn no_namespaces(error: &io::Error) -> BootFailure {
 fn open_as_root(launch: &Launch, dir: &StateDir, ids: &Ids) -> Setup<Given> {
     let agent = ids.agent().unwrap_or_default();
     let mut maps: Vec<((u32, u32), OwnedFd)> = Vec::new();
-    Given::open(launch, &dir.path, |path, ownership| match ownership {
-        Ownership::Machines => Source::open(path),
-        // Opened once: what is looked at is what is mounted, whatever becomes of the path meanwhile.
+    Given::open(launch, &dir.path, |place, ownership| match ownership {
+        Ownership::Machines => Source::open(place),
         Ownership::Hosts => {
-            let place = rustix::fs::open(OsStr::from_bytes(path), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-            let stat = rustix::fs::fstat(&place)?;
+            let stat = rustix::fs::fstat(place)?;
             let owner = (stat.st_uid, stat.st_gid);
             if !maps.iter().any(|(known, _)| *known == owner) {
                 maps.push((owner, idmap::owner_to_agent(owner.0, owner.1, agent)?));
             }
             let map = maps.iter().find(|(known, _)| *known == owner).map(|(_, map)| map.as_fd());
-            Source::open_mapped(place.as_fd(), map.ok_or(io::ErrorKind::NotFound)?)
+            Source::open_mapped(place, map.ok_or(io::ErrorKind::NotFound)?)
         }
     })
 }
 
-/// Waits for PID 1 to end; ends it when the harness is gone.
-fn watch(machine: Started, leash: &UnixStream) -> Setup<()> {
+/// What keeps a machine alive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// Its maker, at the other end of the leash.
+    Leash,
+    /// Nobody: it lives until somebody at its door ends it.
+    Door,
+    /// It has been told to end, and is killed at this time.
+    Ending(Instant),
+}
+
+/// Waits for PID 1 to end; ends it when nothing holds the machine any more.
+fn watch(machine: &Started, leash: &UnixStream, mut door: Option<Door>) -> Setup<Hold> {
     let pid = Pid::from_raw(machine.pid).ok_or_else(|| refuse("watch the machine", "", ""))?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).step("watch the machine")?;
-    let mut give_up: Option<Instant> = None;
+    let mut hold = Hold::Leash;
     process::forget_code();
     loop {
-        let gone = is_ready(pidfd.as_fd(), leash.as_fd(), give_up.is_none(), give_up);
-        match gone {
-            Ready::Ended => break,
-            Ready::HarnessGone => give_up = Some(Instant::now() + GRACE),
-            Ready::TimeUp => {
+        let woken = wait(pidfd.as_fd(), leash, door.as_ref(), hold);
+        if woken == Woken::Ended {
+            return Ok(hold);
+        }
+        hold = match (hold, &mut door) {
+            (Hold::Ending(at), _) if woken == Woken::Broken || Instant::now() >= at => {
                 process::signal(machine.pid, libc::SIGKILL);
-                break;
+                return Ok(hold);
             }
+            (Hold::Ending(_), _) => hold,
+            (Hold::Leash, _) if woken == Woken::Nobody => hold,
+            // The maker never writes here after the launch but this one word: anything else readable is its end.
+            (Hold::Leash, Some(_)) if woken == Woken::Other && lets_go(leash) => Hold::Door,
+            (Hold::Door, Some(door)) if woken != Woken::Broken => match door.turn() {
+                Verdict::Stay => Hold::Door,
+                Verdict::End => Hold::Ending(Instant::now() + GRACE),
+            },
+            (Hold::Leash | Hold::Door, _) => Hold::Ending(Instant::now() + GRACE),
+        };
+        if matches!(hold, Hold::Ending(_)) {
+            // No host can come any more: PID 1 ends by itself.
+            door = None;
         }
     }
+}
+
+/// Whether the maker said that the machine shall live without it, rather than nothing because it is gone.
+fn lets_go(mut leash: &UnixStream) -> bool {
+    let mut word = [0];
+    leash.read(&mut word).is_ok_and(|count| count == 1) && word == [LET_GO]
+}
+
+/// Takes PID 1 off the kernel's list, and its last words.
+fn bury(machine: Started, hold: Hold) -> Setup<()> {
     let ended = process::wait_for(machine.pid).step("wait for the machine")?;
     let mut trouble = Vec::new();
     let read = std::fs::File::from(machine.trouble).take(64 * 1024).read_to_end(&mut trouble);
     match read {
-        Ok(0) | Err(_) if ended.signaled && give_up.is_none() => {
+        Ok(0) | Err(_) if ended.signaled && !matches!(hold, Hold::Ending(_)) => {
             Err(refuse(format!("run the machine: signal {} killed the guest", ended.code - 128), "", ""))
         }
         Ok(0) | Err(_) => Ok(()),
@@ -217,37 +263,42 @@ fn watch(machine: Started, leash: &UnixStream) -> Setup<()> {
     }
 }
 
-enum Ready {
+/// What ended a wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    /// PID 1 ended.
     Ended,
-    HarnessGone,
-    TimeUp,
+    /// Whatever else was waited for.
+    Other,
+    /// The time.
+    Nobody,
+    /// Nothing can be watched any more, so nothing may go on.
+    Broken,
 }
 
-fn is_ready(pidfd: BorrowedFd<'_>, leash: BorrowedFd<'_>, listen: bool, until: Option<Instant>) -> Ready {
-    loop {
-        let mut fds = vec![PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
-        if listen {
-            fds.push(PollFd::from_borrowed_fd(leash, PollFlags::IN));
+fn wait(pidfd: BorrowedFd<'_>, leash: &UnixStream, door: Option<&Door>, hold: Hold) -> Woken {
+    let mut fds = vec![PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    let until = match (hold, door) {
+        (Hold::Leash, _) => {
+            fds.push(PollFd::new(leash, PollFlags::IN));
+            None
         }
-        let timeout = until.map(|until| {
-            let left = until.saturating_duration_since(Instant::now());
-            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) }
-        });
-        let count = match poll(&mut fds, timeout.as_ref()) {
-            Ok(count) => count,
-            Err(Errno::INTR) => continue,
-            // Nothing can be watched any more, so nothing may go on.
-            Err(_) if listen => return Ready::HarnessGone,
-            Err(_) => return Ready::TimeUp,
-        };
-        if fds.first().is_some_and(|fd| !fd.revents().is_empty()) {
-            return Ready::Ended;
+        (Hold::Door, Some(door)) => {
+            door.wait_for(&mut fds);
+            door.deadline()
         }
-        // The harness never writes here after the launch: anything readable is its end.
-        if count > 0 {
-            return Ready::HarnessGone;
-        }
-        return Ready::TimeUp;
+        (Hold::Door, None) => None,
+        (Hold::Ending(at), _) => Some(at),
+    };
+    let timeout = until.map(|until| {
+        let left = until.saturating_duration_since(Instant::now());
+        Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) }
+    });
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) if fds.first().is_some_and(|fd| !fd.revents().is_empty()) => Woken::Ended,
+        Ok(0) | Err(Errno::INTR) => Woken::Nobody,
+        Ok(_) => Woken::Other,
+        Err(_) => Woken::Broken,
     }
 }
 

@@ -25,7 +25,8 @@ pub trait SandboxClient: Send + Sync + fmt::Debug {
     /// Makes a machine, or nothing at all: a failed create leaves nothing behind.
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>>;
 
-    /// Finds a machine again. `Ok(None)`: it is gone, which is not an error.
+    /// Finds a machine again: one that is held in this process, or a detached one made by any process of this user.
+    /// `Ok(None)`: it is gone, which is not an error.
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>>;
 
     /// Stops a machine and removes everything it had. Deleting one that is gone is fine.

@@ -17,6 +17,7 @@
 )]
 
 mod archives;
+mod detached;
 mod ends;
 mod files;
 mod lifetime;
@@ -290,6 +291,7 @@ list! { $
         an_undeclared_port_is_refused
         a_port_nobody_listens_on_closes
         a_port_dies_with_its_machine
+        a_port_is_reached_by_every_holder
     }
     Lifetime, Files, lifetime {
         a_deleted_machine_is_gone_not_an_error
@@ -305,5 +307,14 @@ list! { $
         stopping_ends_every_process
         dropping_a_machine_ends_its_processes
         output_ends_when_the_machine_does
+    }
+    Lifetime, Files, detached {
+        a_detached_machine_outlives_its_maker
+        a_detached_machine_can_have_several_holders
+        a_stopped_detached_machine_is_gone_for_everyone
+    }
+    Lifetime, Commands, detached {
+        commands_end_with_their_holder_and_daemons_stay
+        holders_run_commands_side_by_side
     }
 }

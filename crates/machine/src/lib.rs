@@ -44,6 +44,6 @@ pub use features::{Enforcement, Features, Isolation, LimitReport};
 pub use machine::{Endpoint, Machine};
 pub use memory::{MemoryClient, MemoryMachine};
 pub use path::{MachinePath, Target};
-pub use spec::{Access, HostMount, Limits, MachineSpec, Network, Workspace};
+pub use spec::{Access, FileIdentity, HostMount, Lifetime, Limits, MachineSpec, Network, Workspace};
 pub use stream::{ByteStream, collect, once};
 pub use traced::Traced;

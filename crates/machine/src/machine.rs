@@ -35,7 +35,7 @@ pub trait Machine: Send + Sync + fmt::Debug {
     /// made; an existing file keeps its permissions; a symbolic link at the path is refused.
     async fn write(&self, target: &Target, data: ByteStream) -> Result<()>;
 
-    /// Ends every process. Stopping a stopped machine is fine.
+    /// Ends every process. Stopping a stopped machine is fine. A detached machine ends for everyone who holds it.
     async fn stop(&self) -> Result<()>;
 
     /// Makes a declared port reachable from the host.

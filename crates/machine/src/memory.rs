@@ -184,7 +184,8 @@ fn pieces(way: Way) -> Vec<Bytes> {
     vec![member.encode(), content, Bytes::from(vec![0; tar::padding(member.size)])]
 }
 
-/// Makes machines in memory and finds them again until they are deleted.
+/// Makes machines in memory and finds them again until they are deleted. They all live as long as the client, whatever
+/// lifetime they were given.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryClient {
     machines: Arc<Mutex<HashMap<u64, MemoryMachine>>>,

@@ -1,6 +1,6 @@
 //! What a new machine should be: workspace, mounts, network, limits, and the isolation below which it must not exist.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
 
 use crate::{Isolation, MachinePath};
 
@@ -29,6 +29,21 @@ pub enum Workspace {
     },
 }
 
+/// Which file or directory a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    /// The file system it is on.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
+impl From<&fs::Metadata> for FileIdentity {
+    fn from(found: &fs::Metadata) -> Self {
+        Self { device: found.dev(), inode: found.ino() }
+    }
+}
+
 /// A file or directory of the host, shown inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostMount {
@@ -38,6 +53,8 @@ pub struct HostMount {
     pub inside: MachinePath,
     /// Whether the machine may change it.
     pub access: Access,
+    /// What the path must still lead to when it is shown; whoever judged the path before gives it.
+    pub identity: Option<FileIdentity>,
 }
 
 /// What the machine can reach.
@@ -48,6 +65,17 @@ pub enum Network {
     Off,
     /// The host's network, all of it.
     Host,
+}
+
+/// How long a machine lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Until whoever made it drops it or ends, for whatever reason.
+    #[default]
+    WithOwner,
+    /// Until somebody stops or deletes it, or the host restarts. Whoever has its handle can attach to it, several at the
+    /// same time; commands still end with the holder that started them, what they left in the background does not.
+    Detached,
 }
 
 /// What the machine may use up.
@@ -90,4 +118,6 @@ pub struct MachineSpec {
     pub rootfs: Option<PathBuf>,
     /// What it may use up.
     pub limits: Limits,
+    /// How long it lives. A client that cannot keep this refuses it as unsupported.
+    pub lifetime: Lifetime,
 }

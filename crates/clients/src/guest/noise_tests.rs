@@ -1,8 +1,8 @@
 //! Everything that crosses the wire survives it, and nothing that crosses it makes a decoder panic.
 
 use sandbar_guest::protocol::{
-    At, BootFailure, Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, Kind, Launch, LaunchMount, Level, Open,
-    Record, Records, Request, Spawn, VERSION,
+    At, BootFailure, Detached, Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, HostPath, Kind, Knock, Launch,
+    LaunchMount, Level, Open, Record, Records, Request, Spawn, VERSION, Welcome,
 };
 
 use super::fake::hello;
@@ -125,13 +125,18 @@ fn some_launch(noise: &mut Noise) -> Launch {
         state: b"/tmp/x".to_vec(),
         id: b"abc".to_vec(),
         sweep: true,
-        workspace: Some((b"/w".to_vec(), true)),
-        mounts: vec![LaunchMount { host: b"/a".to_vec(), inside: b"/b".to_vec(), writable: false }],
-        rootfs: Some(b"/r".to_vec()),
+        workspace: Some((HostPath { path: b"/w".to_vec(), device: noise.next(), inode: noise.next() }, true)),
+        mounts: vec![LaunchMount {
+            host: HostPath { path: b"/a".to_vec(), device: 1, inode: 2 },
+            inside: b"/b".to_vec(),
+            writable: false,
+        }],
+        rootfs: Some(HostPath { path: b"/r".to_vec(), device: 3, inode: u64::MAX }),
         host_network: false,
         tmp_bytes: noise.next(),
         pids: 1,
         open_files: 2,
+        detached: Some(Detached { nonce: [5; 16], memo: noise.bytes(40) }),
     }
 }
 
@@ -198,6 +203,8 @@ fn no_bytes_make_a_decoder_panic() {
         let _event = Event::decode(kind, rest);
         let _launch = Launch::decode(&bytes);
         let _failure = BootFailure::decode(&bytes);
+        let _knock = Knock::decode(&bytes);
+        let _welcome = Welcome::decode(&bytes);
         let _records = Records::default().feed(&bytes, &mut Vec::new());
     }
 }

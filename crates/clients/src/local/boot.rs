@@ -12,7 +12,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use sandbar_guest::protocol::{BootFailure, Launch};
+use sandbar_guest::protocol::{BootFailure, LET_GO, Launch};
 use sandbar_machine::{BoxError, MachineError, Result};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -32,7 +32,8 @@ const REMOVAL: Duration = Duration::from_secs(10);
 /// The longest explanation that is read.
 const MAX_FAILURE: u64 = 64 * 1024;
 
-/// Starts a machine and waits until its guest is ready. Dropping this future at any point ends whatever it started.
+/// Starts a machine and waits until its guest is ready. Dropping this future at any point ends whatever it started; one
+/// that is to outlive this process is let go of in the very last step.
 pub(super) async fn boot(launch: &Launch, setup: GuestSetup) -> Result<GuestMachine> {
     let at = |stage: &'static str| move |source: io::Error| failed(stage, source);
     let (mut leash, control, child) = start_supervisor().map_err(at("starting the supervisor"))?;
@@ -48,6 +49,10 @@ pub(super) async fn boot(launch: &Launch, setup: GuestSetup) -> Result<GuestMach
         _ended = said(&mut leash, &mut failure) => Err(MachineError::Gone),
     };
     match connected {
+        Ok(machine) if launch.detached.is_some() => match leash.try_write(&[LET_GO]) {
+            Ok(_) => Ok(machine),
+            Err(error) => Err(explain(MachineError::transport("let go of it", error), leash, failure).await),
+        },
         Ok(machine) => {
             let place = String::from_utf8_lossy(&[&launch.state, b"/".as_slice(), &launch.id].concat()).into_owned();
             Ok(machine.farewell(Leash { leash, child, place }))

@@ -2,15 +2,19 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
-    os::unix::ffi::OsStrExt,
+    fs, io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
 };
 
-use sandbar_guest::protocol::{Launch, LaunchMount, Level, VERSION};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2},
+    io::Errno,
+};
+use sandbar_guest::protocol::{HostPath, Launch, LaunchMount, Level, VERSION};
 use sandbar_machine::{
-    Access, Enforcement, HostMount, Isolation, LimitReport, Limits, MachineError, MachineHandle, MachinePath,
-    MachineSpec, Network, Result, Workspace,
+    Access, Enforcement, FileIdentity, HostMount, Isolation, LimitReport, Limits, MachineError, MachineHandle,
+    MachinePath, MachineSpec, Network, Result, Workspace,
 };
 
 use crate::{GuestSetup, guest::check_variable};
@@ -55,13 +59,29 @@ pub(super) fn setup(spec: MachineSpec, handle: MachineHandle) -> GuestSetup {
     }
 }
 
+/// Refuses to show a machine the directory its own door is in: whoever is inside must not even see it.
+pub(super) fn hides(launch: &Launch, state: &Path) -> Result<()> {
+    let state = resolve("state directory", state)?.path;
+    let shown = launch.workspace.iter().map(|(host, _)| host).chain(launch.mounts.iter().map(|mount| &mount.host));
+    for host in shown.chain(&launch.rootfs) {
+        let path = Path::new(std::ffi::OsStr::from_bytes(&host.path));
+        if state.starts_with(path) {
+            return Err(MachineError::invalid(
+                format!("showing {}", path.display()),
+                format!("would show the machine its own door in {}; choose another state directory", state.display()),
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Whether anything inside can listen: Landlock alone keeps the network off by refusing every socket of it.
 pub(super) fn can_listen(spec: &MachineSpec) -> bool {
     spec.isolation != Isolation::Landlock || spec.network == Network::Host
 }
 
 /// How strongly this host holds each limit. Memory, CPU and disk would need a control group of our own.
-fn report(isolation: Isolation) -> LimitReport {
+pub(super) fn report(isolation: Isolation) -> LimitReport {
     let (hard, no) = (Enforcement::Hard, Enforcement::Unavailable);
     let only_full = if isolation == Isolation::Full { hard } else { no };
     LimitReport {
@@ -99,18 +119,18 @@ fn check_limits(limits: &Limits) -> Result<()> {
     }
 }
 
-fn workspace(workspace: &Workspace) -> Result<Option<(Vec<u8>, bool)>> {
+fn workspace(workspace: &Workspace) -> Result<Option<(HostPath, bool)>> {
     let Workspace::Host { path, access } = workspace else { return Ok(None) };
     let real = directory("workspace", path)?;
-    no_kernel_below("workspace", &real)?;
-    Ok(Some((real.as_os_str().as_bytes().to_vec(), *access == Access::ReadWrite)))
+    no_kernel_below("workspace", &real.path)?;
+    Ok(Some((real.shown(), *access == Access::ReadWrite)))
 }
 
-fn rootfs(path: &Path, isolation: Isolation) -> Result<Vec<u8>> {
+fn rootfs(path: &Path, isolation: Isolation) -> Result<HostPath> {
     if isolation != Isolation::Full {
         return Err(MachineError::invalid(format!("rootfs {}", path.display()), "needs full isolation"));
     }
-    Ok(directory("rootfs", path)?.into_os_string().as_bytes().to_vec())
+    Ok(directory("rootfs", path)?.shown())
 }
 
 /// Parents before children, so that one mount does not hide another.
@@ -118,10 +138,13 @@ fn mounts(mounts: &[HostMount], isolation: Isolation) -> Result<Vec<LaunchMount>
     let mut seen = BTreeSet::new();
     let mut checked = Vec::with_capacity(mounts.len());
     for mount in mounts {
-        let HostMount { host, inside, access } = mount;
+        let HostMount { host, inside, access, identity } = mount;
         let bad = |reason: &str| Err(MachineError::invalid(format!("mount at {inside}"), reason));
         let real = resolve("mount", host)?;
-        no_kernel_below("mount", &real)?;
+        if identity.is_some_and(|judged| judged != real.identity) {
+            return Err(changed("mount", host));
+        }
+        no_kernel_below("mount", &real.path)?;
         if *inside == MachinePath::root() || *inside == MachinePath::workspace() {
             return bad("would hide the machine itself; choose a path below");
         }
@@ -130,14 +153,14 @@ fn mounts(mounts: &[HostMount], isolation: Isolation) -> Result<Vec<LaunchMount>
                 return bad("is where the kernel shows itself; choose a path outside of /proc, /dev and /sys");
             }
         }
-        if isolation != Isolation::Full && inside.as_os_str() != real.as_os_str() {
+        if isolation != Isolation::Full && inside.as_os_str() != real.path.as_os_str() {
             return bad("is not where it is on the host, which needs full isolation");
         }
         if !seen.insert(inside) {
             return bad("is declared twice");
         }
         checked.push(LaunchMount {
-            host: real.into_os_string().as_bytes().to_vec(),
+            host: real.shown(),
             inside: inside.as_bytes().to_vec(),
             writable: *access == Access::ReadWrite,
         });
@@ -170,21 +193,61 @@ fn kernel_mount_below(mounts: &str, real: &Path) -> Option<PathBuf> {
     })
 }
 
-fn directory(what: &str, path: &Path) -> Result<PathBuf> {
+/// A path without links, and what it leads to.
+struct Real {
+    path: PathBuf,
+    identity: FileIdentity,
+    place: fs::File,
+}
+
+impl Real {
+    fn shown(self) -> HostPath {
+        let FileIdentity { device, inode } = self.identity;
+        HostPath { path: self.path.into_os_string().into_vec(), device, inode }
+    }
+}
+
+fn directory(what: &str, path: &Path) -> Result<Real> {
     let real = resolve(what, path)?;
-    if !real.is_dir() {
-        return Err(MachineError::invalid(format!("{what} {}", path.display()), "is not a directory"));
+    let bad = |reason: &str| Err(MachineError::invalid(format!("{what} {}", path.display()), reason));
+    if !real.place.metadata().is_ok_and(|found| found.is_dir()) {
+        return bad("is not a directory");
     }
     let may = rustix::fs::Access::READ_OK | rustix::fs::Access::EXEC_OK;
-    if rustix::fs::access(&real, may).is_err() {
-        return Err(MachineError::invalid(format!("{what} {}", path.display()), "cannot be opened by this user"));
+    if rustix::fs::accessat(&real.place, ".", may, AtFlags::empty()).is_err() {
+        return bad("cannot be opened by this user");
     }
     Ok(real)
 }
 
-fn resolve(what: &str, path: &Path) -> Result<PathBuf> {
-    fs::canonicalize(path)
-        .map_err(|error| MachineError::invalid(format!("{what} {}", path.display()), error.to_string()))
+/// Resolves a path, once: whoever opens it later must find the same there, and no link on the way.
+fn resolve(what: &str, path: &Path) -> Result<Real> {
+    let bad = |error: io::Error| MachineError::invalid(format!("{what} {}", path.display()), error.to_string());
+    let real = fs::canonicalize(path).map_err(bad)?;
+    let root = fs::File::open("/").map_err(bad)?;
+    let resolved = openat2(
+        root,
+        &real,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    );
+    let place = match resolved {
+        Ok(place) => fs::File::from(place),
+        Err(Errno::LOOP) => return Err(changed(what, path)),
+        // Not about this path: no path can be opened so that it is certain what was opened.
+        Err(error @ (Errno::NOSYS | Errno::PERM)) => {
+            let stage = format!("open {} without following links", path.display());
+            return Err(MachineError::Start { stage, source: io::Error::from(error).into() });
+        }
+        Err(error) => return Err(bad(error.into())),
+    };
+    let identity = FileIdentity::from(&place.metadata().map_err(bad)?);
+    Ok(Real { path: real, identity, place })
+}
+
+fn changed(what: &str, path: &Path) -> MachineError {
+    MachineError::invalid(format!("{what} {}", path.display()), "changed since it was judged")
 }
 
 #[cfg(test)]
@@ -202,7 +265,8 @@ mod tests {
     }
 
     fn mount(host: &str, inside: &str) -> HostMount {
-        HostMount { host: host.into(), inside: MachinePath::new(inside).expect("path"), access: Access::ReadOnly }
+        let inside = MachinePath::new(inside).expect("path");
+        HostMount { host: host.into(), inside, access: Access::ReadOnly, identity: None }
     }
 
     #[test]
@@ -246,5 +310,39 @@ mod tests {
         assert!(launch(&spec).is_err());
         spec.mounts = vec![mount("/etc", "/etc")];
         assert!(launch(&spec).is_ok());
+    }
+
+    #[test]
+    fn a_mount_is_what_was_judged_and_everything_shown_says_what_it_is() {
+        let place = tempfile::tempdir().expect("tempdir");
+        let [judged, other] = ["judged", "other"].map(|name| place.path().join(name));
+        for dir in [&judged, &other] {
+            fs::create_dir(dir).expect("a directory");
+        }
+        let identity = |path: &Path| FileIdentity::from(&fs::metadata(path).expect("metadata"));
+        let with = |host: &Path| {
+            let shown = mount(host.to_str().expect("text"), "/data");
+            MachineSpec {
+                mounts: vec![HostMount { identity: Some(identity(&judged)), ..shown }],
+                workspace: Workspace::Host { path: host.to_owned(), access: Access::ReadOnly },
+                rootfs: Some(host.to_owned()),
+                ..MachineSpec::default()
+            }
+        };
+        let launched = launch(&with(&judged)).expect("launch");
+        let FileIdentity { device, inode } = identity(&judged);
+        let path = fs::canonicalize(&judged).expect("path").into_os_string().into_vec();
+        let shown = HostPath { path, device, inode };
+        assert_eq!(launched.mounts.first().map(|mount| &mount.host), Some(&shown));
+        assert_eq!((launched.workspace, launched.rootfs), (Some((shown.clone(), false)), Some(shown)));
+        let error = launch(&with(&other)).expect_err("another directory").to_string();
+        assert!(error.contains("other") && error.contains("changed since it was judged"), "{error}");
+        // A link that leads to what was judged shows that, and one that leads elsewhere nothing.
+        for (target, held) in [(&judged, true), (&other, false)] {
+            let link = place.path().join("link");
+            std::os::unix::fs::symlink(target, &link).expect("a link");
+            assert_eq!(launch(&with(&link)).is_ok(), held);
+            fs::remove_file(link).expect("it goes");
+        }
     }
 }

@@ -11,17 +11,22 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sandbar_machine::{Machine, MachineError, MachineHandle, MachineSpec, Result, SandboxClient};
+use sandbar_machine::{Lifetime, Machine, MachineError, MachineHandle, MachineSpec, Result, SandboxClient};
 use serde_json::json;
 
-use super::{boot, check, state};
+use super::{
+    boot, check,
+    detached::{self, Place, Removal},
+    state,
+};
 use crate::GuestMachine;
 
 const ID: &str = "local";
 
 /// Makes machines on this host, each behind namespaces, Landlock and seccomp, without privileges and without a daemon.
 ///
-/// Clones share their machines: what one made, another finds.
+/// Clones share their machines: what one made, another finds. A detached machine is found by every client of the same user,
+/// in this process and in others: its handle says where it is.
 #[derive(Clone, Default)]
 pub struct UnixLocal {
     state_dir: Option<PathBuf>,
@@ -49,16 +54,20 @@ impl UnixLocal {
         self
     }
 
-    fn find(&self, handle: &MachineHandle) -> Result<Option<Arc<GuestMachine>>> {
-        let bad = |reason: &str| Err(MachineError::invalid(format!("handle {}", handle.state), reason));
+    /// What a handle stands for.
+    fn find(&self, handle: &MachineHandle) -> Result<Found> {
+        let bad = |reason: &str| Err(MachineError::invalid("handle", reason));
         if handle.client != ID {
             return bad(&format!("belongs to the client {:?}, not to {ID:?}", handle.client));
+        }
+        if let Some(place) = Place::of(&handle.state)? {
+            return Ok(Found::Detached(place));
         }
         let Some(id) = handle.state.get("id").and_then(|id| id.as_str()) else {
             return bad("is not one of a local machine");
         };
         let live = self.shared.live.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(live.get(id).and_then(Weak::upgrade).filter(|machine| !machine.is_gone()))
+        Ok(Found::Held(live.get(id).and_then(Weak::upgrade).filter(|machine| !machine.is_gone())))
     }
 
     fn remember(&self, id: String, machine: &Arc<GuestMachine>) {
@@ -76,28 +85,55 @@ impl SandboxClient for UnixLocal {
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
         let mut launch = check::launch(&spec)?;
-        let (state, id) = state::prepare(self.state_dir.as_deref())?;
-        launch.state = state;
+        let (dir, id) = state::prepare(self.state_dir.as_deref())?;
+        let place = match spec.lifetime {
+            Lifetime::WithOwner => None,
+            Lifetime::Detached => {
+                check::hides(&launch, &dir)?;
+                let (detached, place) = detached::prepare(&spec, &dir, &id)?;
+                launch.detached = Some(detached);
+                Some(place)
+            }
+        };
+        launch.state = dir.into_os_string().into_encoded_bytes();
         launch.id = id.clone().into_bytes();
         launch.sweep = !self.shared.swept.swap(true, Ordering::Relaxed);
-        let handle = MachineHandle { client: ID.to_owned(), state: json!({ "id": id }) };
+        let state = place.as_ref().map_or_else(|| json!({ "id": id }), Place::state);
+        let handle = MachineHandle { client: ID.to_owned(), state };
         let listens = check::can_listen(&spec);
         let machine = boot::boot(&launch, check::setup(spec, handle)).await?;
-        let machine = Arc::new(if listens { machine } else { machine.without_ports() });
+        let machine = if listens { machine } else { machine.without_ports() };
+        if let Some(place) = place {
+            return Ok(Arc::new(machine.farewell(Removal { place })));
+        }
+        let machine = Arc::new(machine);
         self.remember(id, &machine);
         Ok(machine)
     }
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
-        Ok(self.find(handle)?.map(|machine| machine as Arc<dyn Machine>))
+        let found = match self.find(handle)? {
+            Found::Held(machine) => machine,
+            Found::Detached(place) => place.attach(handle).await?.map(Arc::new),
+        };
+        Ok(found.map(|machine| machine as Arc<dyn Machine>))
     }
 
     async fn delete(&self, handle: &MachineHandle) -> Result<()> {
         match self.find(handle)? {
-            Some(machine) => machine.stop().await,
-            None => Ok(()),
+            Found::Held(Some(machine)) => machine.stop().await,
+            Found::Held(None) => Ok(()),
+            Found::Detached(place) => place.delete().await,
         }
     }
+}
+
+/// What a handle stands for.
+enum Found {
+    /// A machine that ends with its maker, which this process is, if it lives.
+    Held(Option<Arc<GuestMachine>>),
+    /// A machine that lives by itself, if it does.
+    Detached(Place),
 }
 
 impl fmt::Debug for UnixLocal {

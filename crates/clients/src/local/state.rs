@@ -3,10 +3,7 @@
 use std::{
     fs::DirBuilder,
     io,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{DirBuilderExt, MetadataExt},
-    },
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -17,7 +14,7 @@ use rustix::{
 use sandbar_machine::{MachineError, Result};
 
 /// Makes the directory if it is missing, checks that nobody else can have touched it, and draws a name in it.
-pub(super) fn prepare(chosen: Option<&Path>) -> Result<(Vec<u8>, String)> {
+pub(super) fn prepare(chosen: Option<&Path>) -> Result<(PathBuf, String)> {
     let directory = match chosen {
         Some(chosen) => std::path::absolute(chosen).map_err(|source| failed(chosen, source))?,
         None => default_dir(),
@@ -29,8 +26,8 @@ pub(super) fn prepare(chosen: Option<&Path>) -> Result<(Vec<u8>, String)> {
         return Err(failed(&directory, error));
     }
     check(&directory)?;
-    let name = draw().map_err(|source| failed(&directory, source))?;
-    Ok((directory.as_os_str().as_bytes().to_vec(), name))
+    let name = draw::<8>().map_err(|source| failed(&directory, source))?;
+    Ok((directory, hex(&name)))
 }
 
 fn default_dir() -> PathBuf {
@@ -41,7 +38,7 @@ fn default_dir() -> PathBuf {
 fn check(directory: &Path) -> Result<()> {
     let found = std::fs::symlink_metadata(directory).map_err(|source| failed(directory, source))?;
     let bad = |reason: &str| {
-        let fix = "remove it, or choose another with UnixLocal::state_dir";
+        let fix = "remove it, or choose another state directory";
         Err(MachineError::invalid(format!("state directory {}", directory.display()), format!("{reason}; {fix}")))
     };
     if !found.is_dir() {
@@ -56,13 +53,19 @@ fn check(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn draw() -> io::Result<String> {
-    let mut bytes = [0; 8];
+/// Random bytes.
+pub(super) fn draw<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
     let count = getrandom(bytes.as_mut_slice(), GetRandomFlags::empty())?;
     if count < bytes.len() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+    Ok(bytes)
+}
+
+/// Bytes as letters.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn failed(directory: &Path, source: io::Error) -> MachineError {
@@ -84,7 +87,7 @@ mod tests {
         let directory = temp.path().join("state");
         let (path, first) = prepare(Some(&directory)).expect("prepare");
         let (_, second) = prepare(Some(&directory)).expect("prepare again");
-        assert_eq!(path, directory.as_os_str().as_bytes());
+        assert_eq!(path, directory);
         assert_ne!(first, second);
         assert!(first.len() == 16 && first.bytes().all(|byte| byte.is_ascii_hexdigit()));
         assert_eq!(fs::metadata(&directory).expect("metadata").mode() & 0o7777, 0o700);
@@ -102,7 +105,7 @@ mod tests {
         fs::write(&file, "").expect("write");
         for bad in [open, link, file] {
             let error = prepare(Some(&bad)).expect_err("refused").to_string();
-            assert!(error.contains("state_dir"), "{error}");
+            assert!(error.contains("choose another state directory"), "{error}");
         }
         let missing = prepare(Some(&temp.path().join("no/such"))).expect_err("no parent");
         assert_eq!(missing.code(), "start");

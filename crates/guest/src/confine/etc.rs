@@ -116,7 +116,7 @@ fn bring(new_root: BorrowedFd<'_>, name: &str) -> Setup<()> {
             write(new_root, name, &bytes).step(&format!("copy /etc/{name}"))
         }
         FileType::RegularFile | FileType::Directory => {
-            let Ok(source) = Source::open(host.as_bytes()) else { return Ok(()) };
+            let Ok(source) = Source::named(&host) else { return Ok(()) };
             source.read_only().step(&format!("protect /etc/{name}"))?.show(new_root, inside.as_bytes())
         }
         _ => Ok(()),

@@ -33,10 +33,19 @@ pub(crate) enum Grant {
     Write,
 }
 
+/// Where a grant begins.
+#[derive(Debug)]
+enum Place {
+    /// Whatever is there when the rules are made.
+    At(CString),
+    /// This, wherever it is.
+    Held(OwnedFd),
+}
+
 /// What a machine may touch.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    grants: Vec<(CString, Grant)>,
+    grants: Vec<(Place, Grant)>,
     least_abi: u32,
 }
 
@@ -49,8 +58,13 @@ impl Rules {
     /// Grants rights on everything below a path; a path that does not exist then is left out.
     pub(crate) fn allow(&mut self, path: &[u8], grant: Grant) {
         if let Ok(path) = CString::new(path) {
-            self.grants.push((path, grant));
+            self.grants.push((Place::At(path), grant));
         }
+    }
+
+    /// Grants rights on everything below what is held open.
+    pub(crate) fn allow_held(&mut self, place: OwnedFd, grant: Grant) {
+        self.grants.push((Place::Held(place), grant));
     }
 
     /// Puts the rules on this process and all it will start, and names the layer.
@@ -71,9 +85,17 @@ impl Rules {
         let all = rights(abi);
         let scoped = if abi >= 6 { SCOPE_ABSTRACT_UNIX_AND_SIGNAL } else { 0 };
         let ruleset = security::landlock_ruleset(all, scoped, abi).step("make a Landlock ruleset")?;
-        for (path, grant) in &self.grants {
-            let Some(place) = open(path) else { continue };
-            let is_dir = rustix::fs::fstat(&place).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR);
+        for (place, grant) in &self.grants {
+            let opened;
+            let (held, name) = match place {
+                Place::Held(held) => (held, "what was shown".into()),
+                Place::At(path) => {
+                    let Some(found) = open(path) else { continue };
+                    opened = found;
+                    (&opened, path.to_string_lossy())
+                }
+            };
+            let is_dir = rustix::fs::fstat(held).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR);
             let file_only = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
             let wanted = match grant {
                 Grant::Read => EXECUTE | READ_FILE | READ_DIR,
@@ -81,8 +103,8 @@ impl Rules {
                 Grant::Write => all & !(MAKE_CHAR | MAKE_BLOCK),
             };
             let wanted = wanted & all & if is_dir { u64::MAX } else { file_only };
-            security::landlock_allow(ruleset.as_fd(), place.as_fd(), wanted)
-                .step(&format!("allow {} in Landlock", path.to_string_lossy()))?;
+            security::landlock_allow(ruleset.as_fd(), held.as_fd(), wanted)
+                .step(&format!("allow {name} in Landlock"))?;
         }
         Ok((ruleset, abi))
     }

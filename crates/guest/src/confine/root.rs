@@ -10,16 +10,17 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags},
+    fs::{CWD, FileType, Mode, OFlags},
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
         fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree, unmount,
     },
 };
-use sandbar_guest::protocol::{BootFailure, Launch};
+use sandbar_guest::protocol::{BootFailure, HostPath, Launch};
 
 use super::{
+    claim::{Claims, claim, unusable},
     etc,
     landlock::{Grant, Rules},
     proc,
@@ -27,6 +28,7 @@ use super::{
 use crate::{
     failure::{Setup, Step, refuse},
     identity::AGENT,
+    state::names,
     sys::{
         files::{self, BENEATH, Depth, NO_SYMLINKS, attr, set_mount_attr},
         security::Token,
@@ -40,6 +42,9 @@ const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 /// What a `--rootfs` does not bring: these are the machine's own.
 const OWN: &[&str] = &["dev", "proc", "sys", "tmp", "run", "workspace", "home"];
 
+/// A file or directory, held but neither read nor written.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
 /// A part of the host's tree, cloned and not yet shown anywhere.
 pub(crate) struct Source {
     mount: OwnedFd,
@@ -48,32 +53,35 @@ pub(crate) struct Source {
 
 impl Source {
     /// Clones a file or directory with everything mounted below it, without set-id programs or devices.
-    pub(crate) fn open(path: &[u8]) -> io::Result<Self> {
-        let source = Self::clone_of(path, OpenTreeFlags::AT_RECURSIVE)?;
+    pub(crate) fn open(place: BorrowedFd<'_>) -> io::Result<Self> {
+        let source = Self::clone_of(place, OpenTreeFlags::AT_RECURSIVE)?;
         set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, None, Depth::Recursive)?;
         Ok(source)
     }
 
+    /// The same, of what a path of the system's own leads to.
+    pub(crate) fn named(path: &str) -> io::Result<Self> {
+        Self::open(rustix::fs::open(path, PLACE, Mode::empty())?.as_fd())
+    }
+
     /// Clones a file or directory, with what is mounted below it, so that its owner inside is who `idmap` says.
     pub(crate) fn open_mapped(place: BorrowedFd<'_>, idmap: BorrowedFd<'_>) -> io::Result<Self> {
-        let source = Self::clone_at(place, b"", OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::AT_RECURSIVE)?;
+        let source = Self::clone_of(place, OpenTreeFlags::AT_RECURSIVE)?;
         set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, Some(idmap), Depth::Recursive)?;
         Ok(source)
     }
 
     fn device(name: &str) -> io::Result<Self> {
-        let source = Self::clone_of(format!("/dev/{name}").as_bytes(), OpenTreeFlags::empty())?;
+        let device = rustix::fs::open(format!("/dev/{name}"), PLACE, Mode::empty())?;
+        let source = Self::clone_of(device.as_fd(), OpenTreeFlags::empty())?;
         set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NOEXEC, None, Depth::This)?;
         Ok(source)
     }
 
-    fn clone_of(path: &[u8], flags: OpenTreeFlags) -> io::Result<Self> {
-        Self::clone_at(CWD, path, flags)
-    }
-
-    fn clone_at(place: BorrowedFd<'_>, path: &[u8], flags: OpenTreeFlags) -> io::Result<Self> {
+    /// By descriptor, never by path: what was looked at is what is cloned.
+    fn clone_of(place: BorrowedFd<'_>, flags: OpenTreeFlags) -> io::Result<Self> {
         let flags = flags | OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let mount = open_tree(place, OsStr::from_bytes(path), flags)?;
+        let mount = open_tree(place, "", flags | OpenTreeFlags::AT_EMPTY_PATH)?;
         let is_dir = FileType::from_raw_mode(rustix::fs::fstat(&mount)?.st_mode) == FileType::Directory;
         Ok(Self { mount, is_dir })
     }
@@ -103,21 +111,27 @@ impl Given {
     pub(crate) fn open(
         launch: &Launch,
         dir: &[u8],
-        mut open: impl FnMut(&[u8], Ownership) -> io::Result<Source>,
+        mut open: impl FnMut(BorrowedFd<'_>, Ownership) -> io::Result<Source>,
     ) -> Setup<Self> {
-        let mut named = |path: &[u8], writable: bool| {
-            let opened = open(path, Ownership::Hosts);
+        let claims = Claims::open(launch)?;
+        let mut named = |place: &OwnedFd, host: &HostPath, writable: bool| {
+            let opened = open(place.as_fd(), Ownership::Hosts);
             opened
                 .and_then(|source| if writable { Ok(source) } else { source.read_only() })
-                .map_err(|error| unusable(path, &error))
+                .map_err(|error| unusable(&host.path, &error))
         };
-        let workspace = match &launch.workspace {
-            Some((path, writable)) => Some(named(path, *writable)?),
-            None => None,
+        let workspace = match (&claims.workspace, &launch.workspace) {
+            (Some(place), Some((host, writable))) => Some(named(place, host, *writable)?),
+            _ => None,
         };
-        let mounts = launch.mounts.iter().map(|mount| named(&mount.host, mount.writable)).collect::<Setup<_>>()?;
-        let mut own =
-            |name: &str| open(&below(dir, name.as_bytes()), Ownership::Machines).step(&format!("open {name}"));
+        let claimed = claims.mounts.iter().zip(&launch.mounts);
+        let mounts = claimed.map(|(place, mount)| named(place, &mount.host, mount.writable)).collect::<Setup<_>>()?;
+        let mut own = |name: &str| {
+            let path = below(dir, name.as_bytes());
+            let place = rustix::fs::open(OsStr::from_bytes(&path), PLACE | OFlags::NOFOLLOW, Mode::empty());
+            let opened = place.map_err(io::Error::from).and_then(|place| open(place.as_fd(), Ownership::Machines));
+            opened.step(&format!("open {name}"))
+        };
         let workspace = workspace.map_or_else(|| own("workspace"), Ok)?;
         let home = own("home")?;
         Ok(Self { workspace, home, mounts })
@@ -138,21 +152,6 @@ pub(crate) enum Ownership {
     Machines,
     /// The host's, owned by anyone.
     Hosts,
-}
-
-fn unusable(path: &[u8], error: &io::Error) -> BootFailure {
-    let what = format!("show {} inside", shown(path));
-    match error.raw_os_error() {
-        Some(libc::EINVAL | libc::EPERM | libc::EOPNOTSUPP) => BootFailure {
-            stage: what,
-            errno: error.raw_os_error().unwrap_or_default(),
-            missing: format!("id-mapped mounts on the file system of {}, or on one mounted below it", shown(path)),
-            fix: "run sandbar as the directory's owner instead of root, or move it to ext4, xfs, btrfs or tmpfs".into(),
-        },
-        errno => {
-            BootFailure { stage: what, errno: errno.unwrap_or_default(), missing: String::new(), fix: String::new() }
-        }
-    }
 }
 
 /// Builds the tree, makes it the root of this mount namespace, and says what Landlock should allow in it.
@@ -199,18 +198,19 @@ enum Part {
 }
 
 impl Part {
-    fn find(host: &[u8], inside: &[u8]) -> Setup<Option<Self>> {
-        let path = OsStr::from_bytes(host);
-        let Ok(stat) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(None) };
-        let step = format!("show {} inside", shown(host));
-        match FileType::from_raw_mode(stat.st_mode) {
+    /// What a directory of the host's holds under a name, which is its name inside too.
+    fn find(dir: BorrowedFd<'_>, name: &[u8]) -> Setup<Option<Self>> {
+        let opened = rustix::fs::openat(dir, OsStr::from_bytes(name), PLACE | OFlags::NOFOLLOW, Mode::empty());
+        let Ok(place) = opened else { return Ok(None) };
+        let step = format!("show {} inside", shown(name));
+        match FileType::from_raw_mode(rustix::fs::fstat(&place).step(&step)?.st_mode) {
             FileType::Symlink => {
-                let target = rustix::fs::readlinkat(CWD, path, Vec::new()).step(&step)?;
-                Ok(Some(Self::Link(inside.to_vec(), target.into_bytes())))
+                let target = rustix::fs::readlinkat(&place, "", Vec::new()).step(&step)?;
+                Ok(Some(Self::Link(name.to_vec(), target.into_bytes())))
             }
             FileType::Directory | FileType::RegularFile => {
-                let source = Source::open(host).and_then(Source::read_only).step(&step)?;
-                Ok(Some(Self::Tree(inside.to_vec(), source)))
+                let source = Source::open(place.as_fd()).and_then(Source::read_only).step(&step)?;
+                Ok(Some(Self::Tree(name.to_vec(), source)))
             }
             _ => Ok(None),
         }
@@ -230,16 +230,18 @@ impl Part {
 fn base(launch: &Launch) -> Setup<Vec<Part>> {
     let mut parts = Vec::new();
     let Some(rootfs) = &launch.rootfs else {
+        let host = rustix::fs::open("/", PLACE | OFlags::DIRECTORY, Mode::empty()).step("read /")?;
         for name in PROGRAMS {
-            parts.extend(Part::find(&below(b"", name.as_bytes()), name.as_bytes())?);
+            parts.extend(Part::find(host.as_fd(), name.as_bytes())?);
         }
         return Ok(parts);
     };
-    let entries = std::fs::read_dir(OsStr::from_bytes(rootfs)).step(&format!("read {}", shown(rootfs)))?;
-    for entry in entries {
-        let name = entry.step(&format!("read {}", shown(rootfs)))?.file_name();
-        if !OWN.iter().any(|own| name == *own) {
-            parts.extend(Part::find(&below(rootfs, name.as_bytes()), name.as_bytes())?);
+    let tree = claim(rootfs)?;
+    let step = format!("read {}", shown(&rootfs.path));
+    let listed = rustix::fs::openat(&tree, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    for name in names(listed.step(&step)?.as_fd()).step(&step)? {
+        if !OWN.iter().any(|own| name == own.as_bytes()) {
+            parts.extend(Part::find(tree.as_fd(), &name)?);
         }
     }
     Ok(parts)
@@ -357,7 +359,8 @@ pub(crate) fn directory(new_root: BorrowedFd<'_>, inside: &[u8], mode: u32) -> S
     let step = format!("make the place {}", shown(inside));
     let mut here = open_beneath(new_root, b".").step(&step)?;
     for part in inside.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
-        match as_owner(|| rustix::fs::mkdirat(&here, OsStr::from_bytes(part), Mode::from_raw_mode(mode))) {
+        let make = || rustix::fs::mkdirat(&here, OsStr::from_bytes(part), Mode::from_raw_mode(mode));
+        match as_owner(&here, make) {
             // Whether it is there, and is a directory, is found out by opening it.
             Ok(()) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
             Err(error) => return Err(error).step(&step),
@@ -371,15 +374,20 @@ pub(crate) fn directory(new_root: BorrowedFd<'_>, inside: &[u8], mode: u32) -> S
     Ok(here)
 }
 
-/// Makes something in a tree of the host's whose owners are mapped: the machine's root is none of them, the agent is.
-fn as_owner<T>(make: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+/// Makes something as the agent, in a directory of the agent's: what is made there on the way to a mount is to be used.
+/// In a tree of the host's whose owners are mapped it takes the agent too, as the machine's root is none of them.
+fn as_owner<T>(parent: &OwnedFd, make: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    let as_agent = || {
+        files::set_fs_identity(AGENT, AGENT);
+        let made = make();
+        files::set_fs_identity(0, 0);
+        made
+    };
+    if rustix::fs::fstat(parent)?.st_uid == AGENT {
+        return as_agent();
+    }
     match make() {
-        Err(Errno::OVERFLOW) => {
-            files::set_fs_identity(AGENT, AGENT);
-            let made = make();
-            files::set_fs_identity(0, 0);
-            made
-        }
+        Err(Errno::OVERFLOW) => as_agent(),
         other => other,
     }
 }
@@ -390,7 +398,8 @@ fn file(new_root: BorrowedFd<'_>, inside: &[u8]) -> Setup<OwnedFd> {
     let (parent, name) = inside.split_at(split);
     let parent = directory(new_root, parent, 0o755)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match as_owner(|| rustix::fs::openat(&parent, OsStr::from_bytes(name), flags, Mode::from_raw_mode(0o644))) {
+    let make = || rustix::fs::openat(&parent, OsStr::from_bytes(name), flags, Mode::from_raw_mode(0o644));
+    match as_owner(&parent, make) {
         Ok(_) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS) => {}
         Err(error) => return Err(error).step(&step),
     }
@@ -407,7 +416,7 @@ pub(crate) fn below(dir: &[u8], name: &[u8]) -> Vec<u8> {
     [dir, b"/", name].concat()
 }
 
-fn shown(path: &[u8]) -> String {
+pub(crate) fn shown(path: &[u8]) -> String {
     let path = String::from_utf8_lossy(path);
     if path.starts_with('/') { path.into_owned() } else { format!("/{path}") }
 }

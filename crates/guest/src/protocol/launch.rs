@@ -1,7 +1,7 @@
 //! What a local machine is made of, sent to its supervisor before anything exists.
 
 use super::{
-    WireError,
+    Detached, MAX_MEMO, WireError,
     wire::{Reader, Writer},
 };
 
@@ -17,11 +17,34 @@ pub enum Level {
     Full,
 }
 
+/// A file or directory of the host, and what its path must still lead to when it is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostPath {
+    /// Absolute, without a symbolic link in it.
+    pub path: Vec<u8>,
+    /// The file system it is on.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
+impl HostPath {
+    fn write(&self, to: &mut Writer<'_>) {
+        to.bytes(&self.path);
+        to.u64(self.device);
+        to.u64(self.inode);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self { path: from.string()?, device: from.u64()?, inode: from.u64()? })
+    }
+}
+
 /// Something of the host's, shown inside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchMount {
     /// On the host.
-    pub host: Vec<u8>,
+    pub host: HostPath,
     /// Inside.
     pub inside: Vec<u8>,
     /// Whether it may be changed.
@@ -42,11 +65,11 @@ pub struct Launch {
     /// Whether to remove what dead machines left in `state` first.
     pub sweep: bool,
     /// The directory used in place, and whether it may be changed; `None` is a temporary one.
-    pub workspace: Option<(Vec<u8>, bool)>,
+    pub workspace: Option<(HostPath, bool)>,
     /// What else of the host is shown.
     pub mounts: Vec<LaunchMount>,
     /// A whole file tree instead of the host's programs.
-    pub rootfs: Option<Vec<u8>>,
+    pub rootfs: Option<HostPath>,
     /// Whether the machine shares the host's network.
     pub host_network: bool,
     /// Size of `/tmp`, and of `/dev/shm`.
@@ -55,6 +78,8 @@ pub struct Launch {
     pub pids: u64,
     /// Open files in a process.
     pub open_files: u64,
+    /// What makes it outlive its maker; `None` is a machine that ends with it.
+    pub detached: Option<Detached>,
 }
 
 impl Launch {
@@ -72,20 +97,24 @@ impl Launch {
         to.bytes(&self.state);
         to.bytes(&self.id);
         to.flag(self.sweep);
-        to.option(self.workspace.as_ref(), |to, (path, writable)| {
-            to.bytes(path);
+        to.option(self.workspace.as_ref(), |to, (host, writable)| {
+            host.write(to);
             to.flag(*writable);
         });
         to.list(&self.mounts, |to, mount| {
-            to.bytes(&mount.host);
+            mount.host.write(to);
             to.bytes(&mount.inside);
             to.flag(mount.writable);
         });
-        to.option(self.rootfs.as_ref(), |to, path| to.bytes(path));
+        to.option(self.rootfs.as_ref(), |to, host| host.write(to));
         to.flag(self.host_network);
         to.u64(self.tmp_bytes);
         to.u64(self.pids);
         to.u64(self.open_files);
+        to.option(self.detached.as_ref(), |to, detached| {
+            to.bytes(&detached.nonce);
+            to.bytes(&detached.memo);
+        });
         out
     }
 
@@ -106,17 +135,24 @@ impl Launch {
             state: from.string()?,
             id: from.string()?,
             sweep: from.flag()?,
-            workspace: from.option(|from| Ok((from.string()?, from.flag()?)))?,
+            workspace: from.option(|from| Ok((HostPath::read(from)?, from.flag()?)))?,
             mounts: from.list(|from| {
-                Ok(LaunchMount { host: from.string()?, inside: from.string()?, writable: from.flag()? })
+                Ok(LaunchMount { host: HostPath::read(from)?, inside: from.string()?, writable: from.flag()? })
             })?,
-            rootfs: from.option(Reader::string)?,
+            rootfs: from.option(HostPath::read)?,
             host_network: from.flag()?,
             tmp_bytes: from.u64()?,
             pids: from.u64()?,
             open_files: from.u64()?,
+            detached: from.option(|from| {
+                let nonce = from.bytes()?.try_into().map_err(|_| WireError("a nonce is not 16 bytes"))?;
+                Ok(Detached { nonce, memo: from.bytes()? })
+            })?,
         };
         from.end()?;
+        if launch.detached.as_ref().is_some_and(|detached| detached.memo.len() > MAX_MEMO) {
+            return Err(WireError("its memo is too long"));
+        }
         if launch.id.is_empty() || launch.id.contains(&b'/') || launch.id.starts_with(b".") {
             return Err(WireError("the machine's name is not a plain file name"));
         }

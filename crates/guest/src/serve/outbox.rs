@@ -38,18 +38,30 @@ enum Part {
 }
 
 pub(crate) struct Outbox {
-    stream: OwnedFd,
+    /// `None` once the host is gone; what is sent then goes nowhere.
+    stream: Option<OwnedFd>,
     parts: VecDeque<Part>,
     waiting: usize,
 }
 
 impl Outbox {
     pub(crate) fn new(stream: OwnedFd) -> Self {
-        Self { stream, parts: VecDeque::new(), waiting: 0 }
+        Self { stream: Some(stream), parts: VecDeque::new(), waiting: 0 }
     }
 
-    pub(crate) fn stream(&self) -> &OwnedFd {
-        &self.stream
+    pub(crate) fn stream(&self) -> Option<&OwnedFd> {
+        self.stream.as_ref()
+    }
+
+    /// The host is gone: what waits for it is dropped, and what is in pipes stays there for others to read.
+    pub(crate) fn shut(&mut self) {
+        self.stream = None;
+        self.waiting = 0;
+        for part in self.parts.drain(..) {
+            if let Part::Pipe { pipe, left } = part {
+                pipe.queued.update(|queued| queued.saturating_sub(left));
+            }
+        }
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -62,6 +74,9 @@ impl Outbox {
 
     /// Appends bytes to what waits last.
     fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.stream.is_none() {
+            return;
+        }
         if !matches!(self.parts.back(), Some(Part::Bytes { .. })) {
             self.parts.push_back(Part::Bytes { bytes: Vec::new(), sent: 0 });
         }
@@ -79,12 +94,12 @@ impl Outbox {
 
     /// Sends bulk bytes, without copying them when nothing waits before them.
     pub(crate) fn bulk(&mut self, channel: u32, error: bool, bytes: &[u8]) -> io::Result<()> {
-        let Ok(length) = u32::try_from(bytes.len()) else { return Ok(()) };
+        let (Ok(length), Some(stream)) = (u32::try_from(bytes.len()), &self.stream) else { return Ok(()) };
         let header = Event::bulk_header(channel, length, error);
         let mut written = 0;
         // Small pieces are worth gathering: what follows them (an exit, say) then leaves in the same call.
         if self.is_empty() && bytes.len() >= 32 * 1024 {
-            written = match rustix::io::writev(&self.stream, &[IoSlice::new(&header), IoSlice::new(bytes)]) {
+            written = match rustix::io::writev(stream, &[IoSlice::new(&header), IoSlice::new(bytes)]) {
                 Ok(count) => count,
                 Err(Errno::AGAIN | Errno::INTR) => 0,
                 Err(error) => return Err(error.into()),
@@ -100,6 +115,9 @@ impl Outbox {
     /// Queues a part of a file as one frame. A file that shrinks meanwhile is filled up with zeros: the frame's length has
     /// been announced.
     pub(crate) fn file(&mut self, channel: u32, file: Rc<File>, offset: u64, length: u32) {
+        if self.stream.is_none() {
+            return;
+        }
         let header = Event::bulk_header(channel, length, false);
         self.append(|bytes| bytes.extend_from_slice(&header));
         self.parts.push_back(Part::File { file, offset, left: length as usize });
@@ -108,6 +126,9 @@ impl Outbox {
 
     /// Queues bytes that are in a pipe already as one frame.
     pub(crate) fn pipe(&mut self, channel: u32, error: bool, pipe: Rc<Shared>, length: u32) {
+        if self.stream.is_none() {
+            return;
+        }
         let header = Event::bulk_header(channel, length, error);
         self.append(|bytes| bytes.extend_from_slice(&header));
         pipe.queued.update(|queued| queued + length as usize);
@@ -118,18 +139,19 @@ impl Outbox {
     /// Writes what the stream takes; `true` when all of it went.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         while let Some(part) = self.parts.front_mut().filter(|_| self.waiting > 0) {
+            let Some(stream) = &self.stream else { return Ok(true) };
             let (count, done) = match part {
                 Part::Bytes { bytes, sent } => {
                     let rest = bytes.get(*sent..).unwrap_or_default();
-                    let count = if rest.is_empty() { Ok(0) } else { rustix::io::write(&self.stream, rest) };
+                    let count = if rest.is_empty() { Ok(0) } else { rustix::io::write(stream, rest) };
                     (count, rest.len())
                 }
                 Part::File { file, offset, left } => {
-                    (rustix::fs::sendfile(&self.stream, &**file, Some(offset), *left), *left)
+                    (rustix::fs::sendfile(stream, &**file, Some(offset), *left), *left)
                 }
                 Part::Pipe { pipe, left } => {
                     let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-                    (splice(&pipe.fd, None, &self.stream, None, *left, flags), *left)
+                    (splice(&pipe.fd, None, stream, None, *left, flags), *left)
                 }
             };
             let count = match (count, &mut *part) {

@@ -14,7 +14,10 @@ use rustix::{
 };
 use sandbar_guest::protocol::{Event, MAX_DATA};
 
-use super::outbox::{Outbox, Shared};
+use super::{
+    link::Id,
+    outbox::{Outbox, Shared},
+};
 
 /// Which of a channel's descriptors became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,19 +28,8 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    fn key(self, channel: u32) -> EventData {
-        EventData::new_u64(u64::from(channel) << 2 | self as u64)
-    }
-
-    /// The channel and role a readiness key stands for.
-    pub(crate) fn of(key: u64) -> Option<(u32, Self)> {
-        let role = match key & 3 {
-            0 => Self::Out,
-            1 => Self::Err,
-            2 => Self::Sink,
-            _ => return None,
-        };
-        Some((u32::try_from(key >> 2).ok()?, role))
+    fn key(self, id: Id) -> EventData {
+        EventData::new_u64(id.key() | self as u64)
     }
 }
 
@@ -63,7 +55,7 @@ pub(crate) enum SourceKind {
 /// What is worth moving, and how large a pipe becomes whose writer is faster than we are.
 const WORTH_MOVING: usize = 16 * 1024;
 const FULL_PIPE: usize = 64 * 1024;
-const LARGE_PIPE: usize = 256 * 1024;
+pub(super) const LARGE_PIPE: usize = 256 * 1024;
 
 impl Watched {
     fn new(fd: OwnedFd, kind: SourceKind) -> Self {
@@ -133,7 +125,7 @@ pub(crate) enum SinkEnd {
 
 /// One channel's descriptors.
 pub(crate) struct Relay {
-    channel: u32,
+    id: Id,
     out: Option<Watched>,
     err: Option<Watched>,
     sink: Option<Sink>,
@@ -149,9 +141,9 @@ pub(crate) struct Relay {
 const GRANT: u32 = 64 * 1024;
 
 impl Relay {
-    pub(crate) fn new(channel: u32, credit: u32) -> Self {
+    pub(crate) fn new(id: Id, credit: u32) -> Self {
         Self {
-            channel,
+            id,
             out: None,
             err: None,
             sink: None,
@@ -164,7 +156,7 @@ impl Relay {
 
     pub(crate) fn source(&mut self, role: Role, fd: OwnedFd, kind: SourceKind, epoll: &OwnedFd) {
         let mut watched = Watched::new(fd, kind);
-        watched.arm(epoll, role.key(self.channel), EventFlags::IN);
+        watched.arm(epoll, role.key(self.id), EventFlags::IN);
         if role == Role::Err { self.err = Some(watched) } else { self.out = Some(watched) }
     }
 
@@ -207,7 +199,7 @@ impl Relay {
         }
         for (role, watched) in [(Role::Out, &mut self.out), (Role::Err, &mut self.err)] {
             if let Some(watched) = watched {
-                watched.arm(epoll, role.key(self.channel), EventFlags::IN);
+                watched.arm(epoll, role.key(self.id), EventFlags::IN);
             }
         }
     }
@@ -263,7 +255,7 @@ impl Relay {
                 && let Ok(length) = u32::try_from(room.min(waiting as u64))
             {
                 self.credit -= u64::from(length);
-                outbox.pipe(self.channel, role == Role::Err, watched.shared.clone(), length);
+                outbox.pipe(self.id.channel, role == Role::Err, watched.shared.clone(), length);
                 self.passed(index, length as usize);
                 return Ok(());
             }
@@ -280,7 +272,7 @@ impl Relay {
                     let bytes = buffer.get(..count).unwrap_or_default();
                     if !self.discard {
                         self.credit -= count as u64;
-                        outbox.bulk(self.channel, role == Role::Err, bytes)?;
+                        outbox.bulk(self.id.channel, role == Role::Err, bytes)?;
                     }
                     self.passed(index, count);
                 }
@@ -309,7 +301,7 @@ impl Relay {
                 self.drain(outbox, epoll);
             }
             // Nobody reads any more. The bytes are gone, but the host must not wait for credit for ever.
-            _ => outbox.push(self.channel, &Event::Credit(u32::try_from(bytes.len()).unwrap_or(0))),
+            _ => outbox.push(self.id.channel, &Event::Credit(u32::try_from(bytes.len()).unwrap_or(0))),
         }
     }
 
@@ -342,7 +334,7 @@ impl Relay {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    sink.watched.arm(epoll, Role::Sink.key(self.channel), EventFlags::OUT);
+                    sink.watched.arm(epoll, Role::Sink.key(self.id), EventFlags::OUT);
                     break;
                 }
                 Err(_) => {
@@ -355,7 +347,7 @@ impl Relay {
         }
         let empty = sink.queue.is_empty();
         if sink.owed >= GRANT || (empty && sink.owed > 0) {
-            outbox.push(self.channel, &Event::Credit(sink.owed));
+            outbox.push(self.id.channel, &Event::Credit(sink.owed));
             sink.owed = 0;
         }
         if !empty {

@@ -19,8 +19,9 @@ use sandbar_guest::protocol::{At, Event, FRAME_HEADER, FailKind, FrameHeader, IN
 use super::{
     Channel, Server, Work,
     files::{Answer, Fail, Files, Replacement, plain},
+    link::Id,
     process::{self, NotStarted},
-    relay::{Relay, Role, SinkEnd, SourceKind},
+    relay::{LARGE_PIPE, Relay, Role, SinkEnd, SourceKind},
     sending::Sending,
     tree,
     work::{Digests, Job, report},
@@ -87,23 +88,23 @@ impl Worker {
 
 impl Server {
     /// Opens a channel. A channel number in use is a fault of the host's, and ends the connection.
-    pub(super) fn open(&mut self, id: u32, window: u32, open: Open) -> io::Result<()> {
-        if id == 0 || self.channels.contains_key(&id) {
+    pub(super) fn open(&mut self, id: Id, window: u32, open: Open) -> io::Result<()> {
+        if id.channel == 0 || self.channels.contains_key(&id) {
             return Err(io::Error::other("the channel is in use"));
         }
         let answer = self.try_open(id, window, open);
         if let Err(Fail { kind, errno, message }) = answer {
-            self.outbox.push(id, &Event::Fail(kind, errno, message));
+            self.push(id, &Event::Fail(kind, errno, message));
         }
         Ok(())
     }
 
-    fn try_open(&mut self, id: u32, window: u32, open: Open) -> Answer<()> {
+    fn try_open(&mut self, id: Id, window: u32, open: Open) -> Answer<()> {
         match open {
             Open::Spawn(spawn) => self.spawn(id, window, &spawn),
             Open::Read(at) => {
                 let file = self.as_user(at.user.as_deref(), |files| files.open_regular(&at))?;
-                self.outbox.push(id, &Event::Started);
+                self.push(id, &Event::Started);
                 self.send(id, window, Sending::File(Rc::new(file), 0));
                 Ok(())
             }
@@ -139,14 +140,14 @@ impl Server {
             Open::Connect(port) => self.connect(id, window, SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
             Open::Stop => {
                 self.kill_everything();
-                self.stopping = true;
+                self.stopping = Some(id.link);
                 self.done(id)
             }
         }
     }
 
-    fn done(&mut self, id: u32) -> Answer<()> {
-        self.outbox.push(id, &Event::Done);
+    fn done(&mut self, id: Id) -> Answer<()> {
+        self.push(id, &Event::Done);
         Ok(())
     }
 
@@ -160,11 +161,11 @@ impl Server {
         self.settings.users.find(name).map_err(|(kind, message)| Fail::of(kind, message))
     }
 
-    pub(super) fn insert(&mut self, id: u32, relay: Relay, work: Work) {
+    pub(super) fn insert(&mut self, id: Id, relay: Relay, work: Work) {
         self.channels.insert(id, Channel { relay, work, closed: false });
     }
 
-    fn spawn(&mut self, id: u32, window: u32, spawn: &Spawn) -> Answer<()> {
+    fn spawn(&mut self, id: Id, window: u32, spawn: &Spawn) -> Answer<()> {
         let user = self.find(spawn.user.as_deref())?;
         let tag = self.tags.take();
         let (settings, stack) = (&self.settings, &mut self.stack);
@@ -188,7 +189,7 @@ impl Server {
                     self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
                 }
                 self.pids.insert(running.pid, id);
-                self.outbox.push(id, &Event::Started);
+                self.push(id, &Event::Started);
                 self.insert(id, relay, Work::Process(running));
                 Ok(())
             }
@@ -198,7 +199,7 @@ impl Server {
     }
 
     /// A program that is missing or cannot be executed ends as it would under a shell; anything else is a failure.
-    fn not_started(&mut self, id: u32, spawn: &Spawn, failed: Failed) -> Answer<()> {
+    fn not_started(&mut self, id: Id, spawn: &Spawn, failed: Failed) -> Answer<()> {
         let Failed { stage, error } = failed;
         if stage != Stage::Program {
             let message = if stage == Stage::Directory { "cwd".to_owned() } else { format!("{stage:?}: {error}") };
@@ -211,14 +212,14 @@ impl Server {
         };
         let mut text = format!("{name}: {why}\n").into_bytes();
         text.truncate(1024);
-        self.outbox.push(id, &Event::Started);
-        self.outbox.push(id, &if spawn.tty.is_some() { Event::Data(&text) } else { Event::ErrorData(&text) });
-        self.outbox.push(id, &Event::Exit(code, sandbar_guest::protocol::ExitKind::Exited));
-        self.outbox.push(id, &Event::Done);
+        self.push(id, &Event::Started);
+        self.push(id, &if spawn.tty.is_some() { Event::Data(&text) } else { Event::ErrorData(&text) });
+        self.push(id, &Event::Exit(code, sandbar_guest::protocol::ExitKind::Exited));
+        self.push(id, &Event::Done);
         Ok(())
     }
 
-    fn begin_write(&mut self, id: u32, at: &At) -> Answer<()> {
+    fn begin_write(&mut self, id: Id, at: &At) -> Answer<()> {
         let user = self.find(at.user.as_deref())?;
         let replacement = self.as_user(at.user.as_deref(), |files| Replacement::begin(files, at))?;
         let writing = Writing { replacement: Some(replacement), user };
@@ -227,12 +228,16 @@ impl Server {
     }
 
     /// Starts a worker.
-    fn work(&mut self, id: u32, window: u32, user: Option<Vec<u8>>, job: Job) -> Answer<()> {
+    fn work(&mut self, id: Id, window: u32, user: Option<Vec<u8>>, job: Job) -> Answer<()> {
         let user = self.find(user.as_deref())?;
         let (stdout, their_stdout) = process::pipe_from_child()?;
         let (status, their_status) = process::pipe_from_child()?;
         let (their_stdin, stdin) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&stdin, true)?;
+        if matches!(job, Job::Unpack(_)) {
+            // As much as may be on its way at once, so that neither side waits for the other at every piece.
+            let _stays_small = rustix::pipe::fcntl_setpipe_size(&stdin, LARGE_PIPE);
+        }
         let pid = match fork_into(0)? {
             Fork::Child => {
                 // Its own pipes and nothing else: holding a command's input open would keep its end from it.
@@ -264,7 +269,7 @@ impl Server {
         Ok(())
     }
 
-    fn connect(&mut self, id: u32, window: u32, to: SocketAddr) -> Answer<()> {
+    fn connect(&mut self, id: Id, window: u32, to: SocketAddr) -> Answer<()> {
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
@@ -273,15 +278,15 @@ impl Server {
             (Err(_), Some(next)) => return self.connect(id, window, next),
             (Err(error), None) => return Err(error.into()),
         }
-        epoll::add(&self.epoll, &socket, EventData::new_u64(u64::from(id) << 2), EventFlags::OUT)?;
+        epoll::add(&self.epoll, &socket, EventData::new_u64(id.key()), EventFlags::OUT)?;
         self.insert(id, Relay::new(id, window), Work::Connecting(Connecting { socket, to }));
         Ok(())
     }
 
     /// A connection attempt has come to an end.
-    pub(super) fn connected(&mut self, id: u32) -> io::Result<()> {
+    pub(super) fn connected(&mut self, id: Id) {
         let Some(Channel { mut relay, work: Work::Connecting(connecting), closed }) = self.channels.remove(&id) else {
-            return Ok(());
+            return;
         };
         let Connecting { socket, to } = connecting;
         let _not_watched = epoll::delete(&self.epoll, &socket);
@@ -291,33 +296,33 @@ impl Server {
                     Ok(write) => write,
                     Err(error) => {
                         let Fail { kind, errno, message } = error.into();
-                        self.outbox.push(id, &Event::Fail(kind, errno, message));
-                        return Ok(());
+                        self.push(id, &Event::Fail(kind, errno, message));
+                        return;
                     }
                 };
                 relay.source(Role::Out, socket, SourceKind::Stream, &self.epoll);
                 relay.sink(write, SinkEnd::Shutdown);
-                self.outbox.push(id, &Event::Started);
+                self.push(id, &Event::Started);
                 let work = Work::Connected { half_closed: false };
                 self.channels.insert(id, Channel { relay, work, closed });
             }
             (Err(_), Some(next)) => {
                 let window = u32::try_from(relay.available()).unwrap_or(u32::MAX);
                 if let Err(Fail { kind, errno, message }) = self.connect(id, window, next) {
-                    self.outbox.push(id, &Event::Fail(kind, errno, message));
+                    self.push(id, &Event::Fail(kind, errno, message));
                 }
             }
             (Err(error), None) => {
                 let message = format!("nobody listens on port {}", to.port());
-                self.outbox.push(id, &Event::Fail(FailKind::Errno, error.raw_os_error(), message));
+                self.push(id, &Event::Fail(FailKind::Errno, error.raw_os_error(), message));
             }
         }
-        Ok(())
     }
 
     /// A frame for an open channel. One for a channel that has just ended crossed its end on the way, and is dropped.
-    pub(super) fn proceed(&mut self, id: u32, request: Request<'_>) -> io::Result<()> {
+    pub(super) fn proceed(&mut self, id: Id, request: Request<'_>) -> io::Result<()> {
         let Some(channel) = self.channels.get_mut(&id) else { return Ok(()) };
+        let Some(link) = self.links.get_mut(&id.link) else { return Ok(()) };
         match (request, &mut channel.work) {
             (Request::Credit(more), work) => {
                 let may_continue = matches!(work, Work::Sending(_));
@@ -331,12 +336,12 @@ impl Server {
                 if channel.relay.waiting() + bytes.len() > INPUT_WINDOW as usize {
                     return Err(io::Error::other("the host sent more than it was granted"));
                 }
-                channel.relay.feed(bytes, &mut self.outbox, &self.epoll);
+                channel.relay.feed(bytes, &mut link.outbox, &self.epoll);
                 self.settle(id);
             }
             (Request::End, Work::Writing(_)) => self.finish_write(id),
             (Request::End, _) => {
-                channel.relay.end(&mut self.outbox, &self.epoll);
+                channel.relay.end(&mut link.outbox, &self.epoll);
                 self.settle(id);
             }
             (Request::Signal(number @ 1..=64), Work::Process(running)) => {
@@ -351,7 +356,7 @@ impl Server {
         Ok(())
     }
 
-    fn write_more(&mut self, id: u32, bytes: &[u8]) {
+    fn write_more(&mut self, id: Id, bytes: &[u8]) {
         let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
         let (users, user) = (self.settings.users, writing.user);
         let written = match &mut writing.replacement {
@@ -359,12 +364,12 @@ impl Server {
             None => Ok(()),
         };
         match written {
-            Ok(()) => self.outbox.push(id, &Event::Credit(u32::try_from(bytes.len()).unwrap_or(0))),
+            Ok(()) => self.push(id, &Event::Credit(u32::try_from(bytes.len()).unwrap_or(0))),
             Err(fail) => self.fail_write(id, fail),
         }
     }
 
-    fn finish_write(&mut self, id: u32) {
+    fn finish_write(&mut self, id: Id) {
         let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
         let (users, user) = (self.settings.users, writing.user);
         let finished = match writing.replacement.take() {
@@ -374,20 +379,21 @@ impl Server {
         match finished {
             Ok(()) => {
                 self.channels.remove(&id);
-                self.outbox.push(id, &Event::Done);
+                self.push(id, &Event::Done);
             }
             Err(fail) => self.fail_write(id, fail),
         }
     }
 
-    fn fail_write(&mut self, id: u32, fail: Fail) {
+    fn fail_write(&mut self, id: Id, fail: Fail) {
         self.close(id);
-        self.outbox.push(id, &Event::Fail(fail.kind, fail.errno, fail.message));
+        self.push(id, &Event::Fail(fail.kind, fail.errno, fail.message));
     }
 
     /// The host lost interest: what runs is killed, what is half-done is undone.
-    fn close(&mut self, id: u32) {
+    pub(super) fn close(&mut self, id: Id) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
+        let Some(link) = self.links.get_mut(&id.link) else { return };
         channel.closed = true;
         channel.relay.discard(&self.epoll);
         match &mut channel.work {
@@ -396,7 +402,7 @@ impl Server {
                 if !running.has_ended() {
                     tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, libc::SIGKILL);
                 }
-                channel.relay.end(&mut self.outbox, &self.epoll);
+                channel.relay.end(&mut link.outbox, &self.epoll);
                 self.settle(id);
             }
             Work::Worker(worker) => sys::process::signal(worker.pid, libc::SIGKILL),

@@ -4,7 +4,7 @@ use std::{fs::File, io, os::unix::fs::FileExt, rc::Rc};
 
 use sandbar_guest::protocol::{Event, FailKind, MAX_DATA, Record};
 
-use super::{Channel, Server, Work, relay::Relay};
+use super::{Channel, Server, Work, link::Id, relay::Relay};
 
 /// Bytes of one file sent before another channel has its turn.
 const TURN: usize = 1024 * 1024;
@@ -17,7 +17,7 @@ pub(crate) enum Sending {
 
 impl Server {
     /// Sends an answer that was made at once.
-    pub(super) fn answer(&mut self, id: u32, window: u32, records: &[Record]) {
+    pub(super) fn answer(&mut self, id: Id, window: u32, records: &[Record]) {
         let mut bytes = Vec::new();
         for record in records {
             record.encode(&mut bytes);
@@ -26,32 +26,32 @@ impl Server {
     }
 
     /// Begins to send.
-    pub(super) fn send(&mut self, id: u32, window: u32, sending: Sending) {
+    pub(super) fn send(&mut self, id: Id, window: u32, sending: Sending) {
         self.insert(id, Relay::new(id, window), Work::Sending(sending));
         self.sending.push_back(id);
     }
 
-    /// Gives every file that is being read a turn.
-    pub(super) fn send_files(&mut self) -> io::Result<()> {
+    /// Gives every file that is being read a turn, unless its host has enough to take already.
+    pub(super) fn send_files(&mut self) {
         for _ in 0..self.sending.len() {
-            if self.outbox.is_full() {
-                return Ok(());
-            }
-            let Some(id) = self.sending.pop_front() else { return Ok(()) };
-            if self.send_some(id)? {
-                self.sending.push_back(id);
+            let Some(id) = self.sending.pop_front() else { return };
+            let more = if self.is_full(id.link) { Ok(self.channels.contains_key(&id)) } else { self.send_some(id) };
+            match more {
+                Ok(true) => self.sending.push_back(id),
+                Ok(false) => {}
+                Err(error) => self.lose(id.link, Err(error)),
             }
         }
-        Ok(())
     }
 
     /// Sends some bytes; `true` when more could follow at once.
-    fn send_some(&mut self, id: u32) -> io::Result<bool> {
+    fn send_some(&mut self, id: Id) -> io::Result<bool> {
         let Some(Channel { relay, work: Work::Sending(sending), .. }) = self.channels.get_mut(&id) else {
             return Ok(false);
         };
+        let Some(link) = self.links.get_mut(&id.link) else { return Ok(false) };
         let mut turn = 0;
-        while turn < TURN && !self.outbox.is_full() {
+        while turn < TURN && !link.outbox.is_full() {
             let room = relay.available().min(MAX_DATA).min(self.scratch.len());
             let buffer = self.scratch.get_mut(..room).unwrap_or_default();
             let read = match sending {
@@ -59,7 +59,7 @@ impl Server {
                 Sending::File(file, offset) => {
                     let moved = move_file(file, *offset, room);
                     if let Some(length) = moved {
-                        self.outbox.file(id, file.clone(), *offset, length);
+                        link.outbox.file(id.channel, file.clone(), *offset, length);
                         *offset += u64::from(length);
                         relay.spend(length as usize);
                         turn += length as usize;
@@ -85,14 +85,14 @@ impl Server {
                 Ok(count) => {
                     relay.spend(count);
                     turn += count;
-                    self.outbox.bulk(id, false, self.scratch.get(..count).unwrap_or_default())?;
+                    link.outbox.bulk(id.channel, false, self.scratch.get(..count).unwrap_or_default())?;
                     continue;
                 }
                 Err(error) => {
                     Event::Fail(FailKind::Errno, error.raw_os_error().unwrap_or(libc::EIO), error.to_string())
                 }
             };
-            self.outbox.push(id, &last);
+            link.outbox.push(id.channel, &last);
             self.channels.remove(&id);
             return Ok(false);
         }

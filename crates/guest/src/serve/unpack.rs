@@ -1,14 +1,19 @@
 //! Unpacking an archive below a directory: every member is put in place by handle, and none can land elsewhere.
 
 use std::{
+    collections::{BTreeMap, HashMap},
     ffi::OsStr,
     fs::File,
-    io::{self, Read},
-    os::{fd::AsFd, unix::ffi::OsStrExt},
+    io::{self, BufReader, Read, Write},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    rc::Rc,
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_OMIT, futimens, unlinkat},
+    fs::{AtFlags, CWD, Mode, Timespec, Timestamps, UTIME_OMIT, futimens, unlinkat},
     io::Errno,
 };
 use sandbar_guest::protocol::FailKind;
@@ -20,22 +25,31 @@ use super::{
 };
 use crate::remove::remove_tree;
 
-/// Unpacks everything, or stops at the first member that must not be unpacked.
+/// What is read at once: headers are small, and a call each would cost more than what is in them.
+const BUFFER: usize = 128 << 10;
+
+/// Directories that are kept open, because the next member is likely to go into one of them.
+const PARENTS: usize = 64;
+
+/// Unpacks everything, or stops at the first member that must not be unpacked. Changes this process's file mode mask.
 pub(crate) fn unpack(tree: Tree, input: impl Read) -> Answer<()> {
-    let mut archive = Archive::new(input);
-    let mut dir_modes = Vec::new();
+    let mut archive = Archive::new(BufReader::with_capacity(BUFFER, input));
+    // Files are made with the very permissions they are to have.
+    rustix::process::umask(Mode::empty());
+    let mut place = Place { tree, parents: HashMap::new(), buffer: vec![0; BUFFER] };
+    let mut dir_modes = BTreeMap::new();
     for entry in archive.entries()? {
         let mut entry = entry.map_err(malformed)?;
         let Some(path) = relative(&entry.path_bytes())? else { continue };
-        match member(&tree, &mut entry, &path) {
-            Ok(Some(mode)) => dir_modes.push((path, mode)),
+        match place.member(&mut entry, &path) {
+            Ok(Some(mode)) => drop(dir_modes.insert(path, mode)),
             Ok(None) => {}
             Err(fail) => return Err(named(fail, &path)),
         }
     }
     // Last, and children first: a read-only directory must not stop what goes into it.
     for (path, mode) in dir_modes.into_iter().rev() {
-        let dir = tree.open(&path, libc::O_RDONLY | libc::O_DIRECTORY)?;
+        let dir = place.tree.open(&path, libc::O_RDONLY | libc::O_DIRECTORY)?;
         rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?;
     }
     // The sender may still have padding to write.
@@ -83,61 +97,123 @@ fn relative(path: &[u8]) -> Answer<Option<Vec<u8>>> {
     Ok(if parts.is_empty() { None } else { Some(parts.join(&b'/')) })
 }
 
-/// Puts one member in place; the answer is the mode of a directory, to be set later.
-fn member(tree: &Tree, entry: &mut Entry<'_, impl Read>, path: &[u8]) -> Answer<Option<u32>> {
-    let mode = entry.header().mode().map_err(malformed)? & 0o777;
-    let kind = entry.header().entry_type();
-    if kind == EntryType::Directory {
-        make_dirs(tree, path)?;
-        return Ok(Some(mode | 0o700));
-    }
-    let (parent, name) = split(path);
-    let parent = make_dirs(tree, parent)?;
-    let place = OsStr::from_bytes(name);
-    match kind {
-        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-            let mut file = fresh(&parent, name, mode)?;
-            io::copy(entry, &mut file).map_err(malformed)?;
-            if let Ok(seconds) = entry.header().mtime() {
-                stamp(&file, seconds);
-            }
-        }
-        EntryType::Symlink => {
-            let target = entry.link_name_bytes().ok_or_else(|| Fail::of(FailKind::Archive, "a link has no target"))?;
-            clear(&parent, name)?;
-            rustix::fs::symlinkat(OsStr::from_bytes(&target), &parent, place)?;
-        }
-        EntryType::Link => {
-            let target = entry.link_name_bytes().ok_or_else(|| Fail::of(FailKind::Archive, "a link has no target"))?;
-            let target = relative(&target)?.ok_or_else(|| Fail::of(FailKind::Archive, "a link points at the root"))?;
-            // A copy, so that no name inside ever shares its bytes with a name outside.
-            let mut source = File::from(tree.open(&target, libc::O_RDONLY | libc::O_NONBLOCK)?);
-            if !source.metadata()?.is_file() {
-                return Err(Fail::of(FailKind::Archive, "a hard link does not point at a regular file"));
-            }
-            let mut file = fresh(&parent, name, mode)?;
-            io::copy(&mut source, &mut file)?;
-        }
-        other => {
-            return Err(Fail::of(FailKind::Archive, format!("it is a {other:?}, which is never unpacked")));
-        }
-    }
-    Ok(None)
+/// Where members are put.
+struct Place {
+    tree: Tree,
+    parents: HashMap<Vec<u8>, Rc<OwnedFd>>,
+    buffer: Vec<u8>,
 }
 
-fn fresh(parent: &impl AsFd, name: &[u8], mode: u32) -> Answer<File> {
-    clear(parent, name)?;
-    let file = rustix::fs::openat(parent, OsStr::from_bytes(name), NEW_FILE, Mode::from_raw_mode(0o600))?;
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-    Ok(file.into())
+impl Place {
+    /// Puts one member in place; the answer is the mode of a directory, to be set later.
+    fn member(&mut self, entry: &mut Entry<'_, impl Read>, path: &[u8]) -> Answer<Option<u32>> {
+        let mode = entry.header().mode().map_err(malformed)? & 0o777;
+        let kind = entry.header().entry_type();
+        if kind == EntryType::Directory {
+            usable(&self.tree, path)?;
+            return Ok(Some(mode));
+        }
+        let (parent, name) = split(path);
+        let parent = self.parent(parent)?;
+        match kind {
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                let mut file = self.fresh(&parent, name, mode)?;
+                copy(entry, &mut file, &mut self.buffer).map_err(malformed)?;
+                // Whoever makes an archive on the fly has no time to give.
+                if let Ok(seconds @ 1..) = entry.header().mtime() {
+                    stamp(&file, seconds);
+                }
+            }
+            EntryType::Symlink => {
+                let target = link_name(entry)?;
+                self.clear(&parent, name)?;
+                rustix::fs::symlinkat(OsStr::from_bytes(&target), &parent, OsStr::from_bytes(name))?;
+            }
+            EntryType::Link => {
+                let target = link_name(entry)?;
+                let target =
+                    relative(&target)?.ok_or_else(|| Fail::of(FailKind::Archive, "a link points at the root"))?;
+                // A copy, so that no name inside ever shares its bytes with a name outside.
+                let mut source = File::from(self.tree.open(&target, libc::O_RDONLY | libc::O_NONBLOCK)?);
+                if !source.metadata()?.is_file() {
+                    return Err(Fail::of(FailKind::Archive, "a hard link does not point at a regular file"));
+                }
+                let mut file = self.fresh(&parent, name, mode)?;
+                io::copy(&mut source, &mut file)?;
+            }
+            other => {
+                return Err(Fail::of(FailKind::Archive, format!("it is a {other:?}, which is never unpacked")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The directory a member goes into, made if it is missing.
+    fn parent(&mut self, path: &[u8]) -> Answer<Rc<OwnedFd>> {
+        if let Some(known) = self.parents.get(path) {
+            return Ok(known.clone());
+        }
+        if self.parents.len() >= PARENTS {
+            self.parents.clear();
+        }
+        let opened = Rc::new(make_dirs(&self.tree, path)?);
+        self.parents.insert(path.to_vec(), opened.clone());
+        Ok(opened)
+    }
+
+    fn fresh(&mut self, parent: &OwnedFd, name: &[u8], mode: u32) -> Answer<File> {
+        let open = || rustix::fs::openat(parent, OsStr::from_bytes(name), NEW_FILE, Mode::from_raw_mode(mode));
+        match open() {
+            Ok(file) => return Ok(file.into()),
+            Err(Errno::EXIST) => self.clear(parent, name)?,
+            Err(error) => return Err(error.into()),
+        }
+        Ok(open()?.into())
+    }
+
+    /// Makes the name free.
+    fn clear(&mut self, parent: &OwnedFd, name: &[u8]) -> Answer<()> {
+        // What was a directory may become something else; none that was opened before is trusted then.
+        self.parents.clear();
+        match unlinkat(parent, OsStr::from_bytes(name), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::ISDIR | Errno::PERM) => Ok(remove_tree(parent.as_fd(), name)?),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
-/// Makes the name free.
-fn clear(parent: &impl AsFd, name: &[u8]) -> Answer<()> {
-    match unlinkat(parent, OsStr::from_bytes(name), AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::ISDIR | Errno::PERM) => Ok(remove_tree(parent.as_fd(), name)?),
-        Err(error) => Err(error.into()),
+/// Makes a directory, or opens up for its owner the one that is there: its mode is set at the end, whatever it was.
+fn usable(tree: &Tree, path: &[u8]) -> Answer<()> {
+    let held = match tree.open(path, libc::O_PATH | libc::O_DIRECTORY) {
+        Ok(held) => held,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return make_dirs(tree, path).map(drop),
+        Err(error) => return Err(error.into()),
+    };
+    let mode = rustix::fs::fstat(&held)?.st_mode & 0o777;
+    if mode & 0o700 != 0o700 {
+        // Through a handle, as a directory that cannot be read cannot be opened either. Another user's stays as it is,
+        // and what cannot go into it says so.
+        let place = format!("/proc/self/fd/{}", held.as_raw_fd());
+        let _not_ours = rustix::fs::chmodat(CWD, place, Mode::from_raw_mode(mode | 0o700), AtFlags::empty());
+    }
+    Ok(())
+}
+
+fn link_name(entry: &Entry<'_, impl Read>) -> Answer<Vec<u8>> {
+    let name = entry.link_name_bytes().map(|name| name.into_owned());
+    name.ok_or_else(|| Fail::of(FailKind::Archive, "a link has no target"))
+}
+
+/// In larger steps than the standard library's.
+fn copy(from: &mut impl Read, to: &mut File, buffer: &mut [u8]) -> io::Result<()> {
+    loop {
+        match from.read(buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => to.write_all(&buffer[..count])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 

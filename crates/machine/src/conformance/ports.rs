@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::rig::{Rig, pause, soon, until};
-use crate::{Command, MachineSpec, Process, SandboxClient};
+use crate::{Command, Lifetime, MachineError, MachineSpec, Process, SandboxClient};
 
 /// For each connection: says hello, reads to the end, answers with what it got, closes.
 const ECHO: &str = r#"
@@ -172,4 +172,26 @@ pub async fn a_port_dies_with_its_machine(client: &dyn SandboxClient) {
     let mut more = Vec::new();
     let _reset = soon("the open connection to end", open.read_to_end(&mut more)).await;
     assert!(is_dead(address).await);
+}
+
+/// On a detached machine, whoever attaches reaches what others started.
+pub async fn a_port_is_reached_by_every_holder(client: &dyn SandboxClient) {
+    let port = free().await;
+    let spec = MachineSpec { ports: vec![port], lifetime: Lifetime::Detached, ..MachineSpec::default() };
+    let first = match soon("create", client.create(spec)).await {
+        Ok(machine) => Rig { machine },
+        Err(MachineError::Unsupported(_)) => return,
+        Err(other) => panic!("{other}"),
+    };
+    let found = soon("attach", client.attach(&first.machine.handle())).await.expect("no error").expect("it lives");
+    if !found.features().ports {
+        return;
+    }
+    let second = Rig { machine: found };
+    let _server = serve(&first, ECHO, port).await;
+    for rig in [&first, &second] {
+        let mut stream = connect(address(rig, port).await).await;
+        stream.shutdown().await.expect("it is closed");
+        assert_eq!(rest(&mut stream).await, b"hello  bye");
+    }
 }

@@ -17,8 +17,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use sandbar_machine::{
-    ByteStream, Command, Endpoint, Exit, Features, Isolation, LimitReport, Machine, MachineError, MachineHandle,
-    MachinePath, MachineSpec, Output, Process, Result, SandboxClient, Signal, Target, Workspace,
+    ByteStream, Command, Endpoint, Exit, Features, Isolation, Lifetime, LimitReport, Machine, MachineError,
+    MachineHandle, MachinePath, MachineSpec, Output, Process, Result, SandboxClient, Signal, Target, Workspace,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -55,6 +55,9 @@ impl SandboxClient for HostClient {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+        if spec.lifetime == Lifetime::Detached {
+            return Err(MachineError::Unsupported("keep machines beyond this process"));
+        }
         let path = self.tools.as_ref().map_or_else(|| "/usr/bin:/bin".into(), |tools| tools.clone().into_os_string());
         let directory = tempfile::tempdir().unwrap();
         let (home, temporary) = (directory.path().join("home"), directory.path().join("workspace"));

@@ -1,0 +1,344 @@
+//! Machines that outlive their maker: what their handle holds, and how any process of the same user reaches their door.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use rustix::{
+    fs::{AtFlags, FlockOperation, Mode, OFlags, flock},
+    io::Errno,
+    process::geteuid,
+};
+use sandbar_guest::protocol::{DOOR, Detached, Knock, MARK, MAX_MEMO, Nonce, VERSION, Welcome, Wish};
+use sandbar_machine::{Isolation, LimitReport, MachineError, MachineHandle, MachineSpec, Result};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    process::Command,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{check, state};
+use crate::{Farewell, GuestMachine, GuestSetup, guest_binary};
+
+/// How long a supervisor may take to answer.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// How long a supervisor may take to remove everything.
+const REMOVAL: Duration = Duration::from_secs(15);
+
+/// What a handle holds of a machine that outlives its maker. The nonce is what lets its holder in.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Place {
+    id: String,
+    dir: PathBuf,
+    nonce: String,
+}
+
+/// What the machine's supervisor keeps for whoever comes later, in its memory and nowhere else.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Memo {
+    isolation: Isolation,
+    limits: LimitReport,
+    listens: bool,
+    env: BTreeMap<String, String>,
+    ports: Vec<u16>,
+    output_buffer: u32,
+    deadline: Option<Duration>,
+}
+
+impl Memo {
+    /// What is to be remembered of a new machine.
+    pub(super) fn new(spec: &MachineSpec) -> Self {
+        Self {
+            isolation: spec.isolation,
+            limits: check::report(spec.isolation),
+            listens: check::can_listen(spec),
+            env: spec.env.clone(),
+            ports: spec.ports.clone(),
+            output_buffer: spec.limits.output_buffer,
+            deadline: spec.limits.time,
+        }
+    }
+
+    fn setup(self, handle: MachineHandle) -> GuestSetup {
+        GuestSetup {
+            handle,
+            isolation: self.isolation,
+            limits: self.limits,
+            env: self.env,
+            ports: self.ports,
+            output_buffer: self.output_buffer,
+            deadline: self.deadline,
+        }
+    }
+}
+
+/// Draws a nonce for a new machine, and writes down what its supervisor needs and what its handle holds.
+pub(super) fn prepare(spec: &MachineSpec, dir: &Path, id: &str) -> Result<(Detached, Place)> {
+    let failed = |source: io::Error| MachineError::Start { stage: "detaching it".to_owned(), source: source.into() };
+    if dir.to_str().is_none() {
+        let reason = "is not UTF-8, so that no handle can hold it; choose another state directory";
+        return Err(MachineError::invalid(format!("state directory {}", dir.display()), reason));
+    }
+    let nonce: Nonce = state::draw().map_err(failed)?;
+    let memo = serde_json::to_vec(&Memo::new(spec)).map_err(|error| failed(error.into()))?;
+    if memo.len() > MAX_MEMO {
+        return Err(MachineError::invalid("environment", "is longer than 2 MiB"));
+    }
+    let place = Place { id: id.to_owned(), dir: dir.to_owned(), nonce: state::hex(&nonce) };
+    Ok((Detached { nonce, memo }, place))
+}
+
+/// A way to the door of a machine, as far as it exists.
+enum Door {
+    /// Nothing is there, or nothing that lives.
+    Gone,
+    /// Somebody listens.
+    Open(UnixStream),
+}
+
+impl Place {
+    /// Reads a handle; `None` when it is one of a machine that ends with its maker.
+    pub(super) fn of(state: &serde_json::Value) -> Result<Option<Self>> {
+        if state.get("nonce").is_none() {
+            return Ok(None);
+        }
+        let bad = |reason: &str| MachineError::invalid("handle of a detached machine", reason);
+        let place: Self = serde_json::from_value(state.clone()).map_err(|error| bad(&error.to_string()))?;
+        let plain = place.id.len() == 16 && place.id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !plain || !place.dir.is_absolute() {
+            return Err(bad("names no directory of a machine"));
+        }
+        place.nonce()?;
+        Ok(Some(place))
+    }
+
+    /// What the handle holds.
+    pub(super) fn state(&self) -> serde_json::Value {
+        serde_json::json!({ "id": self.id, "dir": self.dir, "nonce": self.nonce })
+    }
+
+    fn nonce(&self) -> Result<Nonce> {
+        let bad = || MachineError::invalid("handle of a detached machine", "has no nonce of 32 digits");
+        let digit = |at: usize| self.nonce.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        let mut nonce = Nonce::default();
+        for (index, byte) in nonce.iter_mut().enumerate() {
+            *byte = digit(index * 2).ok_or_else(bad)?;
+        }
+        if self.nonce.len() == 2 * nonce.len() { Ok(nonce) } else { Err(bad()) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(&self.id)
+    }
+
+    /// The machine's directory, which must be this user's; `None` when there is none. Its mode is not looked at: at the level
+    /// `landlock` a command can change it, and must not lock us out.
+    fn open(&self) -> Result<Option<OwnedFd>> {
+        let bad = |reason: &str| MachineError::invalid(format!("machine {}", self.path().display()), reason);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = match rustix::fs::open(self.path(), flags, Mode::empty()) {
+            Ok(dir) => dir,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(Errno::ACCESS | Errno::PERM) => return Err(bad("belongs to another user of this host")),
+            Err(error) => return Err(MachineError::transport("find it", io::Error::from(error))),
+        };
+        let found =
+            rustix::fs::fstat(&dir).map_err(|error| MachineError::transport("find it", io::Error::from(error)))?;
+        if found.st_uid != geteuid().as_raw() {
+            return Err(bad("belongs to another user of this host"));
+        }
+        Ok(Some(dir))
+    }
+
+    /// Knocks, if anybody is there. What a machine left that died without its supervisor is swept away.
+    async fn knock(&self, wish: Wish) -> Result<Door> {
+        let Some(dir) = self.open()? else { return Ok(Door::Gone) };
+        // By descriptor: a socket's path may be only so long, a state directory's longer.
+        let connected = UnixStream::connect(format!("/proc/self/fd/{}/{DOOR}", dir.as_raw_fd())).await;
+        let mut stream = match connected {
+            Ok(stream) => stream,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                if is_marked(&dir) && is_unlocked(&dir) {
+                    drop(dir);
+                    self.sweep().await;
+                }
+                return Ok(Door::Gone);
+            }
+            Err(error) => return Err(MachineError::transport("reach it", error)),
+        };
+        let peer = stream.peer_cred().map_err(|error| MachineError::transport("reach it", error))?;
+        if peer.uid() != geteuid().as_raw() {
+            let what = format!("machine {}", self.path().display());
+            return Err(MachineError::invalid(what, "is posed as by a process of another user"));
+        }
+        match stream.write_all(&Knock::new(wish, self.nonce()?).encode()).await {
+            Ok(()) => Ok(Door::Open(stream)),
+            // It ended in this very moment.
+            Err(_) => Ok(Door::Gone),
+        }
+    }
+
+    /// Finds the machine; `None` when it is gone.
+    pub(super) async fn attach(&self, handle: &MachineHandle) -> Result<Option<GuestMachine>> {
+        let late = |_late| MachineError::transport("reach it", "its supervisor did not answer within 20 seconds");
+        let welcomed = async {
+            let Door::Open(mut stream) = self.knock(Wish::Attach).await? else { return Ok(None) };
+            Ok(read_memo(&mut stream).await?.map(|memo| (stream, memo)))
+        };
+        let Some((stream, memo)) = timeout(ANSWER, welcomed).await.map_err(late)?? else { return Ok(None) };
+        let memo: Memo = serde_json::from_slice(&memo).map_err(|error| MachineError::transport("reach it", error))?;
+        // As much as the system allows, so that a large file takes fewer turns.
+        let _system_default = rustix::net::sockopt::set_socket_send_buffer_size(&stream, 1 << 20);
+        let (reader, writer) = stream.into_split();
+        let listens = memo.listens;
+        match GuestMachine::connect(reader, writer, memo.setup(handle.clone())).await {
+            Ok(machine) => {
+                let machine = machine.farewell(Removal { place: self.clone() });
+                Ok(Some(if listens { machine } else { machine.without_ports() }))
+            }
+            // Either it ended in this very moment, or it has as many connections as it takes.
+            Err(MachineError::Gone) if !self.lives().await? => Ok(None),
+            Err(MachineError::Gone) => {
+                let reason = "too many processes are attached to the machine".to_owned();
+                Err(MachineError::Exhausted { what: "connections".to_owned(), reason })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether somebody still opens the door, once what is just ending has had a moment to.
+    async fn lives(&self) -> Result<bool> {
+        for _ in 0..20 {
+            if matches!(self.knock(Wish::Attach).await?, Door::Gone) {
+                return Ok(false);
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(true)
+    }
+
+    /// Ends the machine, whatever its guest says, and waits until nothing of it is left.
+    pub(super) async fn delete(&self) -> Result<()> {
+        if let Ok(Door::Open(mut stream)) = timeout(ANSWER, self.knock(Wish::End)).await.unwrap_or(Ok(Door::Gone)) {
+            let mut answer = [0; Welcome::LENGTH];
+            let heard = timeout(ANSWER, stream.read_exact(&mut answer)).await;
+            // One that hangs up without a word and lives on is another machine, and not ours to end.
+            if !matches!(heard, Ok(Ok(_))) && self.lives().await? {
+                return Ok(());
+            }
+        }
+        let until = Instant::now() + REMOVAL;
+        while Instant::now() < until {
+            let Some(dir) = self.open()? else { return Ok(()) };
+            let marked = is_marked(&dir);
+            if is_unlocked(&dir) {
+                drop(dir);
+                // A supervisor that just ended took both mark and directory with it.
+                if !marked && self.open()?.is_some() {
+                    let what = format!("machine {}", self.path().display());
+                    return Err(MachineError::invalid(what, "is not the directory of a machine, and stays as it is"));
+                }
+                self.sweep().await;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        let left = format!("{} and what it mounts may be left", self.path().display());
+        Err(MachineError::transport("remove it", left))
+    }
+
+    /// Removes what dead machines left beside this one, with the program that knows how.
+    async fn sweep(&self) {
+        let Ok(program) = guest_binary::sealed() else { return };
+        let sweeping = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+            .arg0("sandbar-guest")
+            .arg("sweep")
+            .arg(&self.dir)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        // What is left after this is tried again by the next machine's supervisor.
+        let _late = timeout(REMOVAL, sweeping).await;
+    }
+}
+
+/// What the supervisor keeps for visitors; `None` when it hangs up, because it is another machine's or just ending.
+async fn read_memo(stream: &mut UnixStream) -> Result<Option<Vec<u8>>> {
+    let mut header = [0; Welcome::LENGTH];
+    if stream.read_exact(&mut header).await.is_err() {
+        return Ok(None);
+    }
+    let welcome = Welcome::decode(&header).map_err(|error| MachineError::transport("reach it", error))?;
+    if welcome.version != VERSION {
+        let reason = "was made by another version of sandbar; delete it and make a new one";
+        return Err(MachineError::invalid("the machine", reason));
+    }
+    let mut memo = vec![0; welcome.length as usize];
+    Ok(stream.read_exact(&mut memo).await.is_ok().then_some(memo))
+}
+
+/// Whether a directory is a machine's. A handle may have been changed, and lead to any directory with such a name.
+fn is_marked(dir: &OwnedFd) -> bool {
+    rustix::fs::statat(dir, MARK, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| found.st_uid == geteuid().as_raw())
+}
+
+/// Whether no supervisor holds a machine's directory: whoever made it is dead.
+fn is_unlocked(dir: &OwnedFd) -> bool {
+    flock(dir, FlockOperation::NonBlockingLockExclusive).is_ok() && flock(dir, FlockOperation::Unlock).is_ok()
+}
+
+/// What stopping such a machine waits for.
+pub(super) struct Removal {
+    pub(super) place: Place,
+}
+
+impl Farewell for Removal {
+    fn wait(&mut self) -> BoxFuture<'_, Result<()>> {
+        self.place.delete().boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_handle_names_a_directory_of_a_machine_or_is_refused() {
+        let good = json!({ "id": "0123456789abcdef", "dir": "/tmp/state", "nonce": "0f".repeat(16) });
+        let place = Place::of(&good).expect("a handle").expect("a detached one");
+        assert_eq!(place.state(), good);
+        assert_eq!(place.nonce().expect("a nonce"), [15; 16]);
+        assert!(Place::of(&json!({ "id": "0123456789abcdef" })).expect("another kind").is_none());
+        let with = |name: &str, value: &str| {
+            let mut bad = good.clone();
+            bad[name] = value.into();
+            bad
+        };
+        let table = [
+            with("id", "../../etc"),
+            with("id", "0123456789abcde/"),
+            with("dir", "state"),
+            with("nonce", "0f"),
+            with("nonce", &"é".repeat(16)),
+            with("nonce", &"0f".repeat(17)),
+            with("more", "x"),
+        ];
+        for bad in table {
+            assert_eq!(Place::of(&bad).map(|_| ()).expect_err("refused").code(), "invalid", "{bad}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What these tests stand on: a place for machines, this program in other parts, and short words.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::{Child, Command as HostCommand, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sandbar_clients::UnixLocal;
+use sandbar_guest::protocol::DOOR;
+use sandbar_machine::{
+    Command, Lifetime, Machine, MachineHandle, MachinePath, MachineSpec, Output, SandboxClient, Target,
+};
+use tokio::net::UnixStream;
+
+/// Made by `cargo xtask setup`.
+pub(crate) const USER: &str = "sandbar-test";
+
+/// What the test `part` plays when this program starts itself.
+pub(crate) const PART: &str = "SANDBAR_TEST_PART";
+pub(crate) const PLACE: &str = "SANDBAR_TEST_PLACE";
+
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("took longer than a minute")
+}
+
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..3000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what}: not so after 30 seconds");
+}
+
+/// Everything a command of this script prints to standard output.
+pub(crate) async fn printed(machine: &dyn Machine, script: &str) -> String {
+    said_by(machine, Command::new(["sh", "-c", script])).await
+}
+
+/// The same of any command.
+pub(crate) async fn said_by(machine: &dyn Machine, command: Command) -> String {
+    let mut process = soon(machine.spawn(command)).await.expect("spawn");
+    let mut text = Vec::new();
+    while let Some(output) = soon(process.output.recv()).await {
+        if let Output::Stdout(bytes) = output.expect("output") {
+            text.extend_from_slice(&bytes);
+        }
+    }
+    String::from_utf8(text).expect("text")
+}
+
+pub(crate) fn file(name: &str) -> Target {
+    Target::from(MachinePath::workspace().join(name).expect("path"))
+}
+
+pub(crate) fn detached() -> MachineSpec {
+    let env = [("DECLARED".to_owned(), "remembered".to_owned())].into();
+    MachineSpec { lifetime: Lifetime::Detached, env, ports: vec![4321], ..MachineSpec::default() }
+}
+
+/// A place for machines, and the handle of the one that is there.
+pub(crate) struct Bench(pub(crate) tempfile::TempDir);
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::Builder::new().prefix("sandbar-detached-").tempdir_in("/tmp").expect("a directory"))
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.0.path().join("state")
+    }
+
+    pub(crate) fn client(&self) -> UnixLocal {
+        UnixLocal::new().state_dir(self.state())
+    }
+
+    pub(crate) fn machines(&self) -> Vec<PathBuf> {
+        fs::read_dir(self.state()).map(|all| all.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
+    }
+
+    pub(crate) async fn create(&self) -> (MachineHandle, Processes) {
+        let machine = soon(self.client().create(detached())).await.expect("create");
+        (machine.handle(), self.processes().await)
+    }
+
+    /// The supervisor and PID 1 of the only machine here.
+    pub(crate) async fn processes(&self) -> Processes {
+        let door = self.machines().first().expect("a machine").join(DOOR);
+        let stream = UnixStream::connect(door).await.expect("its user can connect");
+        let supervisor = stream.peer_cred().expect("credentials").pid().expect("a number");
+        let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
+        let guest = children.expect("its children").split_whitespace().next().and_then(|pid| pid.parse().ok());
+        Processes { supervisor, guest: guest.expect("a guest") }
+    }
+
+    /// Starts this program again, in another part.
+    pub(crate) fn play(&self, part: &str) -> Child {
+        let mut command = HostCommand::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "part", "--nocapture"]).env(PART, part).env(PLACE, self.0.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("this program starts")
+    }
+
+    pub(crate) fn save(&self, handle: &MachineHandle) {
+        fs::write(self.0.path().join("handle"), serde_json::to_vec(handle).expect("json")).expect("write");
+    }
+
+    pub(crate) fn saved(&self) -> MachineHandle {
+        serde_json::from_slice(&fs::read(self.0.path().join("handle")).expect("a handle")).expect("json")
+    }
+}
+
+pub(crate) struct Processes {
+    pub(crate) supervisor: i32,
+    pub(crate) guest: i32,
+}
+
+impl Processes {
+    pub(crate) async fn are_gone(&self) {
+        for pid in [self.guest, self.supervisor] {
+            until("the machine's processes end", || !runs(pid)).await;
+        }
+    }
+}
+
+/// Whether a process is there and not merely waiting to be reaped.
+pub(crate) fn runs(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+pub(crate) fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("it is ours");
+}
+
+/// Waits for a line another part prints.
+pub(crate) fn hear(child: &mut Child, word: &str) {
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains(word)), "it never said {word:?}");
+}
+
+pub(crate) fn nonce(handle: &MachineHandle) -> [u8; 16] {
+    let text = handle.state.get("nonce").and_then(|nonce| nonce.as_str()).expect("a nonce");
+    let mut nonce = [0; 16];
+    for (index, byte) in nonce.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[index * 2..index * 2 + 2], 16).expect("a number");
+    }
+    nonce
+}
+
+/// Runs tests of this very program again, as a user without privileges.
+pub(crate) fn as_ordinary_user(arrange: impl FnOnce(&mut HostCommand)) {
+    // The target directory may be closed to others.
+    let place = tempfile::tempdir().expect("a temporary directory");
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("it is open to all");
+    let copy = place.path().join("tests");
+    fs::copy(std::env::current_exe().expect("this program"), &copy).expect("a copy");
+    let mut command = HostCommand::new("setpriv");
+    command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(&copy);
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").current_dir("/");
+    arrange(&mut command);
+    let output = command.output().expect("setpriv runs: `cargo xtask setup` installs it");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!said.contains(" 0 passed"), "nothing was tried as {USER}: {said}");
+}

@@ -1,0 +1,240 @@
+//! The door of a machine that outlives its maker: a socket only its user can reach, behind which the supervisor looks at
+//! every visitor before it hands the connection on to PID 1.
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags},
+    fs::{AtFlags, Mode, inotify},
+    io::{Errno, IoSlice},
+    net::{
+        AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+        accept_with, bind, listen, sendmsg, socket_with, socketpair, sockopt::socket_peercred,
+    },
+};
+use sandbar_guest::protocol::{DOOR, Detached, Knock, Nonce, VERSION, Welcome, Wish};
+
+use crate::failure::{Setup, Step};
+
+/// Visitors that have not said everything yet; more wait outside.
+const VISITORS: usize = 16;
+/// How long one may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the supervisor has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    Stay,
+    /// End the machine: somebody who may asked for it, or its door was taken away.
+    End,
+}
+
+pub(crate) struct Door {
+    listener: OwnedFd,
+    /// The machine's directory, where the door must stay.
+    dir: OwnedFd,
+    /// Tells that something was removed there; the system has only so many, and a machine can do without.
+    watch: Option<OwnedFd>,
+    nonce: Nonce,
+    memo: Vec<u8>,
+    /// Where PID 1 takes connections.
+    hub: OwnedFd,
+    visitors: Vec<Visitor>,
+}
+
+impl Door {
+    /// Puts the door into the machine's directory. Also returns PID 1's end of the hub.
+    pub(crate) fn open(dir: BorrowedFd<'_>, detached: &Detached) -> Setup<(Self, OwnedFd)> {
+        let step = "open the machine's door";
+        let dir = rustix::io::fcntl_dupfd_cloexec(dir, 3).step(step)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).step(step)?;
+        // By descriptor: a socket's path may be only so long, a state directory's longer.
+        let path = format!("/proc/self/fd/{}/{DOOR}", dir.as_raw_fd());
+        let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+        let bound = SocketAddrUnix::new(path).and_then(|address| bind(&listener, &address));
+        rustix::process::umask(before);
+        bound.step(step)?;
+        listen(&listener, 128).step(step)?;
+        let (hub, inside) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).step(step)?;
+        let door = Self {
+            listener,
+            watch: watch(&dir).ok(),
+            dir,
+            nonce: detached.nonce,
+            memo: detached.memo.clone(),
+            hub,
+            visitors: Vec::new(),
+        };
+        Ok((door, inside))
+    }
+
+    /// Hands a connection to PID 1. One that cannot be handed over is closed, which its host hears.
+    pub(crate) fn hand_over(&self, stream: &OwnedFd) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds = [stream.as_fd()];
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        // A machine that takes none is not waited for.
+        sendmsg(&self.hub, &[IoSlice::new(b"+")], &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Adds what is to be waited for.
+    pub(crate) fn wait_for<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+        if self.visitors.len() < VISITORS {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        fds.extend(self.watch.iter().map(|watch| PollFd::new(watch, PollFlags::IN)));
+        fds.extend(self.visitors.iter().map(|visitor| {
+            let until = if visitor.answer.is_some() { PollFlags::OUT } else { PollFlags::IN };
+            PollFd::new(&visitor.stream, until)
+        }));
+    }
+
+    /// When the first visitor has had its time.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.visitors.iter().map(|visitor| visitor.until).min()
+    }
+
+    /// Does whatever can be done without waiting.
+    pub(crate) fn turn(&mut self) -> Verdict {
+        if self.is_gone() {
+            return Verdict::End;
+        }
+        while self.visitors.len() < VISITORS {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(&self.listener, flags) {
+                Ok(stream) if is_welcome(&stream) => self.visitors.push(Visitor::new(stream)),
+                Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => break,
+                // The host is short of descriptors, say; the next attempt may work.
+                Err(_) => {
+                    std::thread::sleep(Duration::from_millis(50));
+                    break;
+                }
+            }
+        }
+        let now = Instant::now();
+        for mut visitor in std::mem::take(&mut self.visitors) {
+            match visitor.proceed(self.nonce, &self.memo) {
+                Next::Wait if visitor.until > now => self.visitors.push(visitor),
+                Next::Enter => {
+                    let _closed = self.hand_over(&visitor.stream);
+                }
+                Next::End => return Verdict::End,
+                Next::Wait | Next::Leave => {}
+            }
+        }
+        Verdict::Stay
+    }
+
+    /// Whether somebody removed the door by hand: nobody could ever come in again, nor end the machine.
+    fn is_gone(&self) -> bool {
+        let mut spent = [0; 4096];
+        let touched = self.watch.as_ref().is_some_and(|watch| rustix::io::read(watch, &mut spent).is_ok());
+        touched && rustix::fs::statat(&self.dir, DOOR, AtFlags::SYMLINK_NOFOLLOW).is_err()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // Closing it takes the kernel tens of milliseconds, for which the machine's end need not wait: the supervisor's own
+        // end, which follows, closes it.
+        let _closed_at_exit = self.watch.take().map(IntoRawFd::into_raw_fd);
+    }
+}
+
+fn watch(dir: &OwnedFd) -> io::Result<OwnedFd> {
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+    let what = inotify::WatchFlags::DELETE | inotify::WatchFlags::MOVED_FROM;
+    inotify::add_watch(&watch, format!("/proc/self/fd/{}", dir.as_raw_fd()), what)?;
+    Ok(watch)
+}
+
+/// Only the machine's own user, and root, who could do anything anyway.
+fn is_welcome(stream: &OwnedFd) -> bool {
+    socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+}
+
+/// Somebody at the door.
+struct Visitor {
+    stream: OwnedFd,
+    said: Vec<u8>,
+    /// What it is told, and how much of it has been.
+    answer: Option<(Vec<u8>, usize)>,
+    until: Instant,
+}
+
+/// What becomes of a visitor.
+enum Next {
+    Wait,
+    Enter,
+    Leave,
+    End,
+}
+
+impl Visitor {
+    fn new(stream: OwnedFd) -> Self {
+        Self { stream, said: Vec::new(), answer: None, until: Instant::now() + PATIENCE }
+    }
+
+    fn proceed(&mut self, nonce: Nonce, memo: &[u8]) -> Next {
+        if self.answer.is_none() {
+            let mut buffer = [0; Knock::LENGTH];
+            let room = buffer.get_mut(self.said.len()..).unwrap_or_default();
+            match rustix::io::read(&self.stream, &mut *room) {
+                Ok(0) => return Next::Leave,
+                Ok(count) => self.said.extend_from_slice(room.get(..count).unwrap_or_default()),
+                Err(Errno::AGAIN | Errno::INTR) => return Next::Wait,
+                Err(_) => return Next::Leave,
+            }
+            if self.said.len() < Knock::LENGTH {
+                return Next::Wait;
+            }
+            match Knock::decode(&self.said) {
+                Ok(knock) if !same(knock.nonce, nonce) => return Next::Leave,
+                Ok(Knock { wish: Wish::End, .. }) => {
+                    let _gone = rustix::io::write(&self.stream, &welcome(&[]));
+                    return Next::End;
+                }
+                Ok(Knock { version: VERSION, .. }) => self.answer = Some((welcome(memo), 0)),
+                // It learns which version it would have to speak.
+                Ok(_) => {
+                    let _gone = rustix::io::write(&self.stream, &welcome(&[]));
+                    return Next::Leave;
+                }
+                Err(_) => return Next::Leave,
+            }
+        }
+        let Some((answer, sent)) = &mut self.answer else { return Next::Leave };
+        while let Some(rest) = answer.get(*sent..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::write(&self.stream, rest) {
+                Ok(count) => *sent += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Next::Wait,
+                Err(_) => return Next::Leave,
+            }
+        }
+        Next::Enter
+    }
+}
+
+fn welcome(memo: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(memo.len()).unwrap_or_default();
+    let mut answer = Welcome { version: VERSION, length }.encode();
+    answer.extend_from_slice(memo);
+    answer
+}
+
+/// In the same time whatever the difference.
+fn same(one: Nonce, other: Nonce) -> bool {
+    one.iter().zip(other).fold(0, |differences, (one, other)| differences | (one ^ other)) == 0
+}

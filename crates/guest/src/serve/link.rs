@@ -1,0 +1,257 @@
+//! One connection to a host: what it is called, what arrives on it, and what becomes of its channels when it ends.
+
+use std::{io, mem::MaybeUninit, os::fd::OwnedFd};
+
+use rustix::{
+    event::epoll::{self, EventData, EventFlags},
+    fs::OFlags,
+    io::{Errno, IoSliceMut},
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
+};
+use sandbar_guest::protocol::{Event, FRAME_HEADER, FrameHeader, Request};
+
+use super::{SCRATCH, Server, outbox::Outbox, relay::Role};
+
+/// Connections at a time. Those whose host is gone do not count: what a command left in the background may hold them for long.
+const LINKS: usize = 128;
+/// Connections are numbered in this many bits of a readiness key.
+const NUMBERS: u32 = 1 << 24;
+
+/// A channel of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Id {
+    pub(crate) link: u32,
+    pub(crate) channel: u32,
+}
+
+impl Id {
+    /// The part of a readiness key that says which channel; its two lowest bits are left for the role.
+    pub(crate) fn key(self) -> u64 {
+        u64::from(self.link) << 34 | u64::from(self.channel) << 2
+    }
+}
+
+/// What a readiness key stands for.
+pub(super) enum Wake {
+    /// A descriptor of a channel.
+    Channel(Id, Role),
+    /// Something arrived on a connection.
+    Input(u32),
+    /// A connection takes bytes again, which every turn tries anyway.
+    Output,
+    /// A child ended.
+    Children,
+    /// A new connection.
+    Hub,
+}
+
+/// The low bits of keys that are not a channel's.
+const OWN: u64 = 3;
+const INPUT: u64 = OWN;
+const OUTPUT: u64 = 1 << 2 | OWN;
+pub(super) const CHILDREN: u64 = u64::MAX;
+pub(super) const HUB: u64 = u64::MAX - 4;
+
+impl Wake {
+    pub(super) fn of(key: u64) -> Self {
+        // Connections are numbered far below what would collide with the two last keys.
+        let link = u32::try_from(key >> 34).unwrap_or_default();
+        let channel = u32::try_from(key >> 2 & u64::from(u32::MAX)).unwrap_or_default();
+        let id = Id { link, channel };
+        match key {
+            CHILDREN => Self::Children,
+            HUB => Self::Hub,
+            _ if key & OWN == 0 => Self::Channel(id, Role::Out),
+            _ if key & OWN == 1 => Self::Channel(id, Role::Err),
+            _ if key & OWN == 2 => Self::Channel(id, Role::Sink),
+            _ if channel == 0 => Self::Input(link),
+            _ => Self::Output,
+        }
+    }
+}
+
+/// A connection to a host.
+pub(super) struct Link {
+    /// `None` once the host is gone and only the end of what ran for it is awaited.
+    input: Option<OwnedFd>,
+    pub(super) outbox: Outbox,
+    output_armed: bool,
+    inbox: Vec<u8>,
+}
+
+impl Link {
+    /// Whether the host is still there.
+    pub(super) fn is_open(&self) -> bool {
+        self.input.is_some()
+    }
+}
+
+impl Server {
+    /// Begins to serve a host.
+    pub(super) fn greet(&mut self, input: OwnedFd, output: OwnedFd) -> io::Result<()> {
+        for fd in [&input, &output] {
+            let flags = rustix::fs::fcntl_getfl(fd)?;
+            rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
+        }
+        // As much as the system allows, so that a large file takes fewer turns. A container's stream is a pipe: no matter.
+        let _pipes_have_none = rustix::net::sockopt::set_socket_send_buffer_size(&output, 1 << 20);
+        while self.links.contains_key(&self.next_link) {
+            self.next_link = (self.next_link + 1) % NUMBERS;
+        }
+        let number = self.next_link;
+        epoll::add(&self.epoll, &input, EventData::new_u64(u64::from(number) << 34 | INPUT), EventFlags::IN)?;
+        let mut outbox = Outbox::new(output);
+        outbox.push(0, &Event::Hello(self.settings.hello.clone()));
+        self.links.insert(number, Link { input: Some(input), outbox, output_armed: false, inbox: Vec::new() });
+        self.next_link = (number + 1) % NUMBERS;
+        Ok(())
+    }
+
+    /// Takes the next connection that the supervisor hands over. Without a supervisor there is no machine.
+    pub(super) fn admit(&mut self) -> io::Result<()> {
+        let Some(hub) = &self.hub else { return Ok(()) };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        match recvmsg(hub, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags) {
+            Ok(message) if message.bytes == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let received = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        if let Some(stream) = received
+            && self.links.values().filter(|link| link.is_open()).count() < LINKS
+            && let Ok(output) = rustix::io::fcntl_dupfd_cloexec(&stream, 3)
+        {
+            // One that cannot be served is closed, which its host hears.
+            let _closed = self.greet(stream, output);
+        }
+        Ok(())
+    }
+
+    /// Queues an event for the host that opened a channel.
+    pub(super) fn push(&mut self, id: Id, event: &Event<'_>) {
+        if let Some(link) = self.links.get_mut(&id.link) {
+            link.outbox.push(id.channel, event);
+        }
+    }
+
+    /// Whether a connection has as much to send as it may.
+    pub(super) fn is_full(&self, number: u32) -> bool {
+        self.links.get(&number).is_none_or(|link| link.outbox.is_full())
+    }
+
+    /// Writes to every host.
+    pub(super) fn flush(&mut self) {
+        let numbers: Vec<u32> = self.links.keys().copied().collect();
+        for number in numbers {
+            if let Err(error) = self.flush_link(number) {
+                self.lose(number, Err(error));
+            }
+        }
+        let channels = &self.channels;
+        self.links.retain(|number, link| link.is_open() || channels.keys().any(|id| id.link == *number));
+    }
+
+    /// Writes to a host; when it takes nothing more, waits for it to, and when it does, wakes what had to wait.
+    fn flush_link(&mut self, number: u32) -> io::Result<()> {
+        let Some(link) = self.links.get_mut(&number) else { return Ok(()) };
+        let was_full = link.outbox.is_full();
+        let done = link.outbox.flush()?;
+        if done == link.output_armed
+            && let Some(stream) = link.outbox.stream()
+        {
+            if done {
+                epoll::delete(&self.epoll, stream)?;
+            } else {
+                let key = EventData::new_u64(u64::from(number) << 34 | OUTPUT);
+                epoll::add(&self.epoll, stream, key, EventFlags::OUT)?;
+            }
+            link.output_armed = !done;
+        }
+        if (was_full || done) && !link.outbox.is_full() {
+            let own = self.channels.iter_mut().filter(|(id, _)| id.link == number);
+            for (_, channel) in own.filter(|(_, channel)| channel.relay.is_stalled()) {
+                channel.relay.rearm(&self.epoll);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads frames from a host and acts on them.
+    pub(super) fn receive(&mut self, number: u32) {
+        match self.receive_some(number) {
+            Ok(true) => {}
+            Ok(false) => self.lose(number, Ok(())),
+            Err(error) => self.lose(number, Err(error)),
+        }
+    }
+
+    /// The same; `false` when the host hung up.
+    fn receive_some(&mut self, number: u32) -> io::Result<bool> {
+        let Some(link) = self.links.get_mut(&number) else { return Ok(true) };
+        let Some(input) = &link.input else { return Ok(true) };
+        link.inbox.reserve(SCRATCH);
+        match rustix::io::read(input, rustix::buffer::spare_capacity(&mut link.inbox)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+        let mut inbox = std::mem::take(&mut link.inbox);
+        let mut used = 0;
+        while let Some((header, payload)) = next_frame(inbox.get(used..).unwrap_or_default())? {
+            self.accept(Id { link: number, channel: header.channel }, header.kind, payload)?;
+            used += FRAME_HEADER + payload.len();
+        }
+        inbox.drain(..used);
+        if inbox.is_empty() && inbox.capacity() > 4 * SCRATCH {
+            inbox = Vec::new();
+        }
+        if let Some(link) = self.links.get_mut(&number) {
+            link.inbox = inbox;
+        }
+        Ok(true)
+    }
+
+    fn accept(&mut self, id: Id, kind: u8, payload: &[u8]) -> io::Result<()> {
+        match Request::decode(kind, payload).map_err(io::Error::other)? {
+            Request::Open(window, open) => self.open(id, window, open),
+            other => self.proceed(id, other),
+        }
+    }
+
+    /// A host is gone, or no longer makes sense. What ran for it is killed; a machine that had only this host ends.
+    pub(super) fn lose(&mut self, number: u32, how: io::Result<()>) {
+        if self.hub.is_none() {
+            self.ended.get_or_insert(how);
+            return;
+        }
+        let Some(link) = self.links.get_mut(&number) else { return };
+        if let Some(stream) = link.outbox.stream().filter(|_| link.output_armed) {
+            let _gone_anyway = epoll::delete(&self.epoll, stream);
+        }
+        if let Some(input) = link.input.take() {
+            let _gone_anyway = epoll::delete(&self.epoll, &input);
+        }
+        link.output_armed = false;
+        link.inbox = Vec::new();
+        link.outbox.shut();
+        let own: Vec<Id> = self.channels.keys().filter(|id| id.link == number).copied().collect();
+        for id in own {
+            self.close(id);
+        }
+    }
+}
+
+/// The first whole frame, if it has all come.
+fn next_frame(bytes: &[u8]) -> io::Result<Option<(FrameHeader, &[u8])>> {
+    let Some(header) = FrameHeader::decode(bytes).map_err(io::Error::other)? else { return Ok(None) };
+    let payload = bytes.get(FRAME_HEADER..FRAME_HEADER + header.length as usize);
+    Ok(payload.map(|payload| (header, payload)))
+}

@@ -1,0 +1,117 @@
+//! Promises about machines that outlive whoever made them. A client that cannot keep them refuses to make such machines.
+
+use super::rig::{Rig, daemon, pause, shell, soon, until};
+use crate::{Lifetime, MachineError, MachineHandle, MachineSpec, SandboxClient};
+
+/// A detached machine; `None` for a client that makes none, and says so.
+async fn detached(client: &dyn SandboxClient, spec: MachineSpec) -> Option<Rig> {
+    let spec = MachineSpec { lifetime: Lifetime::Detached, ..spec };
+    match soon("create", client.create(spec)).await {
+        Ok(machine) => Some(Rig { machine }),
+        Err(MachineError::Unsupported(_)) => None,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+async fn attach(client: &dyn SandboxClient, handle: &MachineHandle) -> Rig {
+    let saved = serde_json::to_string(handle).expect("a handle can be saved");
+    let handle = serde_json::from_str(&saved).expect("and loaded");
+    let machine = soon("attach", client.attach(&handle)).await.expect("no error").expect("it lives");
+    Rig { machine }
+}
+
+async fn is_gone(client: &dyn SandboxClient, handle: &MachineHandle) -> bool {
+    soon("attach", client.attach(handle)).await.expect("gone is no error").is_none()
+}
+
+/// It is still there when nobody has held it for a while, and is the same as before.
+pub async fn a_detached_machine_outlives_its_maker(client: &dyn SandboxClient) {
+    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    rig.put("file", "still here").await;
+    let (handle, features) = (rig.machine.handle(), rig.machine.features());
+    drop(rig);
+    pause(700).await;
+    for _ in 0..3 {
+        let again = attach(client, &handle).await;
+        assert_eq!(again.machine.handle(), handle);
+        assert_eq!(again.machine.features(), features);
+        assert_eq!(again.get("file").await, "still here");
+    }
+    soon("delete", client.delete(&handle)).await.expect("it is deleted");
+    assert!(is_gone(client, &handle).await);
+}
+
+/// Several hold it at the same time; who lets go takes nothing from the others.
+pub async fn a_detached_machine_can_have_several_holders(client: &dyn SandboxClient) {
+    let Some(first) = detached(client, MachineSpec::default()).await else { return };
+    let handle = first.machine.handle();
+    let (second, third) = (attach(client, &handle).await, attach(client, &handle).await);
+    first.put("file", "of the first").await;
+    assert_eq!(second.get("file").await, "of the first");
+    drop(first);
+    second.put("file", vec![b'2'; 3 << 20]).await;
+    drop(second);
+    assert_eq!(third.get("file").await.len(), 3 << 20);
+}
+
+/// Stopping ends it for everyone, and deleting what is gone is fine.
+pub async fn a_stopped_detached_machine_is_gone_for_everyone(client: &dyn SandboxClient) {
+    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let handle = rig.machine.handle();
+    let other = attach(client, &handle).await;
+    soon("stop", other.machine.stop()).await.expect("it stops");
+    assert!(is_gone(client, &handle).await);
+    soon("the other holder to hear of it", async {
+        while rig.machine.stat(&rig.at("")).await.is_ok() {
+            pause(50).await;
+        }
+    })
+    .await;
+    soon("stop", rig.machine.stop()).await.expect("it is stopped");
+    for _ in 0..2 {
+        soon("delete", client.delete(&handle)).await.expect("it is deleted");
+    }
+}
+
+/// A command ends with the holder that started it; what it left in the background stays, and so do others' commands.
+pub async fn commands_end_with_their_holder_and_daemons_stay(client: &dyn SandboxClient) {
+    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let other = attach(client, &rig.machine.handle()).await;
+    let mut others = other.spawn(shell("echo ready; read line; echo got $line").stdin()).await;
+    until(&mut others, "ready").await;
+    rig.sh(&daemon("background")).await;
+    let beat = "echo ready; while :; do echo x >>foreground; sleep 0.05; done";
+    let mut process = rig.spawn(shell(beat)).await;
+    until(&mut process, "ready").await;
+    rig.appears("foreground").await;
+    rig.appears("background").await;
+    // The command is let go of as well, or its output would hold the connection.
+    drop((rig, process));
+    other.stops_growing("foreground").await;
+    let before = other.stat("background").await.expect("it is there").size;
+    soon("the daemon to go on", async {
+        while other.stat("background").await.is_none_or(|entry| entry.size <= before) {
+            pause(50).await;
+        }
+    })
+    .await;
+    super::rig::send(&others, "this\n").await;
+    until(&mut others, "got this").await;
+}
+
+/// Holders run commands side by side, each hearing its own, and one who does not listen holds up nobody.
+pub async fn holders_run_commands_side_by_side(client: &dyn SandboxClient) {
+    let env = [("DECLARED".to_owned(), "yes".to_owned())].into();
+    let Some(first) = detached(client, MachineSpec { env, ..MachineSpec::default() }).await else { return };
+    let second = attach(client, &first.machine.handle()).await;
+    let mut deaf = first.spawn(shell("echo ready; yes")).await;
+    until(&mut deaf, "ready").await;
+    let words = |rig: Rig, word: &'static str| async move {
+        for turn in 0..20 {
+            let said = rig.sh(&format!("echo {word} {turn} $DECLARED")).await.text();
+            assert_eq!(said, format!("{word} {turn} yes\n"));
+        }
+    };
+    tokio::join!(words(first.clone(), "one"), words(second, "two"));
+    drop(deaf);
+}
