@@ -1,0 +1,49 @@
+//! A directory and what is in it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Attributes, Content, Entry, File, Kind, Shape};
+use crate::manifest::Entries;
+
+/// A directory and what is in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dir {
+    /// What every entry can say about itself.
+    #[serde(skip)]
+    pub attributes: Attributes,
+    /// What is in it. Read by the manifest's reader, which knows where in the manifest it is.
+    #[serde(skip_deserializing)]
+    pub children: Entries,
+}
+
+impl Default for Dir {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Dir {
+    /// An empty directory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { attributes: Attributes::of(Shape::Directory), children: Entries::new() }
+    }
+
+    /// The same directory with one more thing in it.
+    #[must_use]
+    pub fn entry(mut self, path: impl AsRef<str>, entry: impl Into<Entry>) -> Self {
+        self.children.insert(path, entry);
+        self
+    }
+
+    /// The same directory with one more file in it.
+    #[must_use]
+    pub fn file(self, path: impl AsRef<str>, content: impl Into<Content>) -> Self {
+        self.entry(path, File::new(content))
+    }
+}
+
+impl Kind for Dir {
+    const SHAPE: Shape = Shape::Directory;
+}

@@ -1,0 +1,227 @@
+//! An archive that is fetched and unpacked when the session starts.
+
+use std::fmt;
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Attributes, Credential, Kind, Shape,
+    remote_file::{fetch_faults, forget_headers},
+    url,
+};
+use crate::{
+    WorkspacePath,
+    fetch::shown_text,
+    manifest::{At, Fault},
+};
+
+/// How an archive is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ArchiveFormat {
+    /// Not compressed.
+    #[serde(rename = "tar")]
+    Tar,
+    /// Compressed with gzip.
+    #[serde(rename = "tar.gz", alias = "tgz")]
+    TarGz,
+    /// Compressed with Zstandard.
+    #[serde(rename = "tar.zst", alias = "tzst")]
+    TarZst,
+    /// Zip.
+    #[serde(rename = "zip")]
+    Zip,
+}
+
+impl ArchiveFormat {
+    /// What the end of a name says, if it says anything.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        let endings: [(&str, Self); 7] = [
+            (".tar", Self::Tar),
+            (".tar.gz", Self::TarGz),
+            (".tgz", Self::TarGz),
+            (".tar.zst", Self::TarZst),
+            (".tar.zstd", Self::TarZst),
+            (".tzst", Self::TarZst),
+            (".zip", Self::Zip),
+        ];
+        endings.iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| *format)
+    }
+}
+
+/// An archive that is fetched over HTTP and unpacked.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteDir {
+    /// What every entry can say about itself.
+    #[serde(skip)]
+    pub attributes: Attributes,
+    /// Where it is fetched from.
+    pub url: String,
+    /// What is sent along, by the names of the headers.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub headers: IndexMap<String, Credential>,
+    /// What the archive's hash must be, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// How it is packed, if the address does not end in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<ArchiveFormat>,
+    /// How many directories are taken off the front of every name.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub strip_components: u32,
+    /// The directory of the archive that becomes the entry, after names were stripped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subpath: Option<String>,
+    /// The most the archive may be, in bytes, before it is unpacked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+impl RemoteDir {
+    /// The archive found at this address.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            attributes: Attributes::of(Shape::Directory),
+            url: url.into(),
+            headers: IndexMap::new(),
+            sha256: None,
+            format: None,
+            strip_components: 0,
+            subpath: None,
+            max_bytes: None,
+        }
+    }
+
+    /// The same with one more header, plain or from a secret.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<Credential>) -> Self {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// The same, refused when the archive's hash is another.
+    #[must_use]
+    pub fn sha256(mut self, digits: impl Into<String>) -> Self {
+        self.sha256 = Some(digits.into());
+        self
+    }
+
+    /// The same, packed in this way whatever its address ends in.
+    #[must_use]
+    pub fn format(mut self, format: ArchiveFormat) -> Self {
+        self.format = Some(format);
+        self
+    }
+
+    /// The same with this many directories taken off the front of every name.
+    #[must_use]
+    pub fn strip_components(mut self, count: u32) -> Self {
+        self.strip_components = count;
+        self
+    }
+
+    /// The same, of which only this directory becomes the entry.
+    #[must_use]
+    pub fn subpath(mut self, directory: impl Into<String>) -> Self {
+        self.subpath = Some(directory.into());
+        self
+    }
+
+    /// The same, refused when the archive is larger.
+    #[must_use]
+    pub fn max_bytes(mut self, limit: u64) -> Self {
+        self.max_bytes = Some(limit);
+        self
+    }
+
+    /// How it is packed, as said or as its address ends; `None` when neither says.
+    #[must_use]
+    pub fn packed_as(&self) -> Option<ArchiveFormat> {
+        let path = self.url.split(['?', '#']).next().unwrap_or_default();
+        self.format.or_else(|| ArchiveFormat::of_name(path))
+    }
+
+    /// The address as it may be shown: without users, passwords and the values of a query.
+    #[must_use]
+    pub fn shown_url(&self) -> String {
+        shown_text(&self.url)
+    }
+}
+
+/// Without what may be secret in the address.
+impl fmt::Debug for RemoteDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteDir")
+            .field("attributes", &self.attributes)
+            .field("url", &self.shown_url())
+            .field("headers", &self.headers)
+            .field("sha256", &self.sha256)
+            .field("format", &self.format)
+            .field("strip_components", &self.strip_components)
+            .field("subpath", &self.subpath)
+            .field("max_bytes", &self.max_bytes)
+            .finish()
+    }
+}
+
+impl Kind for RemoteDir {
+    const SHAPE: Shape = Shape::Directory;
+
+    fn faults(&self, at: &At<'_>) -> Vec<Fault> {
+        let mut faults = fetch_faults(at, &self.url, &self.headers, self.sha256.as_deref());
+        if self.packed_as().is_none() {
+            let reason = "is not given and the address does not end in it; known are tar, tar.gz, tar.zst and zip";
+            faults.push(Fault::invalid(&at.field("format"), reason));
+        }
+        if let Some(subpath) = self.subpath.as_deref().filter(|path| !matches!(*path, "" | "."))
+            && let Err(error) = WorkspacePath::new(subpath)
+        {
+            faults.push(Fault::invalid(&at.field("subpath"), error.to_string()));
+        }
+        faults
+    }
+
+    fn forget(&mut self) -> bool {
+        url::forget(&mut self.url) | forget_headers(&mut self.headers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_is_said_or_seen() {
+        let table = [
+            ("https://x.org/a.tar", Some(ArchiveFormat::Tar)),
+            ("https://x.org/a.TAR.GZ?x=y", Some(ArchiveFormat::TarGz)),
+            ("https://x.org/a.tgz", Some(ArchiveFormat::TarGz)),
+            ("https://x.org/a.tar.zst#x", Some(ArchiveFormat::TarZst)),
+            ("https://x.org/a.zip", Some(ArchiveFormat::Zip)),
+            ("https://x.org/a.tar.xz", None),
+            ("https://x.org/a?b.zip", None),
+        ];
+        for (url, format) in table {
+            let entry = RemoteDir::new(url);
+            assert_eq!(entry.packed_as(), format, "{url}");
+            assert_eq!(entry.faults(&At::top("x")).is_empty(), format.is_some());
+            assert!(entry.format(ArchiveFormat::Zip).faults(&At::top("x")).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_subpath_stays_inside() {
+        for (subpath, fine) in [("a/b", true), (".", true), ("../a", false), ("/a", false), ("a\\b", false)] {
+            let entry = RemoteDir::new("https://x.org/a.zip").subpath(subpath);
+            assert_eq!(entry.faults(&At::top("x")).is_empty(), fine, "{subpath}");
+        }
+    }
+}

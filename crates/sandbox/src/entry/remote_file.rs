@@ -1,0 +1,176 @@
+//! A file that is fetched when the session starts.
+
+use std::fmt;
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use super::{Attributes, Credential, Kind, Shape, credential, url};
+use crate::{
+    fetch::shown_text,
+    manifest::{At, Fault},
+};
+
+/// A file that is fetched over HTTP.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteFile {
+    /// What every entry can say about itself.
+    #[serde(skip)]
+    pub attributes: Attributes,
+    /// Where it is fetched from.
+    pub url: String,
+    /// What is sent along, by the names of the headers.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub headers: IndexMap<String, Credential>,
+    /// What its hash must be, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The most it may be, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+}
+
+impl RemoteFile {
+    /// What is found at this address.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            attributes: Attributes::of(Shape::File),
+            url: url.into(),
+            headers: IndexMap::new(),
+            sha256: None,
+            max_bytes: None,
+        }
+    }
+
+    /// The same with one more header, plain or from a secret.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<Credential>) -> Self {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// The same, refused when its hash is another.
+    #[must_use]
+    pub fn sha256(mut self, digits: impl Into<String>) -> Self {
+        self.sha256 = Some(digits.into());
+        self
+    }
+
+    /// The same, refused when it is larger.
+    #[must_use]
+    pub fn max_bytes(mut self, limit: u64) -> Self {
+        self.max_bytes = Some(limit);
+        self
+    }
+
+    /// The address as it may be shown: without users, passwords and the values of a query.
+    #[must_use]
+    pub fn shown_url(&self) -> String {
+        shown_text(&self.url)
+    }
+}
+
+/// Without what may be secret in the address.
+impl fmt::Debug for RemoteFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteFile")
+            .field("attributes", &self.attributes)
+            .field("url", &self.shown_url())
+            .field("headers", &self.headers)
+            .field("sha256", &self.sha256)
+            .field("max_bytes", &self.max_bytes)
+            .finish()
+    }
+}
+
+impl Kind for RemoteFile {
+    const SHAPE: Shape = Shape::File;
+
+    fn faults(&self, at: &At<'_>) -> Vec<Fault> {
+        fetch_faults(at, &self.url, &self.headers, self.sha256.as_deref())
+    }
+
+    fn forget(&mut self) -> bool {
+        url::forget(&mut self.url) | forget_headers(&mut self.headers)
+    }
+}
+
+/// What is wrong with an address and what is sent and expected with it.
+pub(super) fn fetch_faults(
+    at: &At<'_>,
+    address: &str,
+    headers: &IndexMap<String, Credential>,
+    sha256: Option<&str>,
+) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if let Some(reason) = url::fault(address) {
+        faults.push(Fault::invalid(&at.field("url"), reason));
+    }
+    for (name, value) in headers {
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        let field = at.field("headers");
+        if name.is_empty() || !name.bytes().all(token) {
+            faults.push(Fault::invalid(&field.key(name), "is not a name for a header"));
+        }
+        let text = match value {
+            Credential::Plain(text) => text,
+            Credential::Secret { prefix, .. } => prefix,
+        };
+        if text.contains(|c: char| c.is_control() && c != '\t') {
+            faults.push(Fault::invalid(&field.key(name), "contains a line break or another control character"));
+        }
+    }
+    if let Some(digits) = sha256
+        && (digits.len() != 64 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    {
+        faults.push(Fault::invalid(&at.field("sha256"), "must be 64 hexadecimal digits"));
+    }
+    faults
+}
+
+/// Drops the headers that grant access by themselves; those that name a secret stay.
+pub(super) fn forget_headers(headers: &mut IndexMap<String, Credential>) -> bool {
+    let before = headers.len();
+    headers.retain(|name, value| value.is_secret() || !credential::header_grants(name));
+    headers.len() != before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_fetched_is_described_soundly() {
+        let good = "0".repeat(64);
+        let table = [
+            (RemoteFile::new("https://example.com/a").sha256(&good).header("Accept", "*/*"), None),
+            (RemoteFile::new("ftp://example.com/a"), Some("x.url")),
+            (RemoteFile::new("https://example.com/a").sha256("abc"), Some("x.sha256")),
+            (RemoteFile::new("https://example.com/a").sha256("g".repeat(64)), Some("x.sha256")),
+            (RemoteFile::new("https://example.com/a").header("a b", "c"), Some("x.headers[\"a b\"]")),
+            (RemoteFile::new("https://example.com/a").header("", "c"), Some("x.headers[\"\"]")),
+            (RemoteFile::new("https://example.com/a").header("a", "b\r\nc: d"), Some("x.headers[\"a\"]")),
+            (
+                RemoteFile::new("https://example.com/a").header("a", Credential::prefixed("b\n", "T")),
+                Some("x.headers[\"a\"]"),
+            ),
+        ];
+        for (entry, expected) in table {
+            let faults = entry.faults(&At::top("x"));
+            assert_eq!(faults.first().map(Fault::at), expected, "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn headers_that_grant_access_are_forgotten_unless_they_name_a_secret() {
+        let mut entry = RemoteFile::new("https://example.com")
+            .header("Accept", "*/*")
+            .header("Authorization", "Bearer hunter22")
+            .header("X-Token", Credential::secret("T"));
+        assert!(!format!("{entry:?}").contains("hunter22"));
+        assert!(entry.forget());
+        assert_eq!(entry.headers.keys().collect::<Vec<_>>(), ["Accept", "X-Token"]);
+        assert!(!entry.forget());
+    }
+}
