@@ -1,0 +1,345 @@
+//! What a model may say to `exec_command` and `write_stdin`, and what of it becomes a command.
+
+use std::num::NonZeroUsize;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::{Value, json};
+
+/// The shell when none is named.
+const SHELL: &str = "sh";
+
+/// The arguments of `exec_command`. Unknown ones are ignored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecCommandArgs {
+    /// What to run, for a shell.
+    #[serde(deserialize_with = "not_empty")]
+    pub cmd: String,
+    /// Where to run it; `None` is the workspace.
+    #[serde(default)]
+    pub workdir: Option<String>,
+    /// Which shell.
+    #[serde(default)]
+    pub shell: Option<String>,
+    /// Whether the shell reads the user's profile first.
+    #[serde(default)]
+    pub login: Login,
+    /// Whether it gets a terminal.
+    #[serde(default)]
+    pub tty: bool,
+    /// How long to wait for it.
+    #[serde(default = "exec_yield", deserialize_with = "whole")]
+    pub yield_time_ms: u64,
+    /// How much of its output to return.
+    #[serde(default, deserialize_with = "whole_or_null")]
+    pub max_output_tokens: Option<NonZeroUsize>,
+}
+
+/// The arguments of `write_stdin`. Unknown ones are ignored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteStdinArgs {
+    /// Which process.
+    #[serde(deserialize_with = "whole")]
+    pub session_id: u64,
+    /// What to type; nothing only asks for news.
+    #[serde(default)]
+    pub chars: String,
+    /// How long to wait for an answer.
+    #[serde(default = "write_yield", deserialize_with = "whole")]
+    pub yield_time_ms: u64,
+    /// How much output to return.
+    #[serde(default, deserialize_with = "whole_or_null")]
+    pub max_output_tokens: Option<NonZeroUsize>,
+}
+
+/// Whether a shell is a login shell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Option<bool>", into = "Option<bool>")]
+pub enum Login {
+    /// Nothing was said. A shell that was named is one then; the usual shell is not, because a command could have
+    /// changed the profile that it would run first.
+    #[default]
+    Unsaid,
+    /// It is one.
+    Yes,
+    /// It is none.
+    No,
+}
+
+impl From<Option<bool>> for Login {
+    fn from(said: Option<bool>) -> Self {
+        match said {
+            None => Self::Unsaid,
+            Some(true) => Self::Yes,
+            Some(false) => Self::No,
+        }
+    }
+}
+
+impl From<Login> for Option<bool> {
+    fn from(login: Login) -> Self {
+        match login {
+            Login::Unsaid => None,
+            Login::Yes => Some(true),
+            Login::No => Some(false),
+        }
+    }
+}
+
+fn exec_yield() -> u64 {
+    10_000
+}
+
+fn write_yield() -> u64 {
+    250
+}
+
+impl ExecCommandArgs {
+    /// This line, with every default.
+    pub fn new(cmd: impl Into<String>) -> Self {
+        Self {
+            cmd: cmd.into(),
+            workdir: None,
+            shell: None,
+            login: Login::Unsaid,
+            tty: false,
+            yield_time_ms: exec_yield(),
+            max_output_tokens: None,
+        }
+    }
+
+    /// Runs it in this directory.
+    #[must_use]
+    pub fn workdir(mut self, dir: impl Into<String>) -> Self {
+        self.workdir = Some(dir.into());
+        self
+    }
+
+    /// Where to run it, as a path: without space around it, and with slashes for backslashes; `None` for a blank one.
+    #[must_use]
+    pub fn directory(&self) -> Option<String> {
+        let dir = self.workdir.as_deref()?.trim();
+        (!dir.is_empty()).then(|| dir.replace('\\', "/"))
+    }
+
+    /// Gives it a terminal.
+    #[must_use]
+    pub fn tty(mut self) -> Self {
+        self.tty = true;
+        self
+    }
+
+    /// Waits this long for it.
+    #[must_use]
+    pub fn yield_time_ms(mut self, time: u64) -> Self {
+        self.yield_time_ms = time;
+        self
+    }
+
+    /// The JSON schema a model is given.
+    #[must_use]
+    pub fn schema() -> Value {
+        json!({"type": "object", "required": ["cmd"], "properties": {
+            "cmd": {"type": "string", "minLength": 1},
+            "workdir": {"type": ["string", "null"], "default": null},
+            "shell": {"type": ["string", "null"], "default": null},
+            "login": {"type": "boolean", "default": true},
+            "tty": {"type": "boolean", "default": false},
+            "yield_time_ms": {"type": "integer", "minimum": 0, "default": exec_yield()},
+            "max_output_tokens": {"type": ["integer", "null"], "minimum": 1, "default": null},
+        }})
+    }
+
+    /// The argument vector that runs it.
+    #[must_use]
+    pub fn argv(&self) -> Vec<String> {
+        shell_argv(&self.cmd, self.shell.as_deref(), self.login)
+    }
+}
+
+impl WriteStdinArgs {
+    /// Types this, with every default.
+    pub fn new(session_id: u64, chars: impl Into<String>) -> Self {
+        Self { session_id, chars: chars.into(), yield_time_ms: write_yield(), max_output_tokens: None }
+    }
+
+    /// Only asks for news.
+    #[must_use]
+    pub fn poll(session_id: u64) -> Self {
+        Self::new(session_id, "")
+    }
+
+    /// Waits this long for an answer.
+    #[must_use]
+    pub fn yield_time_ms(mut self, time: u64) -> Self {
+        self.yield_time_ms = time;
+        self
+    }
+
+    /// The JSON schema a model is given.
+    #[must_use]
+    pub fn schema() -> Value {
+        json!({"type": "object", "required": ["session_id"], "properties": {
+            "session_id": {"type": "integer"},
+            "chars": {"type": "string", "default": ""},
+            "yield_time_ms": {"type": "integer", "minimum": 0, "default": write_yield()},
+            "max_output_tokens": {"type": ["integer", "null"], "minimum": 1, "default": null},
+        }})
+    }
+}
+
+/// The argument vector that has a shell run `cmd`. A blank name is no name.
+#[must_use]
+pub fn shell_argv(cmd: &str, shell: Option<&str>, login: Login) -> Vec<String> {
+    let named = shell.map(str::trim).filter(|shell| !shell.is_empty());
+    let option = match (login, named) {
+        (Login::Yes, _) | (Login::Unsaid, Some(_)) => "-lc",
+        (Login::No, _) | (Login::Unsaid, None) => "-c",
+    };
+    [named.unwrap_or(SHELL), option, cmd].map(str::to_owned).into()
+}
+
+/// Variables that keep colours, pagers and foreign character sets out of what a model reads. Set them under those of
+/// the manifest.
+#[must_use]
+pub fn model_env() -> &'static [(&'static str, &'static str)] {
+    &[
+        ("NO_COLOR", "1"),
+        ("TERM", "dumb"),
+        ("LANG", "C.UTF-8"),
+        ("LC_CTYPE", "C.UTF-8"),
+        ("LC_ALL", "C.UTF-8"),
+        ("COLORTERM", ""),
+        ("PAGER", "cat"),
+        ("GIT_PAGER", "cat"),
+        ("GH_PAGER", "cat"),
+    ]
+}
+
+fn not_empty<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    if text.is_empty() { Err(de::Error::invalid_length(0, &"at least one character")) } else { Ok(text) }
+}
+
+/// A number as models write them: `250` and `250.0` are the same.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Whole(u64),
+    Float(f64),
+}
+
+impl Number {
+    fn whole<E: de::Error>(self) -> Result<u64, E> {
+        match self {
+            Self::Whole(number) => Ok(number),
+            // Above 2^53 a float says nothing about single units; nobody means such a number.
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "checked to be whole and in range"
+            )]
+            Self::Float(number) if number.fract() == 0.0 && (0.0..9e15).contains(&number) => Ok(number as u64),
+            Self::Float(number) => Err(E::invalid_value(de::Unexpected::Float(number), &"a whole number, 0 or more")),
+        }
+    }
+}
+
+fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Number::deserialize(from)?.whole()
+}
+
+fn whole_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroUsize>, D::Error> {
+    let Some(number) = Option::<Number>::deserialize(from)? else { return Ok(None) };
+    let number = usize::try_from(number.whole::<D::Error>()?).unwrap_or(usize::MAX);
+    NonZeroUsize::new(number).map(Some).ok_or_else(|| de::Error::custom("must be 1 or more, or null"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_is_a_login_shell_when_that_was_said_or_it_was_named() {
+        let table = [
+            (None, Login::Unsaid, ["sh", "-c"]),
+            (None, Login::Yes, ["sh", "-lc"]),
+            (None, Login::No, ["sh", "-c"]),
+            (Some(" "), Login::Unsaid, ["sh", "-c"]),
+            (Some("bash"), Login::Unsaid, ["bash", "-lc"]),
+            (Some("/bin/zsh"), Login::Yes, ["/bin/zsh", "-lc"]),
+            (Some("bash"), Login::No, ["bash", "-c"]),
+        ];
+        for (shell, login, expected) in table {
+            assert_eq!(shell_argv("a && b", shell, login), [expected[0], expected[1], "a && b"], "{shell:?} {login:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_has_its_default() {
+        let args: ExecCommandArgs = serde_json::from_value(json!({"cmd": "ls", "justification": "because"})).unwrap();
+        assert_eq!((args.yield_time_ms, args.tty, args.max_output_tokens), (10_000, false, None));
+        assert_eq!(args.argv(), ["sh", "-c", "ls"]);
+        let args: WriteStdinArgs = serde_json::from_value(json!({"session_id": 1000})).unwrap();
+        assert_eq!((args.session_id, args.chars.as_str(), args.yield_time_ms), (1000, "", 250));
+    }
+
+    #[test]
+    fn a_directory_is_a_path_however_it_was_written() {
+        let table = [
+            (None, None),
+            (Some(""), None),
+            (Some(" \t"), None),
+            (Some("src"), Some("src")),
+            (Some(" src\\deep \n"), Some("src/deep")),
+            (Some("/workspace/a b"), Some("/workspace/a b")),
+        ];
+        for (workdir, expected) in table {
+            let args = ExecCommandArgs { workdir: workdir.map(str::to_owned), ..ExecCommandArgs::new("ls") };
+            assert_eq!(args.directory().as_deref(), expected, "{workdir:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_may_be_written_as_floats_but_must_be_whole() {
+        let parse = |json: Value| serde_json::from_value::<ExecCommandArgs>(json);
+        let args =
+            parse(json!({"cmd": "x", "yield_time_ms": 500.0, "max_output_tokens": 10.0, "login": null})).unwrap();
+        assert_eq!(
+            (args.yield_time_ms, args.max_output_tokens, args.login),
+            (500, NonZeroUsize::new(10), Login::Unsaid)
+        );
+        let bad = [
+            json!({}),
+            json!({"cmd": ""}),
+            json!({"cmd": "x", "yield_time_ms": -1}),
+            json!({"cmd": "x", "yield_time_ms": 0.5}),
+            json!({"cmd": "x", "yield_time_ms": 1e300}),
+            json!({"cmd": "x", "max_output_tokens": 0}),
+            json!({"cmd": "x", "tty": "yes"}),
+        ];
+        for json in bad {
+            assert!(parse(json.clone()).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn the_schemas_say_what_is_parsed() {
+        for (schema, example) in
+            [(ExecCommandArgs::schema(), json!({"cmd": "x"})), (WriteStdinArgs::schema(), json!({"session_id": 1}))]
+        {
+            let properties = schema["properties"].as_object().unwrap();
+            let mut full = example.clone();
+            for (name, property) in properties {
+                if let Some(default) = property.get("default") {
+                    full[name] = default.clone();
+                }
+            }
+            let parsed = match properties.contains_key("cmd") {
+                true => serde_json::to_value(serde_json::from_value::<ExecCommandArgs>(full).unwrap()).unwrap(),
+                false => serde_json::to_value(serde_json::from_value::<WriteStdinArgs>(full).unwrap()).unwrap(),
+            };
+            let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+            assert_eq!(names(&parsed), names(&schema["properties"]));
+        }
+    }
+}

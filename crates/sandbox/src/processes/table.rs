@@ -1,0 +1,406 @@
+//! The table itself: who is in it, who may come in, and what a call returns.
+
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use futures::future::join_all;
+use sandbar_machine::{Command, Control, Machine, Process};
+use tokio::{
+    sync::Notify,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+use uuid::Uuid;
+
+use super::{
+    Deltas, Ids, ProcessInfo, Start, TableOptions, Update, Write,
+    entry::{Entry, Until},
+    evict::{Candidate, victim},
+    pump,
+    truncate::{Gap, tokens, truncate_around},
+};
+use crate::{Op, Result, SandboxError};
+
+/// Why nothing starts any more.
+const STOPPING: &str = "the session is stopping";
+
+/// The longest wait that means anything: thirty years.
+const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// The moment after some time, however long that is.
+fn after(time: Duration) -> Instant {
+    Instant::now() + time.min(FOR_EVER)
+}
+
+fn words(command: &Command) -> Vec<String> {
+    command.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// The processes of one session. Calls about different processes run side by side, calls about the same one after the
+/// other. Dropping the table kills what still runs.
+#[derive(Debug)]
+pub struct ProcessTable {
+    machine: Arc<dyn Machine>,
+    options: TableOptions,
+    rows: Mutex<Rows>,
+    /// Told whenever a start is over, one way or the other.
+    started: Notify,
+    chunks: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    entries: BTreeMap<u64, Arc<Entry>>,
+    /// Numbers of processes that are being started, and the round in which that began.
+    reserved: BTreeMap<u64, u64>,
+    /// Counts how often everything was ended: what began in an earlier round must not come in.
+    round: u64,
+    /// Whether nothing may be started any more.
+    closed: bool,
+    /// Counts the uses of processes.
+    clock: u64,
+    /// Counts numbers given out.
+    given: u64,
+    /// One pump per process; they end with the streams, or with the table.
+    pumps: JoinSet<()>,
+}
+
+impl ProcessTable {
+    /// An empty table.
+    #[must_use]
+    pub fn new(machine: Arc<dyn Machine>, options: TableOptions) -> Self {
+        Self { machine, options, rows: Mutex::default(), started: Notify::new(), chunks: AtomicU64::new(0) }
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        // No holder leaves the rows half changed.
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a command and waits for its exit, or until the yield time is over; then it stays in the table under the
+    /// number in the update. A start that is dropped before it returns kills the command: nobody knows its number.
+    ///
+    /// # Errors
+    /// `exec_transport_error` when the machine cannot start it or is lost, when the table is full of processes that calls
+    /// are waiting for, or when everything was ended meanwhile.
+    pub async fn start(&self, start: Start) -> Result<Update> {
+        let begun = Instant::now();
+        let slot = self.reserve(&start)?;
+        let words = || words(&start.command);
+        let spawned = timeout(self.options.patience, self.machine.spawn(start.command.clone())).await;
+        let process = spawned
+            .map_err(|_elapsed| SandboxError::exec_transport_error(words(), "it did not start in time"))?
+            .map_err(|error| SandboxError::exec_transport_error(words(), error.to_string()).because(error))?;
+        let entry = self.entry(slot.id, &start, process);
+        // Before others can see it, so that it cannot be pushed out meanwhile.
+        let _turn = entry.turn.lock().await;
+        if let Err(_still_reserved) = slot.fill(&entry) {
+            entry.kill(self.options.kill_patience).await;
+            return Err(SandboxError::exec_transport_error(words(), STOPPING));
+        }
+        let unannounced = Unannounced { table: self, entry: &entry };
+        let yield_time = start.yield_time.unwrap_or(self.options.start_yield);
+        let deadline = after(yield_time.min(self.options.yield_max).max(self.options.yield_min));
+        entry.settle(Until::Exit, deadline, &self.options).await;
+        std::mem::forget(unannounced);
+        self.report(&entry, begun, start.max_output_tokens, 0)
+    }
+
+    /// Types to a process, or only asks for news when there is nothing to type. Input returns early: once something was
+    /// printed after it and nothing more for 50 ms. Without input the call waits for the exit or the full yield time,
+    /// which is at least 5 s then.
+    ///
+    /// # Errors
+    /// `pty_session_not_found`, `pty_stdin_unavailable` for input to a process that takes none, `exec_transport_error`
+    /// when the machine is lost or the process stays busy with another call.
+    pub async fn write(&self, id: u64, write: Write<'_>) -> Result<Update> {
+        let begun = Instant::now();
+        let entry = self.find(id)?;
+        let busy = |_elapsed| SandboxError::exec_transport_error(entry.command(), "another call keeps waiting for it");
+        let _turn = timeout(self.options.poll_max, entry.turn.lock()).await.map_err(busy)?;
+        // The call before may have been the last.
+        if !Arc::ptr_eq(&self.find(id)?, &entry) {
+            return Err(SandboxError::pty_session_not_found(id));
+        }
+        let deadline = after(self.yield_of(&write));
+        if write.chars.is_empty() {
+            entry.settle(Until::Exit, deadline, &self.options).await;
+            return self.report(&entry, begun, write.max_output_tokens, 0);
+        }
+        let arrivals = entry.record.arrivals.subscribe();
+        let unaccepted = entry.type_in(write.chars, deadline).await?;
+        entry.settle(Until::Answer(arrivals), deadline, &self.options).await;
+        self.report(&entry, begun, write.max_output_tokens, unaccepted)
+    }
+
+    /// What is in the table, newest first.
+    #[must_use]
+    pub fn list(&self) -> Vec<ProcessInfo> {
+        let mut infos: Vec<ProcessInfo> = self.rows().entries.values().map(|entry| entry.info()).collect();
+        infos.sort_by_key(|info| std::cmp::Reverse((info.started, info.id)));
+        infos
+    }
+
+    /// What a process prints from now on, as it prints it.
+    ///
+    /// # Errors
+    /// `pty_session_not_found`.
+    pub fn subscribe(&self, id: u64) -> Result<Deltas> {
+        Ok(self.find(id)?.record.watch())
+    }
+
+    /// Sends a signal to a process, or tells it the new size of its terminal, without waiting for other calls.
+    ///
+    /// # Errors
+    /// `pty_session_not_found`, `exec_transport_error` when the machine does not take it in time.
+    pub async fn control(&self, id: u64, control: Control) -> Result<()> {
+        let entry = self.find(id)?;
+        let sent = timeout(self.options.patience, entry.control.send(control)).await;
+        // A command that exited meanwhile cannot be reached and need not be.
+        sent.map(drop).map_err(|_| SandboxError::exec_transport_error(entry.command(), "the machine does not listen"))
+    }
+
+    /// Kills a process and everything it started, and forgets it. A call that waits for it still gets its last output.
+    ///
+    /// # Errors
+    /// `pty_session_not_found`, `machine_error` when the machine did not confirm it in time; it is forgotten all the same.
+    pub async fn terminate(&self, id: u64) -> Result<()> {
+        let entry = self.find(id)?;
+        let confirmed = entry.kill(self.options.kill_patience).await;
+        self.forget(&entry);
+        if confirmed { Ok(()) } else { Err(SandboxError::machine_error(Op::PtyTerminate, id.to_string())) }
+    }
+
+    /// Kills and forgets every process, those that are just being started too; returns when all are gone, or the machine
+    /// had its time to do it. What is started after this was called is not touched.
+    pub async fn terminate_all(&self) {
+        let (entries, round) = {
+            let mut rows = self.rows();
+            rows.round += 1;
+            (rows.entries.values().cloned().collect::<Vec<_>>(), rows.round)
+        };
+        let kills = join_all(entries.iter().map(|entry| entry.kill(self.options.kill_patience)));
+        let starts = timeout(self.options.kill_patience, self.starts_before(round));
+        let _some_may_be_late = tokio::join!(kills, starts);
+        entries.iter().for_each(|entry| self.forget(entry));
+    }
+
+    /// Refuses every later start, then ends everything as [`terminate_all`](Self::terminate_all) does.
+    pub async fn close(&self) {
+        self.rows().closed = true;
+        self.terminate_all().await;
+    }
+
+    /// Waits until every start of an earlier round is over.
+    async fn starts_before(&self, round: u64) {
+        loop {
+            let mut over = pin!(self.started.notified());
+            // From here on no notice is missed.
+            over.as_mut().enable();
+            if self.rows().reserved.values().all(|begun| *begun >= round) {
+                return;
+            }
+            over.await;
+        }
+    }
+
+    /// An error as an answer a model can read: exit code 1, and what is wrong.
+    #[must_use]
+    pub fn refusal(&self, error: &SandboxError, wall_time: Duration) -> Update {
+        Update::refusal(self.chunk_id(), wall_time, error)
+    }
+
+    /// How many pumps are known.
+    #[cfg(test)]
+    pub(super) fn tasks(&self) -> usize {
+        self.rows().pumps.len()
+    }
+
+    fn yield_of(&self, write: &Write<'_>) -> Duration {
+        let TableOptions { yield_min, yield_max, poll_min, poll_max, write_yield, .. } = self.options;
+        let wanted = write.yield_time.unwrap_or(write_yield);
+        if write.chars.is_empty() { wanted.min(poll_max).max(poll_min) } else { wanted.min(yield_max).max(yield_min) }
+    }
+
+    fn chunk_id(&self) -> String {
+        let count = match self.options.ids {
+            Ids::Random => Uuid::new_v4().as_u64_pair().1,
+            Ids::Sequential => self.chunks.fetch_add(1, Ordering::Relaxed),
+        };
+        format!("{:06x}", count & 0xFF_FFFF)
+    }
+
+    /// The process of this number; looking it up counts as using it.
+    fn find(&self, id: u64) -> Result<Arc<Entry>> {
+        let mut rows = self.rows();
+        let entry = rows.entries.get(&id).cloned().ok_or_else(|| SandboxError::pty_session_not_found(id))?;
+        rows.clock += 1;
+        entry.used.store(rows.clock, Ordering::Relaxed);
+        Ok(entry)
+    }
+
+    fn forget(&self, entry: &Arc<Entry>) {
+        let mut rows = self.rows();
+        if rows.entries.get(&entry.id).is_some_and(|found| Arc::ptr_eq(found, entry)) {
+            rows.entries.remove(&entry.id);
+        }
+    }
+
+    /// Makes room and takes a number, before anything runs.
+    fn reserve(&self, start: &Start) -> Result<Slot<'_>> {
+        let refused = |reason: &str| Err(SandboxError::exec_transport_error(words(&start.command), reason));
+        let mut rows = self.rows();
+        if rows.closed {
+            return refused(STOPPING);
+        }
+        while rows.len() >= self.options.max_processes {
+            let Some(oldest) = rows.victim(self.options.protected) else {
+                return refused(&format!("all {} processes are in use; end one first", rows.len()));
+            };
+            tracing::warn!(id = oldest, "the process table is full: the least recently used process is ended");
+            rows.entries.remove(&oldest);
+        }
+        let id = rows.number(self.options.ids);
+        let round = rows.round;
+        rows.reserved.insert(id, round);
+        if rows.len() >= self.options.warn_at {
+            tracing::warn!(
+                processes = rows.len(),
+                limit = self.options.max_processes,
+                "the process table is nearly full"
+            );
+        }
+        Ok(Slot { table: self, id })
+    }
+
+    fn entry(&self, id: u64, start: &Start, process: Process) -> Arc<Entry> {
+        let mut rows = self.rows();
+        while rows.pumps.try_join_next().is_some() {}
+        rows.clock += 1;
+        Arc::new(Entry {
+            id,
+            argv: start.command.argv.clone(),
+            tty: start.command.tty.is_some(),
+            started: SystemTime::now(),
+            stdin: process.stdin,
+            control: process.control,
+            record: pump::start(&mut rows.pumps, process.output, self.options.buffer),
+            turn: tokio::sync::Mutex::new(()),
+            used: AtomicU64::new(rows.clock),
+        })
+    }
+
+    /// What there is to tell now. Nothing is awaited between taking the output and returning it, so that a call that is
+    /// dropped loses nothing.
+    fn report(
+        &self,
+        entry: &Arc<Entry>,
+        begun: Instant,
+        max: Option<usize>,
+        unaccepted_bytes: usize,
+    ) -> Result<Update> {
+        if let Some(lost) = entry.record.take_lost() {
+            self.forget(entry);
+            return Err(SandboxError::exec_transport_error(entry.command(), lost.to_string()).because(lost));
+        }
+        let exit_code = entry.record.exit_code();
+        if exit_code.is_some() {
+            self.forget(entry);
+        }
+        let drained = entry.record.drain();
+        let gap = drained.gap.clone().map(|notice| Gap { notice, omitted: drained.omitted });
+        let (mut output, cut) = truncate_around(&drained.text, gap, max.unwrap_or(self.options.max_output_tokens));
+        if unaccepted_bytes > 0 {
+            let line_break = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
+            let notice = format!(
+                "{line_break}[the last {unaccepted_bytes} bytes of the input were not taken; send them again]\n"
+            );
+            output.push_str(&notice);
+        }
+        let printed = tokens(usize::try_from(drained.printed).unwrap_or(usize::MAX));
+        Ok(Update {
+            chunk_id: self.chunk_id(),
+            wall_time: begun.elapsed(),
+            exit_code,
+            process_id: exit_code.is_none().then_some(entry.id),
+            original_token_count: if drained.omitted > 0 { Some(printed) } else { cut },
+            output,
+            omitted_bytes: drained.omitted,
+            unaccepted_bytes,
+        })
+    }
+}
+
+impl Rows {
+    fn len(&self) -> usize {
+        self.entries.len() + self.reserved.len()
+    }
+
+    fn victim(&self, protected: usize) -> Option<u64> {
+        let candidate = |entry: &Arc<Entry>| Candidate {
+            id: entry.id,
+            used: entry.used(),
+            exited: entry.has_exited(),
+            busy: entry.is_busy(),
+        };
+        victim(self.entries.values().map(candidate).collect(), protected)
+    }
+
+    fn number(&mut self, ids: Ids) -> u64 {
+        loop {
+            let id = match ids {
+                Ids::Random => 1000 + Uuid::new_v4().as_u64_pair().1 % 99_000,
+                Ids::Sequential => 1000 + self.given,
+            };
+            self.given += 1;
+            if !self.entries.contains_key(&id) && !self.reserved.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+}
+
+/// A number that is taken while its process is being started.
+struct Slot<'a> {
+    table: &'a ProcessTable,
+    id: u64,
+}
+
+impl Slot<'_> {
+    /// Lets the process in, unless everything was ended since its start began.
+    fn fill(self, entry: &Arc<Entry>) -> std::result::Result<(), Self> {
+        let mut rows = self.table.rows();
+        if rows.reserved.get(&self.id) != Some(&rows.round) {
+            drop(rows);
+            return Err(self);
+        }
+        rows.entries.insert(self.id, Arc::clone(entry));
+        Ok(())
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.table.rows().reserved.remove(&self.id);
+        self.table.started.notify_waiters();
+    }
+}
+
+/// A process whose number nobody was told yet: it ends with the call that started it.
+struct Unannounced<'a> {
+    table: &'a ProcessTable,
+    entry: &'a Arc<Entry>,
+}
+
+impl Drop for Unannounced<'_> {
+    fn drop(&mut self) {
+        self.table.forget(self.entry);
+    }
+}
