@@ -1,0 +1,68 @@
+//! A patch applied as a whole: every result is known before the first byte is written.
+
+use futures::{StreamExt, stream};
+use sandbar_machine::Machine;
+
+use super::{
+    Applied, Change, Patch, PatchOptions,
+    commit::{commit, remove_empty},
+    files::{AT_ONCE, Sites, now},
+    plan::{Planned, plan},
+};
+use crate::{Op, Paths, Result, SandboxError};
+
+/// What is decided without leaving the thread, in bytes that operations look at; more would hold up whoever shares it.
+const INLINE: usize = 256 << 10;
+
+/// Applies a patch: all of it or, with an error, nothing. Operations see what those before them did.
+///
+/// Do not drop the future once it runs: what was written by then would stay.
+///
+/// # Errors
+/// `apply_patch_invalid_path`, `apply_patch_file_not_found`, `apply_patch_decode_error`, `apply_patch_invalid_diff` and
+/// `limit_exceeded` leave everything as it was, `apply_patch_invalid_diff` also when somebody else changed a file meanwhile;
+/// `apply_patch_write_error` says whether what was written is undone.
+pub async fn apply(machine: &dyn Machine, paths: &Paths, patch: &Patch, options: &PatchOptions) -> Result<Applied> {
+    let sites = Sites::read(machine, paths, patch, options).await?;
+    let planned =
+        if sites.weight(patch) <= INLINE { plan(sites, patch, options)? } else { aside(sites, patch, options).await? };
+    let Planned { done, delta, seen, made } = planned;
+    commit(machine, &delta, &seen, &made, &options.limits).await?;
+    Ok(Applied { done, delta, made, limits: options.limits })
+}
+
+/// Plans on a thread that nobody else waits for.
+async fn aside(sites: Sites, patch: &Patch, options: &PatchOptions) -> Result<Planned> {
+    let (patch, options) = (patch.clone(), options.clone());
+    let planned = tokio::task::spawn_blocking(move || plan(sites, &patch, &options)).await;
+    planned.map_err(|ended| SandboxError::apply_patch_write_error("", true).because(ended))?
+}
+
+/// Takes an applied patch back: all of it or, with an error, nothing.
+///
+/// # Errors
+/// `apply_patch_invalid_diff` when a file no longer is what the patch left; `apply_patch_write_error` as for [`apply`].
+pub async fn undo(machine: &dyn Machine, applied: &Applied) -> Result<()> {
+    let limits = &applied.limits;
+    let looks = applied.delta.iter().map(|change| async move { (change, now(machine, &change.target, limits).await) });
+    // In order: what is seen belongs to the change of the same place in the list.
+    let mut looks = stream::iter(looks.collect::<Vec<_>>()).buffered(AT_ONCE);
+    let mut seen = Vec::with_capacity(applied.delta.len());
+    while let Some((change, found)) = looks.next().await {
+        let found = found.map_err(|error| SandboxError::machine(Op::ApplyPatch, &*change.path, error))?;
+        if !found.is(change.after.as_ref()) {
+            let reason = format!("{} has changed since the patch was applied; nothing was undone", change.path);
+            return Err(SandboxError::apply_patch_invalid_diff(&*change.path, reason));
+        }
+        seen.push(found.seen());
+    }
+    let reverse = |change: &Change| {
+        let change = change.clone();
+        Change { before: change.after, after: change.before, ..change }
+    };
+    let changes: Vec<Change> = applied.delta.iter().map(reverse).collect();
+    commit(machine, &changes, &seen, &[], limits).await?;
+    // A directory that is in use by now stays.
+    let _all_gone = remove_empty(machine, &applied.made, limits).await;
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Writing what was decided: every file in one step, and all taken back when one fails.
+
+use std::{
+    io,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use futures::{StreamExt, stream};
+use sandbar_machine::{Machine, MachineError, Target, once};
+
+use super::{
+    Change, Content, PatchLimits,
+    files::{AT_ONCE, Stamp, is_still, now, within},
+};
+use crate::{Result, SandboxError};
+
+/// How far a change came.
+#[derive(Debug)]
+enum Outcome {
+    /// Not begun.
+    Left,
+    /// Not begun, because it is not what was read any more, or nobody can tell.
+    Stale(Option<MachineError>),
+    Made,
+    /// It failed; what is there now has to be looked at.
+    Failed(MachineError),
+}
+
+/// Makes every change, or none of them. `seen` is what each file looked like when it was read.
+///
+/// # Errors
+/// `apply_patch_invalid_diff` when a file does not look so any more; `apply_patch_write_error`, whose `undone` says whether everything is as it was.
+pub(super) async fn commit(
+    machine: &dyn Machine,
+    changes: &[Change],
+    seen: &[Option<Stamp>],
+    made: &[Target],
+    limits: &PatchLimits,
+) -> Result<()> {
+    // Nothing is removed before everything is written: a move never has fewer than one copy.
+    let all = changes.iter().zip(seen);
+    let (writes, removals): (Vec<_>, Vec<_>) = all.partition(|(change, _)| change.after.is_some());
+    let mut outcomes = Vec::with_capacity(changes.len());
+    let stop = AtomicBool::new(false);
+    for phase in [writes, removals] {
+        let steps =
+            phase.into_iter().map(|(change, seen)| step(machine, change, *seen, limits, &stop)).collect::<Vec<_>>();
+        // Those under way when one fails are waited for: what they did must be known before it is taken back.
+        outcomes.extend(stream::iter(steps).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await);
+    }
+    if !stop.into_inner() {
+        return Ok(());
+    }
+    let undone = take_back(machine, &outcomes, made, limits).await;
+    let failed = outcomes.into_iter().find_map(|(change, outcome)| match outcome {
+        Outcome::Failed(error) | Outcome::Stale(Some(error)) => Some((change, Some(error))),
+        Outcome::Stale(None) => Some((change, None)),
+        Outcome::Left | Outcome::Made => None,
+    });
+    let Some((Change { path, .. }, error)) = failed else { return Ok(()) };
+    let changed = format!("{path} changed while the patch was being applied; read it again");
+    Err(match error {
+        Some(error) => SandboxError::apply_patch_write_error(path, undone).because(error),
+        None if undone => SandboxError::apply_patch_invalid_diff(path, changed),
+        None => SandboxError::apply_patch_write_error(path, undone).because(io::Error::other(changed)),
+    })
+}
+
+async fn step<'c>(
+    machine: &dyn Machine,
+    change: &'c Change,
+    seen: Option<Stamp>,
+    limits: &PatchLimits,
+    stop: &AtomicBool,
+) -> (&'c Change, Outcome) {
+    if stop.load(Ordering::Relaxed) {
+        return (change, Outcome::Left);
+    }
+    let outcome = match is_still(machine, &change.target, seen, limits).await {
+        Ok(true) => match put(machine, &change.target, change.before.as_ref(), change.after.as_ref(), limits).await {
+            Ok(()) => return (change, Outcome::Made),
+            Err(error) => Outcome::Failed(error),
+        },
+        Ok(false) => Outcome::Stale(None),
+        Err(error) => Outcome::Stale(Some(error)),
+    };
+    stop.store(true, Ordering::Relaxed);
+    (change, outcome)
+}
+
+/// Makes one place what it shall be, keeping the permissions where they do not change.
+async fn put(
+    machine: &dyn Machine,
+    target: &Target,
+    before: Option<&Content>,
+    after: Option<&Content>,
+    limits: &PatchLimits,
+) -> sandbar_machine::Result<()> {
+    let Some(after) = after else { return within(limits, "remove a file", machine.remove(target)).await };
+    let mode = (before.map(|before| before.mode) != Some(after.mode)).then_some(after.mode & 0o777);
+    let target = Target { mode, ..target.clone() };
+    within(limits, "write a file", machine.write(&target, once(after.bytes.clone()))).await
+}
+
+/// Brings everything back; whether that worked.
+async fn take_back(
+    machine: &dyn Machine,
+    outcomes: &[(&Change, Outcome)],
+    made: &[Target],
+    limits: &PatchLimits,
+) -> bool {
+    let mut touched: Vec<_> =
+        outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Made | Outcome::Failed(_))).collect();
+    // What frees space comes first: the disk may be full.
+    touched.sort_by_key(|(change, _)| {
+        let length = |content: &Option<Content>| content.as_ref().map_or(0, |content| content.bytes.len());
+        (change.before.is_some(), length(&change.before).saturating_sub(length(&change.after)))
+    });
+    let mut undone = true;
+    for (change, outcome) in touched {
+        if matches!(outcome, Outcome::Failed(_)) {
+            let found = now(machine, &change.target, limits).await;
+            // Still as it was, or somebody else's: either way this patch did not change it.
+            if found.is_ok_and(|found| !found.is(change.after.as_ref())) {
+                continue;
+            }
+        }
+        undone &= put(machine, &change.target, change.after.as_ref(), change.before.as_ref(), limits).await.is_ok();
+    }
+    undone & remove_empty(machine, made, limits).await
+}
+
+/// Removes directories that were made and are empty, children first; whether none of them is left but those that somebody
+/// else put something into.
+pub(super) async fn remove_empty(machine: &dyn Machine, made: &[Target], limits: &PatchLimits) -> bool {
+    let mut gone = true;
+    for target in made.iter().rev() {
+        gone &= match within(limits, "list a directory", machine.list(target)).await {
+            Ok(entries) if entries.is_empty() => {
+                within(limits, "remove a directory", machine.remove(target)).await.is_ok()
+            }
+            Ok(_) | Err(MachineError::NotFound(_)) => true,
+            Err(_) => false,
+        };
+    }
+    gone
+}
