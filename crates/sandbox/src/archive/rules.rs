@@ -1,0 +1,227 @@
+//! The rules a member of an archive must keep, and the place it gets.
+
+use sandbar_machine::tar::{Kind, Member};
+
+use super::{
+    ArchiveLimits, Links, Modes, Names, Policy,
+    names::{Clash, Place, Tree},
+};
+use crate::{Result, SandboxError};
+
+/// What the longest path and one part of it may be on any machine, with room for the directory it is unpacked in.
+const PATH_LIMIT: usize = 4000;
+const PART_LIMIT: usize = 255;
+/// The latest time every tar program can read (2242).
+const LATEST: u64 = 0o777_7777_7777;
+
+/// A member that was judged.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// It goes on, and takes this many bytes where it lands.
+    Keep(Member, u64),
+    /// It is fine, but the policy leaves it out.
+    LeaveOut,
+}
+
+/// Judges the members of one archive, in order.
+#[derive(Debug)]
+pub(super) struct Rules {
+    archive: String,
+    policy: Policy,
+    depth: u64,
+    tree: Tree,
+    /// Whether something was at or below the wanted subpath.
+    found: bool,
+}
+
+impl Rules {
+    pub(super) fn new(archive: &str, limits: &ArchiveLimits, policy: &Policy) -> Self {
+        let depth = limits.max_depth.map_or(u64::MAX, u64::from);
+        Self { archive: archive.to_owned(), policy: policy.clone(), depth, tree: Tree::new(), found: false }
+    }
+
+    /// The member as it may be unpacked, in the one form every program reads the same way.
+    pub(super) fn judge(&mut self, member: &Member) -> Result<Verdict> {
+        let refuse = |reason: &str| self.refuse(&member.path, reason);
+        match member.kind {
+            Kind::Other(flag) => return Err(refuse(special(flag))),
+            Kind::Symlink | Kind::HardLink if self.policy.links == Links::Refuse => {
+                return Err(refuse("is a link, and links are not unpacked"));
+            }
+            _ => {}
+        }
+        let parts = split(&member.path, self.policy.names).map_err(refuse)?;
+        if parts.is_empty() && member.kind != Kind::Dir {
+            return Err(refuse("has no name"));
+        }
+        if parts.len() as u64 > self.depth {
+            let what = format!("the depth of {:?} in {}", shown(&member.path), self.archive);
+            return Err(SandboxError::limit_exceeded(what, self.depth, parts.len() as u64));
+        }
+        let Some(parts) = self.mapped(&parts) else { return Ok(Verdict::LeaveOut) };
+        self.found = true;
+        if parts.is_empty() {
+            let directory = member.kind == Kind::Dir;
+            let reason = "is wanted as a directory, and is none";
+            return if directory { Ok(Verdict::LeaveOut) } else { Err(self.refuse(&member.path, reason)) };
+        }
+        self.place(member, &parts)
+    }
+
+    /// Whether everything that had to be there was.
+    pub(super) fn finish(&self) -> Result<()> {
+        match &self.policy.subpath {
+            Some(subpath) if !self.found => Err(self.refuse(subpath.as_str().as_bytes(), "is not in the archive")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where a path ends up; `None` where it is left out.
+    fn mapped<'a>(&self, parts: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+        let mut rest = parts.get(self.policy.strip_components..)?;
+        if rest.is_empty() && self.policy.strip_components > 0 {
+            return None;
+        }
+        for wanted in self.policy.subpath.iter().flat_map(|subpath| subpath.parts()) {
+            let (first, below) = rest.split_first()?;
+            if *first != wanted.as_bytes() {
+                return None;
+            }
+            rest = below;
+        }
+        Some(rest.to_vec())
+    }
+
+    fn place(&mut self, member: &Member, parts: &[&[u8]]) -> Result<Verdict> {
+        let mut kept = Member::new(member.kind, &parts.join(&b'/'), self.mode(member));
+        kept.modified = member.modified.min(LATEST);
+        let place = match member.kind {
+            Kind::File => {
+                kept.size = member.size;
+                Place::File(member.size)
+            }
+            Kind::Symlink => {
+                kept.link.clone_from(&member.link);
+                self.symlink(&member.link, parts.len() - 1).map_err(|reason| self.refuse(&member.path, reason))?;
+                Place::Symlink
+            }
+            Kind::HardLink => {
+                let (link, size) = self.hard_link(&member.link).map_err(|reason| self.refuse(&member.path, reason))?;
+                kept.link = link;
+                Place::File(size)
+            }
+            Kind::Dir | Kind::Other(_) => Place::Dir,
+        };
+        self.tree.put(parts, place).map_err(|clash| match clash {
+            Clash::Twice => self.refuse(&member.path, "is there twice"),
+            Clash::Below => self.refuse(&member.path, "lies below something that is not a directory"),
+            Clash::Full => {
+                let what = format!("the number of places in {}", self.archive);
+                SandboxError::limit_exceeded(what, Tree::LIMIT, Tree::LIMIT + 1)
+            }
+        })?;
+        // A hard link may be unpacked as a copy, so it costs as much as one.
+        let bytes = if let Place::File(size) = place { size } else { 0 };
+        Ok(Verdict::Keep(kept, bytes))
+    }
+
+    fn mode(&self, member: &Member) -> u32 {
+        let mode = member.mode & 0o777;
+        match (self.policy.modes, member.kind) {
+            (_, Kind::Symlink) => 0o777,
+            (Modes::Exact, _) => mode,
+            (Modes::Usable, Kind::Dir) => mode | 0o700,
+            (Modes::Usable, _) => mode | 0o600,
+        }
+    }
+
+    /// Judges what a symbolic link leads to, `depth` directories below the top.
+    ///
+    /// A way up is counted only at the beginning: after a name it would start from wherever that name leads, which may
+    /// be another link. Every link that is kept leads inside from the real place it is at, so following any number of
+    /// them does too.
+    fn symlink(&self, target: &[u8], depth: usize) -> Result<(), &'static str> {
+        if target.is_empty() || target.contains(&0) || target.len() > PATH_LIMIT {
+            return Err("is a symbolic link to nothing that can be");
+        }
+        if self.policy.links == Links::KeepAll {
+            return Ok(());
+        }
+        if target.starts_with(b"/") {
+            return Err("is a symbolic link to an absolute path");
+        }
+        let parts = target.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
+        let mut parts = parts.skip_while({
+            let mut ups = 0;
+            move |part| {
+                ups += 1;
+                *part == b".." && ups <= depth
+            }
+        });
+        if parts.any(|part| part == b"..") {
+            return Err("is a symbolic link that leads, or may lead, out of the archive");
+        }
+        Ok(())
+    }
+
+    /// Where a hard link leads after mapping, and how large that is.
+    fn hard_link(&self, target: &[u8]) -> Result<(Vec<u8>, u64), &'static str> {
+        let elsewhere = "is a hard link to something that is not an earlier file of the archive";
+        let parts = split(target, self.policy.names).map_err(|_fault| elsewhere)?;
+        let parts = self.mapped(&parts).ok_or("is a hard link to something that is left out")?;
+        match self.tree.get(&parts) {
+            Some(Place::File(size)) => Ok((parts.join(&b'/'), size)),
+            _ => Err(elsewhere),
+        }
+    }
+
+    fn refuse(&self, member: &[u8], reason: &str) -> SandboxError {
+        SandboxError::archive_refused(&self.archive, shown(member), reason)
+    }
+}
+
+/// The parts of a path; none for the root itself.
+fn split(path: &[u8], names: Names) -> Result<Vec<&[u8]>, &'static str> {
+    if path.is_empty() {
+        return Err("has no name");
+    }
+    if path.starts_with(b"/") {
+        return Err("is absolute");
+    }
+    if path.contains(&0) {
+        return Err("has a NUL byte in its name");
+    }
+    if names == Names::Portable && path.contains(&b'\\') {
+        return Err("has a backslash in its name");
+    }
+    let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
+    if parts.contains(&b"..".as_slice()) {
+        return Err("has `..` in its name");
+    }
+    let drive = parts.first().is_some_and(|first| matches!(first, [letter, b':'] if letter.is_ascii_alphabetic()));
+    if names == Names::Portable && drive {
+        return Err("begins with a drive letter");
+    }
+    if path.len() > PATH_LIMIT || parts.iter().any(|part| part.len() > PART_LIMIT) {
+        return Err("has a name longer than any system allows");
+    }
+    Ok(parts)
+}
+
+fn special(flag: u8) -> &'static str {
+    match flag {
+        b'3' | b'4' => "is a device",
+        b'6' => "is a FIFO",
+        b'S' => "is a sparse file of a kind that programs do not agree on",
+        _ => "is not a file, directory or link",
+    }
+}
+
+/// A name for people and logs.
+pub(super) fn shown(member: &[u8]) -> String {
+    let text = String::from_utf8_lossy(member);
+    match text.char_indices().nth(300) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.into_owned(),
+    }
+}

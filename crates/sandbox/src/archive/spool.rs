@@ -1,0 +1,91 @@
+//! Where an archive waits while it is looked at: in memory while it is small, then in a file without a name.
+
+use std::io::{self, Read, Seek, Write};
+
+use bytes::{Buf, Bytes};
+use futures::StreamExt;
+use sandbar_machine::{ByteStream, MachineError};
+use tempfile::SpooledTempFile;
+use tokio::{sync::mpsc, task::spawn_blocking};
+
+use super::ArchiveLimits;
+use crate::{Result, SandboxError};
+
+/// What is kept in memory.
+const MEMORY: usize = 16 << 20;
+/// How many pieces may wait to be written.
+const WAITING: usize = 8;
+
+/// Keeps all of a stream, at its beginning.
+pub(super) async fn spool(input: ByteStream, limits: &ArchiveLimits, name: &str) -> Result<SpooledTempFile> {
+    let (sender, mut pieces) = mpsc::channel(WAITING);
+    let writer = spawn_blocking(move || {
+        let mut file = SpooledTempFile::new(MEMORY);
+        while let Some(piece) = pieces.blocking_recv() {
+            let piece: Bytes = piece?;
+            file.write_all(&piece).map_err(|error| kept(&error).because(error))?;
+        }
+        file.rewind().map_err(|error| kept(&error).because(error))?;
+        Ok(file)
+    });
+    feed(input, limits, name.to_owned(), sender).await;
+    writer.await.map_err(|error| SandboxError::workspace_archive_read_error(name, "cannot be kept").because(error))?
+}
+
+fn kept(error: &io::Error) -> SandboxError {
+    SandboxError::workspace_archive_read_error("the archive", format!("cannot be kept while it is checked: {error}"))
+}
+
+/// Passes a stream on while it is within the limit; what went wrong comes last.
+pub(super) async fn feed(
+    mut input: ByteStream,
+    limits: &ArchiveLimits,
+    name: String,
+    sender: mpsc::Sender<Result<Bytes>>,
+) {
+    let limit = limits.max_input_bytes.map_or(u64::MAX, u64::from);
+    let mut total = 0u64;
+    while let Some(piece) = input.next().await {
+        let piece = piece.map_err(|error| unread(&name, error)).and_then(|piece| {
+            total = total.saturating_add(piece.len() as u64);
+            if total > limit { Err(SandboxError::limit_exceeded(&name, limit, total)) } else { Ok(piece) }
+        });
+        let last = piece.is_err();
+        // Whoever takes the pieces says itself why it wants no more.
+        if sender.send(piece).await.is_err() || last {
+            return;
+        }
+    }
+}
+
+fn unread(name: &str, error: MachineError) -> SandboxError {
+    SandboxError::workspace_archive_read_error(name, error.code()).because(error)
+}
+
+/// The other end of [`feed`], for code that reads.
+#[derive(Debug)]
+pub(super) struct Fed {
+    pieces: mpsc::Receiver<Result<Bytes>>,
+    current: Bytes,
+}
+
+impl Fed {
+    pub(super) fn new() -> (mpsc::Sender<Result<Bytes>>, Self) {
+        let (sender, pieces) = mpsc::channel(WAITING);
+        (sender, Self { pieces, current: Bytes::new() })
+    }
+}
+
+impl Read for Fed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            match self.pieces.blocking_recv() {
+                Some(piece) => self.current = piece.map_err(io::Error::other)?,
+                None => return Ok(0),
+            }
+        }
+        let here = buffer.len().min(self.current.len());
+        self.current.copy_to_slice(&mut buffer[..here]);
+        Ok(here)
+    }
+}
