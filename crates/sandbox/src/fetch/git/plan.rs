@@ -1,0 +1,247 @@
+//! The commands of a clone, as data: what git is told, and what it is kept from.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use sandbar_machine::{Command, MachinePath};
+
+use super::{
+    GitRequest,
+    source::{Reference, Source, is_commit},
+};
+
+/// Settings of every command; they outrank whatever a repository brings along.
+const SETTINGS: &[&str] = &[
+    "advice.detachedHead=false",
+    "core.askPass=",
+    "core.attributesFile=/dev/null",
+    "core.autocrlf=false",
+    "core.excludesFile=/dev/null",
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.logAllRefUpdates=false",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
+    "core.symlinks=true",
+    "credential.helper=",
+    "fetch.fsckObjects=true",
+    // Faults of old programs that honest histories are full of.
+    "fetch.fsck.badTimezone=ignore",
+    "fetch.fsck.missingSpaceBeforeDate=ignore",
+    "fetch.fsck.zeroPaddedFilemode=ignore",
+    "gc.auto=0",
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=30",
+    "init.defaultBranch=main",
+    "init.templateDir=",
+    "maintenance.auto=false",
+    "safe.bareRepository=explicit",
+    "submodule.recurse=false",
+];
+
+/// The environment of every command. Nobody is there to be asked for a password.
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("GIT_ASKPASS", ""),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_CONFIG_SYSTEM", "/dev/null"),
+    ("GIT_LFS_SKIP_SMUDGE", "1"),
+    ("GIT_PROTOCOL_FROM_USER", "0"),
+    ("GIT_SSH_COMMAND", "false"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("HOME", "/nonexistent"),
+    ("SSH_ASKPASS", ""),
+    ("XDG_CONFIG_HOME", "/nonexistent"),
+];
+
+/// A clone, step by step.
+#[derive(Debug)]
+pub(super) struct Plan {
+    url: String,
+    /// The directory that is cloned into; not there yet.
+    pub(super) clone: MachinePath,
+    workspace: MachinePath,
+    depth: Option<u32>,
+    sparse: Vec<String>,
+    object_format: &'static str,
+    protocols: &'static str,
+    /// The name and value of the setting that identifies us; never an argument, for those can be seen by others.
+    identity: Option<(String, String)>,
+}
+
+impl Plan {
+    pub(super) fn new(request: &GitRequest, source: &Source, (workspace, clone): (MachinePath, MachinePath)) -> Self {
+        let identity = request.auth.as_ref().map(|secret| {
+            let pair = secret.expose();
+            let pair = if pair.contains(':') { pair.to_owned() } else { format!("x-access-token:{pair}") };
+            let header = format!("Authorization: Basic {}", BASE64_STANDARD.encode(pair));
+            (format!("http.{}/.extraHeader", source.url.origin().ascii_serialization()), header)
+        });
+        let long = matches!(&source.reference, Reference::Whole(name) if is_commit(name) && name.len() == 64);
+        Self {
+            url: source.url.to_string(),
+            clone,
+            workspace,
+            depth: request.depth,
+            sparse: request.sparse.clone(),
+            object_format: if long { "sha256" } else { "sha1" },
+            // Never from a safer way to a less safe one, be it by redirect or by submodule.
+            protocols: match source.url.scheme() {
+                "https" => "https",
+                "http" => "http:https",
+                _ => "git:https",
+            },
+            identity,
+        }
+    }
+
+    /// Clones the branch that the server's `HEAD` names.
+    pub(super) fn clone_head(&self) -> Command {
+        self.cloning(&[])
+    }
+
+    /// Clones a branch or a tag.
+    pub(super) fn clone_named(&self, name: &str) -> Command {
+        self.cloning(&[&format!("--branch={name}")])
+    }
+
+    fn cloning(&self, options: &[&str]) -> Command {
+        let depth = self.depth_option();
+        let fixed = ["clone", "--quiet", "--no-checkout", "--no-tags", "--single-branch", "--template="];
+        let place = ["--", &self.url, "clone"];
+        let args = fixed.into_iter().chain(depth.as_deref()).chain(options.iter().copied()).chain(place);
+        self.online(args).cwd(self.workspace.clone())
+    }
+
+    /// Fetches exactly this, which need not be a branch or tag.
+    pub(super) fn fetch_exactly(&self, name: &str) -> [Command; 4] {
+        let format = format!("--object-format={}", self.object_format);
+        let depth = self.depth_option();
+        let fixed = ["fetch", "--quiet", "--no-tags", "--no-recurse-submodules"];
+        let fetch = fixed.into_iter().chain(depth.as_deref()).chain(["--", "origin", name]);
+        [
+            self.offline(["init", "--quiet", "--template=", &format, "clone"]).cwd(self.workspace.clone()),
+            self.inside(self.offline(["remote", "add", "--", "origin", &self.url])),
+            self.inside(self.online(fetch)),
+            self.inside(self.offline(["update-ref", "--no-deref", "HEAD", "FETCH_HEAD^{commit}"])),
+        ]
+    }
+
+    /// Says which commit it is.
+    pub(super) fn resolve(&self) -> Command {
+        self.inside(self.offline(["rev-parse", "--verify", "HEAD^{commit}"]))
+    }
+
+    /// Chooses what is checked out.
+    pub(super) fn sparse(&self) -> Command {
+        let patterns = self.sparse.iter().map(String::as_str);
+        self.inside(self.offline(["sparse-checkout", "set", "--no-cone"].into_iter().chain(patterns)))
+    }
+
+    /// Checks it out.
+    pub(super) fn fill(&self) -> Command {
+        self.inside(self.offline(["reset", "--quiet", "--hard", "HEAD"]))
+    }
+
+    /// Clones submodules, and theirs.
+    pub(super) fn submodules(&self) -> Command {
+        let depth = self.depth_option();
+        let fixed = ["submodule", "--quiet", "update", "--init", "--recursive", "--force"];
+        self.inside(self.online(fixed.into_iter().chain(depth.as_deref())))
+    }
+
+    fn depth_option(&self) -> Option<String> {
+        self.depth.map(|depth| format!("--depth={depth}"))
+    }
+
+    fn inside(&self, command: Command) -> Command {
+        command.cwd(self.clone.clone())
+    }
+
+    /// A command that talks to a server, and may say who we are.
+    fn online<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
+        let command = self.git(self.protocols, args);
+        let Some((name, value)) = &self.identity else { return command };
+        command.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", name).env("GIT_CONFIG_VALUE_0", value)
+    }
+
+    /// A command that has no business with servers.
+    fn offline<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
+        self.git("none", args)
+    }
+
+    fn git<'a>(&self, protocols: &str, args: impl IntoIterator<Item = &'a str>) -> Command {
+        // Git would send the identity along to wherever it is redirected.
+        let redirects = match self.identity {
+            Some(_) => "http.followRedirects=false",
+            None => "http.followRedirects=initial",
+        };
+        let settings = SETTINGS.iter().copied().chain([redirects]).flat_map(|setting| ["-c", setting]);
+        let command =
+            Command::new(["git"].into_iter().chain(settings).chain(args)).env("GIT_ALLOW_PROTOCOL", protocols);
+        ENVIRONMENT.iter().fold(command, |command, (name, value)| command.env(*name, *value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Secret;
+
+    fn plan(request: &GitRequest) -> Plan {
+        let workspace = MachinePath::workspace();
+        let clone = workspace.join("clone").unwrap();
+        Plan::new(request, &Source::check(request).unwrap(), (workspace, clone))
+    }
+
+    fn words(command: &Command) -> String {
+        let words: Vec<_> = command.argv.iter().map(|word| word.to_string_lossy()).collect();
+        let settings = words.iter().rposition(|word| *word == "-c").map_or(1, |at| at + 2);
+        words[settings..].join(" ")
+    }
+
+    fn variable<'a>(command: &'a Command, name: &str) -> Option<&'a str> {
+        command.env.iter().find(|(known, _)| known == name).and_then(|(_, value)| value.to_str())
+    }
+
+    #[test]
+    fn each_way_to_a_commit_is_a_few_commands() {
+        let plan = plan(&GitRequest::new("https://h/r"));
+        let clone = "clone --quiet --no-checkout --no-tags --single-branch --template= --depth=1";
+        assert_eq!(words(&plan.clone_head()), format!("{clone} -- https://h/r clone"));
+        assert_eq!(words(&plan.clone_named("v1")), format!("{clone} --branch=v1 -- https://h/r clone"));
+        assert_eq!(
+            plan.fetch_exactly("refs/x").map(|step| words(&step)),
+            [
+                "init --quiet --template= --object-format=sha1 clone",
+                "remote add -- origin https://h/r",
+                "fetch --quiet --no-tags --no-recurse-submodules --depth=1 -- origin refs/x",
+                "update-ref --no-deref HEAD FETCH_HEAD^{commit}",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_secret_is_no_argument_and_goes_only_along_when_a_server_is_asked() {
+        let plan = plan(&GitRequest::new("https://h:8443/r").auth(Secret::new("hunter2")));
+        let basic = BASE64_STANDARD.encode("x-access-token:hunter2");
+        let online = [plan.clone_head(), plan.clone_named("x"), plan.fetch_exactly("x")[2].clone(), plan.submodules()];
+        for command in online {
+            assert_eq!(variable(&command, "GIT_CONFIG_KEY_0"), Some("http.https://h:8443/.extraHeader"));
+            assert_eq!(variable(&command, "GIT_CONFIG_VALUE_0"), Some(&*format!("Authorization: Basic {basic}")));
+            assert!(!format!("{:?}", command.argv).contains(&basic));
+            assert!(command.argv.contains(&"http.followRedirects=false".into()));
+        }
+        for command in [plan.resolve(), plan.sparse(), plan.fill()] {
+            assert!(!format!("{command:?}").contains(&basic));
+            assert_eq!(variable(&command, "GIT_ALLOW_PROTOCOL"), Some("none"));
+        }
+    }
+
+    #[test]
+    fn no_way_leads_to_a_less_safe_protocol() {
+        for (url, protocols) in [("https://h/r", "https"), ("http://h/r", "http:https"), ("git://h/r", "git:https")] {
+            let command = plan(&GitRequest::new(url)).submodules();
+            assert_eq!(variable(&command, "GIT_ALLOW_PROTOCOL"), Some(protocols));
+        }
+    }
+}

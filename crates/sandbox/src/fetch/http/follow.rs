@@ -1,0 +1,115 @@
+//! The way to an answer: redirects, followed only where that gives nothing away.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use reqwest::{
+    Response, StatusCode, Url,
+    header::{HeaderMap, LOCATION, RETRY_AFTER},
+};
+use tokio::time::timeout;
+
+use super::{
+    Errand, client, forget_user, identity,
+    reach::{self, Names, Reach},
+    trouble::Trouble,
+};
+
+const MOST_REDIRECTS: usize = 10;
+const NOT_PUBLIC: &str =
+    "it leads to an address of this host or of a private network, where only public ones may be asked";
+
+/// Asks, and asks where it is sent to, until there is an answer with a file in it.
+pub(super) async fn follow(errand: &Errand<'_>) -> Result<Response, Trouble> {
+    let mut url = errand.url.clone();
+    let mut headers = errand.headers.clone();
+    let mut seen = HashSet::from([url.clone()]);
+    let mut reach = errand.reach;
+    loop {
+        let answer = ask(errand, &url, headers.clone(), reach).await?;
+        reach = reach.after(answer.remote_addr());
+        match answer.status() {
+            StatusCode::OK => return Ok(answer),
+            StatusCode::MOVED_PERMANENTLY
+            | StatusCode::FOUND
+            | StatusCode::SEE_OTHER
+            | StatusCode::TEMPORARY_REDIRECT
+            | StatusCode::PERMANENT_REDIRECT => {}
+            other => return Err(errand.voice.status(other, asked_pause(&answer))),
+        }
+        url = next(errand, &answer, &url)?;
+        if url.origin() != errand.url.origin() {
+            // Not sent again even if a later redirect leads home: a stranger chose that path.
+            headers = identity();
+        }
+        if seen.len() > MOST_REDIRECTS {
+            return Err(errand.voice.refuse(&format!("there are more than {MOST_REDIRECTS} redirects")));
+        }
+        if !seen.insert(url.clone()) {
+            return Err(errand.voice.refuse("its redirects lead in a circle"));
+        }
+    }
+}
+
+async fn ask(errand: &Errand<'_>, url: &Url, headers: HeaderMap, reach: Reach) -> Result<Response, Trouble> {
+    let times = errand.request.timeouts;
+    if !reach.allows_literal(url) {
+        return Err(errand.voice.refuse(NOT_PUBLIC));
+    }
+    let names = Arc::new(Names::new(reach));
+    let client = client::client(url.scheme(), times.connect, names).map_err(|reason| errand.voice.refuse(&reason))?;
+    let question = client.get(url.clone()).headers(headers);
+    match timeout(times.connect.saturating_add(times.idle), question.send()).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) if reach::was_refused(&error) => Err(errand.voice.refuse(NOT_PUBLIC)),
+        Ok(Err(error)) if error.is_timeout() => Err(errand.voice.late("the server cannot be reached in time")),
+        Ok(Err(error)) => Err(errand.voice.broken("the server cannot be asked", error)),
+        Err(_) => Err(errand.voice.late("the server does not answer")),
+    }
+}
+
+fn next(errand: &Errand<'_>, answer: &Response, from: &Url) -> Result<Url, Trouble> {
+    let refuse = |reason: &str| errand.voice.refuse(reason);
+    let location = answer.headers().get(LOCATION).ok_or_else(|| refuse("it redirects to nowhere"))?;
+    let location = location.to_str().map_err(|_| refuse("it redirects to something that is no address"))?;
+    target(from, location).map_err(refuse)
+}
+
+fn target(from: &Url, location: &str) -> Result<Url, &'static str> {
+    let mut url = from.join(location).map_err(|_| "it redirects to something that is no address")?;
+    forget_user(&mut url);
+    url.set_fragment(None);
+    match (from.scheme(), url.scheme()) {
+        ("http", "http" | "https") | ("https", "https") => Ok(url),
+        ("https", "http") => Err("it redirects from https to http, where everybody can read along"),
+        _ => Err("it redirects to something other than http and https"),
+    }
+}
+
+/// Seconds only; a date would have to be compared with a clock that may be wrong.
+fn asked_pause(answer: &Response) -> Option<Duration> {
+    let seconds = answer.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_leads_to_the_same_or_a_safer_protocol() {
+        let table = [
+            ("http://h/a/b", "c", Some("http://h/a/c")),
+            ("http://h/a/b", "https://g/", Some("https://g/")),
+            ("https://h/a/b", "//g/x#y", Some("https://g/x")),
+            ("https://h/a", "https://me:pass@g/x", Some("https://g/x")),
+            ("https://h/a", "http://h/a", None),
+            ("https://h/a", "file:///etc/passwd", None),
+            ("http://h/a", "data:,x", None),
+            ("http://h/a", "http://[x", None),
+        ];
+        for (from, location, expected) in table {
+            let url = target(&Url::parse(from).unwrap(), location);
+            assert_eq!(url.as_ref().map(Url::as_str).ok(), expected, "{from} -> {location}");
+        }
+    }
+}
