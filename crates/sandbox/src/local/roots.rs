@@ -1,0 +1,108 @@
+//! The directories of the host that a manifest may take files from, and opening something below one of them.
+
+use std::{
+    os::fd::OwnedFd,
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags, openat2},
+    io::Errno,
+};
+
+/// Where sources may lie: below the manifest's own directory, or below what trusted code granted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Roots {
+    base: PathBuf,
+    granted: Vec<PathBuf>,
+}
+
+impl Roots {
+    /// Sources below `base`; relative ones are meant from there.
+    pub(crate) fn new(base: impl Into<PathBuf>) -> Self {
+        Self { base: base.into(), granted: Vec::new() }
+    }
+
+    /// The same with more places.
+    pub(crate) fn grant(mut self, places: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.granted.extend(places);
+        self
+    }
+
+    /// The whole path a source means.
+    pub(crate) fn resolve(&self, src: &Path) -> PathBuf {
+        lexical(&self.base.join(src))
+    }
+
+    /// Opens a source without following a single symbolic link below the directory it was allowed for. FIFOs do not block.
+    pub(crate) fn open(&self, src: &Path) -> Result<OwnedFd, String> {
+        let whole = self.resolve(src);
+        let roots = std::iter::once(&self.base).chain(&self.granted);
+        let root = roots.filter(|root| whole.starts_with(lexical(root))).max_by_key(|root| root.as_os_str().len());
+        let Some(root) = root else {
+            let base = self.base.display();
+            return Err(format!("outside_base_dir: it is neither below {base} nor below a granted path; grant it"));
+        };
+        let below = whole.strip_prefix(lexical(root)).unwrap_or(Path::new("")).to_path_buf();
+        let below = if below.as_os_str().is_empty() { PathBuf::from(".") } else { below };
+        let dir = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| format!("{}: {error}", root.display()))?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        openat2(&dir, &below, flags, Mode::empty(), resolve).map_err(|error| match error {
+            Errno::LOOP => "symlink_not_supported: a symbolic link is on the way".to_owned(),
+            Errno::XDEV => "outside_base_dir: it leads out of the directory it must stay in".to_owned(),
+            Errno::NOENT => "it does not exist".to_owned(),
+            other => other.to_string(),
+        })
+    }
+}
+
+/// The path without `.` and `..`, by its letters alone.
+fn lexical(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                clean.pop();
+            }
+            other => clean.push(other),
+        }
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_lie_below_what_was_allowed() {
+        let temp = tempfile::tempdir().unwrap();
+        let at = |name: &str| temp.path().join(name);
+        std::fs::create_dir_all(at("base/sub")).unwrap();
+        std::fs::create_dir_all(at("granted")).unwrap();
+        std::fs::write(at("base/sub/file"), "x").unwrap();
+        std::fs::write(at("granted/file"), "x").unwrap();
+        std::fs::write(at("secret"), "x").unwrap();
+        std::os::unix::fs::symlink(at("secret"), at("base/link")).unwrap();
+        std::os::unix::fs::symlink(at("base/sub"), at("base/dirlink")).unwrap();
+        let roots = Roots::new(at("base")).grant([at("granted")]);
+        for fine in ["sub/file", "./sub/../sub/file", ".", "", "../granted/file"] {
+            roots.open(Path::new(fine)).unwrap_or_else(|reason| panic!("{fine}: {reason}"));
+        }
+        roots.open(&at("granted/file")).unwrap();
+        roots.open(&at("base/sub")).unwrap();
+        for (bad, reason) in [
+            ("../secret", "outside_base_dir"),
+            ("/etc/passwd", "outside_base_dir"),
+            ("link", "symlink_not_supported"),
+            ("dirlink/file", "symlink_not_supported"),
+            ("missing", "does not exist"),
+        ] {
+            let said = roots.open(Path::new(bad)).unwrap_err();
+            assert!(said.contains(reason), "{bad}: {said}");
+        }
+    }
+}
