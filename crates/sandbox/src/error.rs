@@ -37,7 +37,7 @@ impl fmt::Display for PathFault {
             Self::Empty => "is empty",
             Self::WindowsPath => "is a Windows path; use forward slashes and no drive letter",
             Self::Duplicate => "is given twice, or lies below something that is not a directory",
-            Self::Malformed => "contains a NUL byte or is longer than 4095 bytes",
+            Self::Malformed => "contains a NUL byte, is longer than 4095 bytes or has a part longer than 255",
         })
     }
 }
@@ -51,13 +51,13 @@ enum Retry {
 
 /// Writes the enum, one constructor per variant (named like its code), and what every error can tell.
 macro_rules! errors {
-    ($($(#[$doc:meta])* $variant:ident $code:ident($($field:ident: $type:ty),*) $op:ident $retry:ident $message:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident $code:ident($($field:ident: $type:ty),*) $op:ident $retry:ident $message:literal $(($($part:tt)*))?;)*) => {
         /// Why a workspace did not do what it was asked to do. Match on the variant, or on [`code`](Self::code) where it must
         /// be a string; [`context`](Self::context) holds the facts, `source` the cause.
         #[derive(Debug, thiserror::Error)]
         #[non_exhaustive]
         pub enum SandboxError {
-            $($(#[$doc])* #[error($message)] $variant {
+            $($(#[$doc])* #[error($message $(, $($part)*)?)] $variant {
                 $(#[doc = concat!("The `", stringify!($field), "` of [`context`](Self::context).")] $field: $type,)*
                 /// The cause, if there is one.
                 #[source] source: Option<BoxError>,
@@ -105,12 +105,12 @@ errors! {
     /// The manifest is not one; `path` says where in it.
     ManifestInvalid manifest_invalid(path: String, reason: String) Materialize No "{path}: {reason}";
     /// The session's settings contradict themselves or the client.
-    SandboxConfigInvalid sandbox_config_invalid(what: String, reason: String) Create No "{what}: {reason}";
+    SandboxConfigInvalid sandbox_config_invalid(what: String, reason: String) Materialize No "{what}: {reason}";
     /// The client cannot do what the manifest or the call asks for.
     UnsupportedFeature unsupported_feature(what: String, reason: String) Create No "{what}: {reason}";
     /// The manifest names a secret that nobody gave.
     SecretNotFound secret_not_found(name: String) Start No
-        "the secret {name:?} is not known; give it with `--secret {name}` or `SecretStore::with`";
+        "the secret {name:?} is not known; give it with `--secret {name}`, or in the session's options";
     /// The archive is of a kind that cannot be unpacked.
     InvalidCompressionScheme invalid_compression_scheme(path: String, scheme: String) Write No
         "{path}: cannot unpack {scheme:?}; known are tar, tar.gz, tar.zst and zip";
@@ -121,16 +121,20 @@ errors! {
     ExecNonZero exec_nonzero(command: Vec<String>, exit_code: i32, stdout: String, stderr: String) Exec No
         "{command:?} ended with {exit_code}: {stderr}";
     /// A command took too long and was killed with everything it started.
-    ExecTimeout exec_timeout(command: Vec<String>, timeout_s: f64) Exec No "{command:?} was killed after {timeout_s} s";
+    ExecTimeout exec_timeout(command: Vec<String>, timeout_s: f64, stdout: String, stderr: String) Exec No
+        "{command:?} was killed after {timeout_s} s";
+    /// Something took longer than it may.
+    OperationTimeout operation_timeout(during: Op, what: String, timeout_s: f64) Exec No
+        "cannot {during} {what}: it took longer than {timeout_s} s";
     /// A command could not be started or followed.
     ExecTransport exec_transport_error(command: Vec<String>, reason: String) Exec AsCause "cannot run {command:?}: {reason}";
     /// No process of the table has this id.
-    PtySessionNotFound pty_session_not_found(session_id: u64) PtyStdin No "PTY session not found: {session_id}";
+    PtySessionNotFound pty_session_not_found(session_id: u64) Exec No "PTY session not found: {session_id}";
     /// The process has no terminal to type into.
     PtyStdinUnavailable pty_stdin_unavailable(session_id: u64) PtyStdin No
         "stdin is not available for session {session_id}; start the command with tty=true to write to it";
     /// A path in a patch that may not be.
-    ApplyPatchInvalidPath apply_patch_invalid_path(path: String, reason: PathFault) ApplyPatch No "{path:?} {reason}";
+    ApplyPatchInvalidPath apply_patch_invalid_path(path: String, reason: PathFault) ApplyPatch No "{}" (patch_path(path, *reason));
     /// The patch is malformed, or does not fit the files.
     ApplyPatchInvalidDiff apply_patch_invalid_diff(path: String, reason: String) ApplyPatch No "{reason}";
     /// The patch changes a file that does not exist.
@@ -158,6 +162,10 @@ errors! {
     WorkspaceRootNotFound workspace_root_not_found(path: String) Exec No "the workspace {path} does not exist";
     /// The session was stopped, closed or deleted.
     SessionClosed session_closed(session_id: String) Running No "the session {session_id} is closed";
+    /// No saved session fits.
+    SessionNotFound session_not_found(session: String, reason: String) Attach No "session {session:?}: {reason}";
+    /// Saved sessions cannot be read or written.
+    SessionStoreFailed session_store_error(path: String, reason: String) Attach AsCause "{path}: {reason}";
     /// A file of the host cannot be brought in.
     LocalFileRead local_file_read_error(src: String, reason: String) Materialize AsCause "cannot copy {src}: {reason}";
     /// A directory of the host cannot be brought in.
@@ -196,6 +204,15 @@ errors! {
     MachineRefused machine_error(during: Op, what: String) Exec AsCause "cannot {during} {what}";
 }
 
+/// What a model is told about a path in its patch, in the words it knows.
+fn patch_path(path: &str, fault: PathFault) -> String {
+    match fault {
+        PathFault::Empty => "apply_patch path must be non-empty".to_owned(),
+        PathFault::EscapeRoot | PathFault::Absolute => format!("apply_patch path must not escape root: {path}"),
+        other => format!("apply_patch path {path:?} {other}"),
+    }
+}
+
 /// The name of a fact as others spell it.
 fn name(field: &'static str) -> &'static str {
     if field == "git_ref" { "ref" } else { field }
@@ -210,7 +227,7 @@ impl SandboxError {
     #[must_use]
     pub fn op(&self) -> Op {
         match self {
-            Self::MachineRefused { during, .. } => *during,
+            Self::MachineRefused { during, .. } | Self::OperationTimeout { during, .. } => *during,
             other => other.usual_op(),
         }
     }
@@ -218,7 +235,8 @@ impl SandboxError {
     /// Whether the same request may succeed if it is simply made again; `None` when nobody can say.
     #[must_use]
     pub fn retryable(&self) -> Option<bool> {
-        if matches!(self.retry(), Retry::No) {
+        let undeclared = matches!(self, Self::ExposedPortUnavailable { reason, .. } if reason == "not_configured");
+        if undeclared || matches!(self.retry(), Retry::No) {
             return Some(false);
         }
         let cause = std::error::Error::source(self)?;

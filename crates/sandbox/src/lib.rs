@@ -1,12 +1,44 @@
 //! The workspace of an agent: everything between a declared workspace (a manifest) and a live one (a session on a
 //! machine), written once for every client.
+//!
+//! A [`Manifest`] declares files, variables and mounts; [`SandboxSession::open`] makes a machine for it with any
+//! [`SandboxClient`](sandbar_machine::SandboxClient) and fills its workspace; the session then runs commands, reads and
+//! writes files, applies [patches](patch), keeps [processes] between looks, and tells an [audit] about all of it.
 
+pub mod archive;
+pub mod audit;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod entry;
 mod error;
+pub mod fetch;
+pub mod image;
+mod local;
+mod manifest;
+mod materialise;
 mod op;
+pub mod patch;
 mod paths;
+pub mod processes;
 mod secret;
+mod session;
 
+pub use archive::ArchiveLimits;
+pub use entry::{
+    ArchiveFormat, Attributes, AzureBlobMount, BoxMount, Content, Credential, Dir, Entry, File, GcsMount, GitRepo,
+    LocalDir, LocalFile, Mount, MountPoint, MountStrategy, R2Mount, RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said,
+    Settings, Shape, Symlinks,
+};
 pub use error::{PathFault, Result, SandboxError};
+pub use manifest::{
+    Entries, EntryGroup, EnvSource, EnvValue, Environment, Format, Group, Manifest, PathGrant, Permissions,
+    SavedManifest, User,
+};
+pub use materialise::{LeftOut, Materialised, Progress, ProgressEvent, Receipt};
 pub use op::Op;
 pub use paths::{Grant, Intent, Paths, WorkspacePath};
 pub use secret::{Secret, SecretStore};
+pub use session::{
+    Exec, ExecResult, ExposedPort, Extract, Owner, SandboxSession, Scope, SessionLimits, SessionOptions, SessionState,
+    SessionStore,
+};

@@ -66,6 +66,12 @@ impl WorkspacePath {
         self.0.split('/')
     }
 
+    /// The path itself and everything above it, from the top.
+    pub(crate) fn and_above(&self) -> impl Iterator<Item = Self> {
+        let ends = self.0.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| at);
+        ends.chain([self.0.len()]).map(|end| Self(self.0[..end].to_owned()))
+    }
+
     /// Whether this is `other` or below it.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
@@ -138,6 +144,11 @@ impl Paths {
     pub fn grant(mut self, grants: impl IntoIterator<Item = Grant>) -> Self {
         self.grants.extend(grants);
         self
+    }
+
+    /// The same with another root.
+    pub(crate) fn moved_to(self, root: MachinePath) -> Self {
+        Self { root, ..self }
     }
 
     /// The session's root.

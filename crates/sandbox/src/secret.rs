@@ -31,6 +31,8 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Debug, Default)]
 pub struct SecretStore {
     known: BTreeMap<String, Secret>,
+    /// Values that a merge has left without a name. They stay hidden.
+    nameless: Vec<Secret>,
 }
 
 impl SecretStore {
@@ -47,6 +49,18 @@ impl SecretStore {
         self
     }
 
+    /// Everything of both. Of two secrets with one name the other's is found; the values of both are hidden.
+    #[must_use]
+    pub fn merged(&self, other: &Self) -> Self {
+        let mut merged = self.clone();
+        merged.nameless.extend(other.nameless.iter().cloned());
+        for (name, secret) in &other.known {
+            let before = merged.known.insert(name.clone(), secret.clone());
+            merged.nameless.extend(before.filter(|before| before != secret));
+        }
+        merged
+    }
+
     /// The secret of this name.
     ///
     /// # Errors
@@ -55,11 +69,15 @@ impl SecretStore {
         self.known.get(name).ok_or_else(|| SandboxError::secret_not_found(name))
     }
 
-    /// Hides every known value in a text that is about to be shown.
+    /// Hides every known value in a text that is about to be shown. Values shorter than 4 bytes are not hidden: they are
+    /// parts of so many other words that the text would be lost, and would give them away by its holes.
     #[must_use]
     pub fn redact(&self, text: &str) -> String {
-        let values = self.known.values().filter(|secret| secret.0.len() >= 4);
-        values.fold(text.to_owned(), |text, secret| text.replace(&secret.0, "[secret]"))
+        let mut values: Vec<&str> =
+            self.known.values().chain(&self.nameless).map(Secret::expose).filter(|value| value.len() >= 4).collect();
+        // A secret may be a part of another one, whose rest would stay visible.
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        values.into_iter().fold(text.to_owned(), |text, value| text.replace(value, "[secret]"))
     }
 }
 
@@ -73,6 +91,21 @@ mod tests {
         assert!(!format!("{store:?}").contains("hunter22"));
         assert_eq!(store.redact("git said: hunter22 is wrong"), "git said: [secret] is wrong");
         assert_eq!(store.get("TOKEN").unwrap().expose(), "hunter22");
+        let nested = store.with("A", "hunter22-and-more");
+        assert_eq!(nested.redact("hunter22-and-more"), "[secret]");
+    }
+
+    #[test]
+    fn two_stores_become_one_that_hides_the_values_of_both() {
+        let one = SecretStore::new().with("TOKEN", "hunter22").with("A", "only-here").with("B", "same-one");
+        let other = SecretStore::new().with("TOKEN", "swordfish").with("B", "same-one").with("SHORT", "abc");
+        let both = one.merged(&other);
+        assert_eq!(both.get("TOKEN").unwrap().expose(), "swordfish");
+        assert_eq!(both.get("A").unwrap().expose(), "only-here");
+        let text = "hunter22 swordfish only-here same-one abc";
+        assert_eq!(both.redact(text), "[secret] [secret] [secret] [secret] abc");
+        assert_eq!(both.merged(&SecretStore::new()).redact(text), both.redact(text));
+        assert_eq!(SecretStore::new().merged(&both).redact(text), both.redact(text));
     }
 
     #[test]

@@ -1,0 +1,84 @@
+//! Commands in a session.
+
+use std::{sync::Arc, time::Duration};
+
+use sandbar_machine::{SandboxClient, Signal};
+
+use super::open;
+use crate::{
+    Exec, Manifest,
+    processes::{ExecCommandArgs, WriteStdinArgs},
+};
+
+pub(super) async fn a_command_says_how_it_ended(client: Arc<dyn SandboxClient>) {
+    let session = open(&client, Manifest::new().file("d/x", "")).await;
+    let result = session.exec(Exec::shell("cat; echo err >&2; exit 3").stdin("in")).await.unwrap();
+    assert_eq!((result.stdout_text(), result.stderr_text()), ("in".to_owned(), "err\n".to_owned()));
+    assert_eq!(result.exit.code, 3);
+    assert_eq!(result.check().unwrap_err().code(), "exec_nonzero");
+    let result = session.exec(Exec::new(["sh", "-c", "kill -KILL $$"])).await.unwrap();
+    assert_eq!(result.exit.code, 128 + i32::from(Signal::Kill.number()));
+    assert_eq!(session.exec(Exec::new(["no-such-program"])).await.unwrap().exit.code, 127);
+    let result = session.exec(Exec::shell("pwd; echo $A").cwd("d").env("A", "b")).await.unwrap();
+    assert_eq!(result.stdout_text(), "/workspace/d\nb\n");
+    assert_eq!(session.exec(Exec::new(["pwd"]).cwd("../..")).await.unwrap_err().code(), "invalid_manifest_path");
+    session.delete().await.unwrap();
+}
+
+pub(super) async fn a_command_that_takes_too_long_is_killed(client: Arc<dyn SandboxClient>) {
+    let session = open(&client, Manifest::new()).await;
+    let slow = Exec::shell("echo begun; sleep 1000 & sleep 1000").timeout(Duration::from_millis(300));
+    let error = session.exec(slow).await.unwrap_err();
+    assert_eq!((error.code(), error.retryable()), ("exec_timeout", Some(false)));
+    assert_eq!(error.context()["stdout"], "begun\n");
+    let left = session.exec(Exec::shell("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '")).await.unwrap();
+    assert!(!left.stdout_text().contains("sleep 1000"), "{}", left.stdout_text());
+    session.delete().await.unwrap();
+}
+
+pub(super) async fn output_is_bounded(client: Arc<dyn SandboxClient>) {
+    let session = open(&client, Manifest::new()).await;
+    let loud = Exec::shell("echo first; head -c 5000000 /dev/zero | tr '\\0' x; echo; echo last").output_limit(10_000);
+    let result = session.exec(loud).await.unwrap();
+    let text = result.stdout_text();
+    assert!(text.starts_with("first\n") && text.ends_with("last\n") && text.len() <= 10_000, "{} bytes", text.len());
+    assert_eq!(result.stdout_omitted + result.stdout.len() as u64, 5_000_012);
+    session.delete().await.unwrap();
+}
+
+pub(super) async fn a_background_child_does_not_hold_up_the_result(client: Arc<dyn SandboxClient>) {
+    let session = open(&client, Manifest::new()).await;
+    let result = session.exec(Exec::shell("sleep 1000 & echo done").timeout(Duration::from_secs(60))).await.unwrap();
+    assert_eq!(result.stdout_text(), "done\n");
+    assert!(result.duration < Duration::from_secs(20), "{:?}", result.duration);
+    session.delete().await.unwrap();
+}
+
+pub(super) async fn a_process_goes_on_between_looks(client: Arc<dyn SandboxClient>) {
+    let session = open(&client, Manifest::new()).await;
+    let args = ExecCommandArgs::new("echo one; while [ ! -e go ]; do sleep 0.02; done; echo two").yield_time_ms(300);
+    let update = session.exec_command(args).await.unwrap();
+    assert_eq!(update.output, "one\n");
+    let id = update.process_id.expect("it still runs");
+    assert_eq!(session.processes().len(), 1);
+    session.write("go", "").await.unwrap();
+    let update = session.write_stdin(WriteStdinArgs::poll(id).yield_time_ms(10_000)).await.unwrap();
+    assert_eq!((update.output.as_str(), update.exit_code, update.process_id), ("two\n", Some(0), None));
+    let gone = session.write_stdin(WriteStdinArgs::poll(id)).await.unwrap_err();
+    assert_eq!(gone.code(), "pty_session_not_found");
+    session.delete().await.unwrap();
+}
+
+pub(super) async fn a_terminal_can_be_typed_into(client: Arc<dyn SandboxClient>) {
+    let session = open(&client, Manifest::new()).await;
+    if !session.features().pty {
+        return;
+    }
+    let args = ExecCommandArgs::new("read word; echo \"got $word\"; read word").tty().yield_time_ms(250);
+    let id = session.exec_command(args).await.unwrap().process_id.expect("it waits");
+    let update = session.write_stdin(WriteStdinArgs::new(id, "hello\n").yield_time_ms(10_000)).await.unwrap();
+    assert!(update.output.contains("got hello"), "{:?}", update.output);
+    session.terminate(id).await.unwrap();
+    assert!(session.processes().is_empty());
+    session.delete().await.unwrap();
+}

@@ -1,0 +1,217 @@
+//! Entries that come from elsewhere: the host's files, a repository, an address.
+
+use std::{
+    fs::File as HostFile,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use futures::StreamExt;
+use sandbar_machine::{ByteStream, MachineError, Sha256, Target};
+use sha2::Digest;
+
+use super::{LeftOut, Materialised, Materialiser, ProgressEvent, Receipt, requests};
+use crate::{
+    Entry, GitRepo, LocalDir, LocalFile, RemoteDir, RemoteFile, Result, SandboxError, WorkspacePath,
+    archive::{self, Links as ArchiveLinks, Policy},
+    fetch,
+    local::{self, Feed, TreeOptions},
+};
+
+/// What a local source may have if its entry does not say.
+const LOCAL_LIMIT: u64 = 16 << 30;
+/// How often the bytes of one entry are reported.
+const REPORT_EVERY: u64 = 4 << 20;
+
+impl Materialiser<'_> {
+    pub(super) async fn source(&self, path: &WorkspacePath, entry: &Entry) -> Result<Materialised> {
+        if entry.is_redacted() {
+            let place = format!("entries[{:?}]", path.as_str());
+            let reason =
+                "was saved without what it takes to make it again; give the manifest the session was made with";
+            return Err(SandboxError::manifest_invalid(place, reason));
+        }
+        self.tell(|| ProgressEvent::Begun { path: path.to_string(), kind: entry.kind() });
+        let mode = entry.attributes().permissions.mode() & 0o777;
+        let work = async {
+            match entry {
+                Entry::LocalFile(file) => self.local_file(path, file, mode).await,
+                Entry::LocalDir(dir) => self.local_dir(path, dir, mode).await,
+                Entry::GitRepo(repo) => self.git_repo(path, repo, mode).await,
+                Entry::RemoteFile(file) => self.remote_file(path, file, mode).await,
+                Entry::RemoteDir(dir) => self.remote_dir(path, dir, mode).await,
+                // What is bound or mounted was put in place when the machine was made.
+                _ => Ok(Materialised::default()),
+            }
+        };
+        let late =
+            |_| SandboxError::operation_timeout(crate::Op::Materialize, path.as_str(), self.deadline().as_secs_f64());
+        tokio::time::timeout(self.deadline(), work).await.map_err(late)?
+    }
+
+    async fn local_file(&self, path: &WorkspacePath, entry: &LocalFile, mode: u32) -> Result<Materialised> {
+        let src = entry.src.display().to_string();
+        let failed = |reason: String| SandboxError::local_file_read_error(&src, reason);
+        let opened = self.roots.open(&entry.src).map_err(failed)?;
+        let (parent, name) = split(path);
+        let feed = local::file(HostFile::from(opened), name.into_bytes(), mode, LOCAL_LIMIT);
+        let report = self.feed(path, self.target(parent.as_ref())?, feed).await?;
+        let report = report.map_err(|(_, reason)| failed(reason))?;
+        let receipt = |(_, bytes, sha256)| Receipt { path: path.to_string(), sha256, bytes, revision: None };
+        Ok(Materialised { receipts: report.files.into_iter().map(receipt).collect(), left_out: Vec::new() })
+    }
+
+    async fn local_dir(&self, path: &WorkspacePath, entry: &LocalDir, mode: u32) -> Result<Materialised> {
+        let target = self.target(Some(path))?;
+        self.directory(&target, mode).await?;
+        let Some(src) = &entry.src else { return Ok(Materialised::default()) };
+        let shown = src.display().to_string();
+        let failed = |child: &[u8], reason: String| {
+            SandboxError::local_dir_read_error(&shown, String::from_utf8_lossy(child), reason)
+        };
+        let opened = self.roots.open(src).map_err(|reason| failed(b"", reason))?;
+        let options = TreeOptions {
+            ignore: entry.ignore.clone(),
+            gitignore: entry.gitignore,
+            links: entry.symlinks,
+            max_bytes: entry.max_bytes.unwrap_or(LOCAL_LIMIT),
+            files: self.limits.local_dir_files.get(),
+        };
+        let report = self.feed(path, target, local::tree(opened, options)).await?;
+        let report = report.map_err(|(child, reason)| failed(&child, reason))?;
+        let below = |child: Vec<u8>| format!("{path}/{}", String::from_utf8_lossy(&child));
+        let receipts = report.files.into_iter().map(|(child, bytes, sha256)| Receipt {
+            path: below(child),
+            sha256,
+            bytes,
+            revision: None,
+        });
+        let left_out =
+            report.left_out.into_iter().map(|(child, why)| LeftOut { path: below(child), reason: why.to_owned() });
+        Ok(Materialised { receipts: receipts.collect(), left_out: left_out.collect() })
+    }
+
+    /// Sends a feed. When reading failed, that is the reason; what the machine said about the broken stream is not.
+    async fn feed(
+        &self,
+        path: &WorkspacePath,
+        target: Target,
+        feed: Feed,
+    ) -> Result<Result<local::Report, (Vec<u8>, String)>> {
+        let unpacked = self.machine.unpack(&target, self.counted(path, feed.tar)).await;
+        let gone = |_| SandboxError::workspace_archive_write_error(path.as_str(), "the reading thread ended early");
+        match (unpacked, feed.report.await.map_err(gone)?) {
+            (Ok(()), report) => Ok(report),
+            (Err(cause), Ok(_)) => Err(SandboxError::writing(path.as_str(), cause)),
+            // Nobody read on: the machine refused something, and that came first.
+            (Err(cause), Err((_, reason))) if reason == local::NOBODY_READS => {
+                Err(SandboxError::writing(path.as_str(), cause))
+            }
+            (Err(_), report) => Ok(report),
+        }
+    }
+
+    async fn git_repo(&self, path: &WorkspacePath, entry: &GitRepo, mode: u32) -> Result<Materialised> {
+        let auth = entry.auth.as_deref().map(|name| self.secrets.get(name)).transpose()?;
+        let checkout = fetch::clone(self.fetch, &requests::repository(entry, auth.cloned())).await?;
+        let copied = async {
+            let target = self.target(Some(path))?;
+            self.directory(&target, mode).await?;
+            let (tar, sums) = hashed(checkout.pack().await?);
+            let unpacked = self.machine.unpack(&target, self.counted(path, tar)).await;
+            unpacked.map_err(|cause| {
+                SandboxError::git_copy_error(entry.shown_url(), path.as_str(), cause.code()).because(cause)
+            })?;
+            let sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+            let (bytes, sha256) = (sums.1, Sha256(sums.0.clone().finalize().into()));
+            let revision = Some(checkout.commit().to_owned());
+            Ok::<_, SandboxError>(Receipt { path: path.to_string(), sha256, bytes, revision })
+        };
+        let copied = copied.await;
+        if let Err(error) = checkout.close().await {
+            tracing::warn!(%error, "cannot remove the machine a repository was fetched in");
+        }
+        Ok(Materialised { receipts: vec![copied?], left_out: Vec::new() })
+    }
+
+    async fn remote_file(&self, path: &WorkspacePath, entry: &RemoteFile, mode: u32) -> Result<Materialised> {
+        let download = fetch::download(&requests::file(entry, self.secrets)?).await?;
+        let (sha256, bytes) = (download.sha256, download.bytes);
+        let target = self.target(Some(path))?.mode(mode);
+        let written = self.machine.write(&target, self.counted(path, download.into_stream())).await;
+        written.map_err(|cause| SandboxError::writing(path.as_str(), cause))?;
+        Ok(Materialised {
+            receipts: vec![Receipt { path: path.to_string(), sha256, bytes, revision: None }],
+            left_out: Vec::new(),
+        })
+    }
+
+    async fn remote_dir(&self, path: &WorkspacePath, entry: &RemoteDir, mode: u32) -> Result<Materialised> {
+        let download = fetch::download(&requests::archive(entry, self.secrets)?).await?;
+        let (sha256, bytes) = (download.sha256, download.bytes);
+        let policy = Policy {
+            links: ArchiveLinks::KeepInside,
+            strip_components: entry.strip_components as usize,
+            subpath: entry.subpath.as_deref().map(WorkspacePath::new).transpose()?,
+            ..Policy::default()
+        };
+        let (format, limits) = (requests::format(entry)?, &self.limits.archive);
+        let checked = archive::check(download.into_stream(), format, limits, &policy, &entry.shown_url()).await?;
+        let target = self.target(Some(path))?;
+        self.directory(&target, mode).await?;
+        let unpacked = self.machine.unpack(&target, self.counted(path, checked.into_tar())).await;
+        unpacked.map_err(|cause| SandboxError::writing(path.as_str(), cause))?;
+        Ok(Materialised {
+            receipts: vec![Receipt { path: path.to_string(), sha256, bytes, revision: None }],
+            left_out: Vec::new(),
+        })
+    }
+
+    /// The directory an entry fills, with the entry's own permissions.
+    async fn directory(&self, target: &Target, mode: u32) -> Result<()> {
+        let made = self.machine.make_dir(&target.clone().mode(mode)).await;
+        made.map_err(|cause| SandboxError::writing(target.path.to_string(), cause))
+    }
+
+    /// The same stream; its bytes are reported now and then.
+    fn counted(&self, path: &WorkspacePath, stream: ByteStream) -> ByteStream {
+        let Some(progress) = self.progress.clone() else { return stream };
+        let (path, bytes) = (path.to_string(), Arc::new(AtomicU64::new(0)));
+        Box::pin(stream.inspect(move |piece: &Result<bytes::Bytes, MachineError>| {
+            let Ok(piece) = piece else { return };
+            let before = bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            let after = before + piece.len() as u64;
+            if before / REPORT_EVERY != after / REPORT_EVERY {
+                progress(ProgressEvent::Moved { path: path.clone(), bytes: after });
+            }
+        }))
+    }
+}
+
+/// The digest and the number of bytes so far.
+type Sums = Arc<Mutex<(sha2::Sha256, u64)>>;
+
+/// The same stream, hashed and counted on its way.
+fn hashed(stream: ByteStream) -> (ByteStream, Sums) {
+    let sums = Sums::default();
+    let book = sums.clone();
+    let stream = stream.inspect(move |piece: &Result<bytes::Bytes, MachineError>| {
+        if let Ok(piece) = piece {
+            let mut sums = book.lock().unwrap_or_else(PoisonError::into_inner);
+            sums.0.update(piece);
+            sums.1 += piece.len() as u64;
+        }
+    });
+    (Box::pin(stream), sums)
+}
+
+/// The directory an entry is in, if it is not the root, and its name.
+fn split(path: &WorkspacePath) -> (Option<WorkspacePath>, String) {
+    match path.as_str().rsplit_once('/') {
+        None => (None, path.to_string()),
+        Some((parent, name)) => (WorkspacePath::new(Path::new(parent).to_string_lossy()).ok(), name.to_owned()),
+    }
+}

@@ -1,0 +1,142 @@
+//! Whole archives into and out of a workspace: judged completely before the first file is touched.
+
+use std::ffi::{OsStr, OsString};
+
+use sandbar_machine::ByteStream;
+use serde_json::json;
+
+use super::{
+    SandboxSession,
+    streams::watched,
+    swap::{Kept, replace},
+};
+use crate::{
+    ArchiveLimits, Intent, Op, Result, SandboxError, WorkspacePath,
+    archive::{self, Format, Links, Modes, Names, Policy},
+};
+
+/// An archive for [`SandboxSession::extract`].
+pub struct Extract {
+    name: String,
+    bytes: ByteStream,
+    format: Option<Format>,
+    limits: Option<ArchiveLimits>,
+    policy: Policy,
+}
+
+impl Extract {
+    /// An archive by its name, which also tells its format unless [`format`](Self::format) does.
+    pub fn new(name: impl Into<String>, bytes: ByteStream) -> Self {
+        Self { name: name.into(), bytes, format: None, limits: None, policy: Policy::default() }
+    }
+
+    /// Says the format.
+    #[must_use]
+    pub fn format(mut self, format: Format) -> Self {
+        self.format = Some(format);
+        self
+    }
+
+    /// Sets limits for this archive.
+    #[must_use]
+    pub fn limits(mut self, limits: ArchiveLimits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
+    /// Says what may be in it and what becomes of its paths.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+}
+
+impl SandboxSession {
+    /// Unpacks an archive below a directory, which is made if missing. Everything in it is judged before anything is written.
+    ///
+    /// # Errors
+    /// `invalid_compression_scheme`, `archive_refused`, `limit_exceeded`, `workspace_archive_write_error`.
+    pub async fn extract(&self, into: impl AsRef<OsStr>, given: Extract) -> Result<()> {
+        let shown = into.as_ref().to_string_lossy().into_owned();
+        let data = json!({"path": shown, "archive": given.name, "user": self.user});
+        self.observed(Op::Extract, data, async {
+            let target = self.target(into, Intent::Write)?;
+            let format = given.format.map_or_else(|| Format::of(&given.name, None), Ok)?;
+            let limits = given.limits.as_ref().unwrap_or(&self.shared.limits.archive);
+            let work = async {
+                let checked = archive::check(given.bytes, format, limits, &given.policy, &given.name).await?;
+                let unpacked = self.shared.machine.unpack(&target, checked.into_tar()).await;
+                unpacked.map_err(|cause| SandboxError::writing(&shown, cause))
+            };
+            self.within(self.shared.limits.transfer, Op::Extract, &shown, work).await?
+        })
+        .await
+    }
+
+    /// The workspace as one archive, without what is ephemeral, mounted or granted.
+    ///
+    /// # Errors
+    /// `workspace_archive_read_error`; also as the stream's last word, when something cannot be read.
+    pub async fn persist_workspace(&self) -> Result<ByteStream> {
+        let root = self.shared.paths.root().clone();
+        let span = self.begin(Op::PersistWorkspace, json!({"workspace_root": root.to_string()}));
+        let opened = async {
+            let target = self.target(root.as_os_str(), Intent::Read)?;
+            let skip: Vec<OsString> = self.kept_paths().iter().map(|path| path.as_str().into()).collect();
+            let pack = self.shared.machine.pack(&target, &skip);
+            let packed = self.within(self.shared.limits.operation, Op::PersistWorkspace, "the workspace", pack).await?;
+            packed.map_err(|cause| SandboxError::reading(root.to_string(), cause))
+        };
+        match opened.await {
+            Ok(stream) => Ok(watched(stream, span, root.to_string(), self.shared.limits.operation)),
+            Err(error) => {
+                let error = Err(error);
+                span.finish(&error, json!({}));
+                error
+            }
+        }
+    }
+
+    /// Replaces everything in the workspace, except what is ephemeral, mounted or granted, by an archive from
+    /// [`persist_workspace`](Self::persist_workspace). The archive is judged whole and unpacked aside before anything is
+    /// moved; when that fails, everything is as it was. It is finished even if nobody waits for it any more.
+    ///
+    /// # Errors
+    /// `archive_refused`, `limit_exceeded`, `workspace_archive_write_error`.
+    pub async fn hydrate_workspace(&self, tar: ByteStream) -> Result<()> {
+        let root = self.shared.paths.root().clone();
+        self.observed(Op::HydrateWorkspace, json!({"workspace_root": root.to_string()}), async {
+            let target = self.target(root.as_os_str(), Intent::Write)?;
+            // What left a workspace may come back to it: absolute links of a virtual environment, any name at all.
+            let policy = Policy { links: Links::KeepAll, modes: Modes::Exact, names: Names::Any, ..Policy::default() };
+            let check = archive::check(tar, Format::Tar, &self.shared.limits.hydrate, &policy, "workspace.tar");
+            let checked =
+                self.within(self.shared.limits.transfer, Op::HydrateWorkspace, "the workspace", check).await??;
+            let (shared, kept) = (self.shared.clone(), Kept::new(&self.kept_paths()));
+            let limit = self.shared.limits.transfer;
+            let swap = async move { replace(&*shared.machine, &target, &kept, checked.into_tar()).await };
+            let swapped = tokio::spawn(async move { tokio::time::timeout(limit, swap).await }).await;
+            let failed = |reason: &str| SandboxError::workspace_archive_write_error(root.to_string(), reason);
+            match swapped {
+                Ok(Ok(done)) => done.map_err(|cause| SandboxError::writing(root.to_string(), cause)),
+                Ok(Err(_)) => Err(SandboxError::operation_timeout(Op::HydrateWorkspace, "it", limit.as_secs_f64())),
+                Err(cause) => Err(failed("it ended early").because(cause)),
+            }
+        })
+        .await
+    }
+
+    /// What is neither saved nor replaced: ephemeral entries, and where mounts and grants show up in the workspace.
+    fn kept_paths(&self) -> Vec<WorkspacePath> {
+        let manifest = self.manifest();
+        let mut kept = manifest.ephemeral_paths();
+        let mounted = manifest.mounts().unwrap_or_default().into_iter().map(|(_, path, _)| path);
+        let granted = manifest.extra_path_grants.iter().map(|grant| grant.path.clone());
+        for place in mounted.chain(granted) {
+            let inside = place.is_within(self.shared.paths.root()).then(|| self.shared.paths.shown(&place));
+            kept.extend(inside.and_then(|path| WorkspacePath::new(path).ok()));
+        }
+        kept
+    }
+}

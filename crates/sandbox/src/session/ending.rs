@@ -1,0 +1,132 @@
+//! How a session ends: hooks, processes, machine, everything; by whoever comes first, and never half of it.
+
+use std::{sync::PoisonError, time::Duration};
+
+use sandbar_machine::MachineError;
+use serde_json::json;
+
+use super::{Hook, Phase, SandboxSession};
+use crate::{Op, Result, SandboxError};
+
+/// How long audit sinks have to take what is left.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+
+/// How much ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The machine.
+    Shutdown,
+    /// The machine and everything it had.
+    Delete,
+}
+
+impl SandboxSession {
+    /// Runs something once before the session's work is saved or its machine ends.
+    pub fn register_pre_stop_hook<F, W>(&self, hook: F)
+    where
+        F: FnOnce(Self) -> W + Send + 'static,
+        W: Future<Output = Result<()>> + Send + 'static,
+    {
+        let hook: Hook = Box::new(|session| Box::pin(hook(session)));
+        self.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(hook);
+    }
+
+    /// Runs the pre-stop hooks, then ends every command of the process table. The workspace and the machine stay, and so
+    /// does what commands left in the background; this can be called again, hooks run once.
+    ///
+    /// # Errors
+    /// The first hook's that failed.
+    pub async fn stop(&self) -> Result<()> {
+        self.live()?;
+        self.observed(Op::Stop, json!({}), async {
+            let hooked = self.run_hooks().await;
+            self.shared.table.terminate_all().await;
+            hooked
+        })
+        .await
+    }
+
+    /// No lock is held meanwhile: a hook may do with its session whatever it likes.
+    async fn run_hooks(&self) -> Result<()> {
+        let hooks = std::mem::take(&mut *self.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut first = Ok(());
+        for hook in hooks {
+            let limit = self.shared.limits.transfer;
+            let ran = self.observed(Op::PreStopHook, json!({}), async {
+                // On a task of its own, so that a panic ends the hook and not whoever stops the session.
+                let task = tokio::spawn(hook(self.clone()));
+                let stop = task.abort_handle();
+                let ended = self.within(limit, Op::PreStopHook, "a hook", task).await;
+                stop.abort();
+                ended?.unwrap_or_else(|cause| {
+                    Err(SandboxError::workspace_stop_error("a hook", "it broke").because(cause))
+                })
+            });
+            first = first.and(ran.await);
+        }
+        first
+    }
+
+    /// Stops, then ends the machine. Closing twice is fine; a start that is under way is given up.
+    ///
+    /// # Errors
+    /// The first thing that went wrong; everything is tried.
+    pub async fn close(&self) -> Result<()> {
+        let stopped = self.before_end().await;
+        let _one_at_a_time = self.shared.turning.lock().await;
+        if self.phase() == Phase::Closed {
+            return stopped;
+        }
+        stopped.and(self.end(Ending::Shutdown).await)
+    }
+
+    /// Closes, then removes everything the machine had. Deleting twice is fine.
+    ///
+    /// # Errors
+    /// The first thing that went wrong; everything is tried.
+    pub async fn delete(&self) -> Result<()> {
+        let stopped = self.before_end().await;
+        let _one_at_a_time = self.shared.turning.lock().await;
+        stopped.and(self.end(Ending::Delete).await)
+    }
+
+    /// What comes before an end, unless that came already.
+    async fn before_end(&self) -> Result<()> {
+        self.shared.closing.send_replace(true);
+        match self.stop().await {
+            Err(SandboxError::SessionClosed { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(super) async fn end(&self, ending: Ending) -> Result<()> {
+        let was = self.phase();
+        self.set_phase(Phase::Closed);
+        self.shared.table.close().await;
+        let root = self.shared.paths.root().to_string();
+        let failed = |cause: MachineError| SandboxError::workspace_stop_error(&root, cause.code()).because(cause);
+        let limit = self.shared.limits.operation;
+        let mut ended = Ok(());
+        if was != Phase::Closed {
+            let stopped = self.observed(Op::Shutdown, json!({}), async {
+                let stop = self.within(limit, Op::Shutdown, "the machine", self.shared.machine.stop());
+                stop.await?.or_else(gone_is_fine).map_err(failed)
+            });
+            ended = stopped.await;
+        }
+        if ending == Ending::Delete {
+            let handle = self.shared.machine.handle();
+            let deleted = self.observed(Op::Delete, json!({}), async {
+                let delete = self.within(limit, Op::Delete, "the machine", self.shared.client.delete(&handle));
+                delete.await?.or_else(gone_is_fine).map_err(failed)
+            });
+            ended = ended.and(deleted.await);
+        }
+        let _said_by_the_audit_itself = self.shared.audit.close(LAST_EVENTS).await;
+        ended
+    }
+}
+
+fn gone_is_fine(cause: MachineError) -> Result<(), MachineError> {
+    if matches!(cause, MachineError::Gone) { Ok(()) } else { Err(cause) }
+}

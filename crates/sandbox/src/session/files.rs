@@ -1,0 +1,174 @@
+//! The files of a session: read, written, listed, made and removed, each within the places the session may go.
+
+use std::ffi::OsStr;
+
+use bytes::Bytes;
+use sandbar_machine::{ByteStream, DirEntry, MachineError, Target, once};
+use serde_json::json;
+
+use super::{SandboxSession, streams::watched};
+use crate::{Intent, Op, Result, SandboxError};
+
+impl SandboxSession {
+    /// A whole file. For one larger than the session's limit see [`read_stream`](Self::read_stream).
+    ///
+    /// # Errors
+    /// `workspace_read_not_found`, `workspace_archive_read_error`, `limit_exceeded`.
+    pub async fn read(&self, path: impl AsRef<OsStr>) -> Result<Bytes> {
+        let shown = shown(&path);
+        self.observed(Op::Read, json!({"path": shown, "user": self.user}), async {
+            let target = self.target(path, Intent::Read)?;
+            let limit = self.shared.limits.read_bytes;
+            let read = async { sandbar_machine::collect(self.shared.machine.read(&target).await?, limit).await };
+            let read = self.within(self.shared.limits.transfer, Op::Read, &shown, read).await?;
+            read.map_err(|cause| match cause {
+                MachineError::Exhausted { .. } => SandboxError::limit_exceeded(&shown, limit as u64, limit as u64 + 1),
+                other => SandboxError::reading(&shown, other),
+            })
+        })
+        .await
+    }
+
+    /// A file's bytes as they come.
+    ///
+    /// # Errors
+    /// `workspace_read_not_found`, `workspace_archive_read_error`.
+    pub async fn read_stream(&self, path: impl AsRef<OsStr>) -> Result<ByteStream> {
+        let shown = shown(&path);
+        let span = self.begin(Op::Read, json!({"path": shown, "user": self.user, "stream": true}));
+        let opened = async {
+            let target = self.target(path, Intent::Read)?;
+            let read = self.shared.machine.read(&target);
+            let read = self.within(self.shared.limits.operation, Op::Read, &shown, read).await?;
+            read.map_err(|cause| SandboxError::reading(&shown, cause))
+        };
+        match opened.await {
+            Ok(stream) => Ok(watched(stream, span, shown.clone(), self.shared.limits.operation)),
+            Err(error) => {
+                let error = Err(error);
+                span.finish(&error, json!({}));
+                error
+            }
+        }
+    }
+
+    /// A whole file as text.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and `workspace_archive_read_error` when it is not UTF-8.
+    pub async fn read_text(&self, path: impl AsRef<OsStr>) -> Result<String> {
+        let shown = shown(&path);
+        let bytes = self.read(path).await?;
+        String::from_utf8(bytes.into())
+            .map_err(|cause| SandboxError::workspace_archive_read_error(shown, "it is not UTF-8 text").because(cause))
+    }
+
+    /// Replaces or makes a file, and its missing parents, in one step.
+    ///
+    /// # Errors
+    /// `workspace_archive_write_error`, `invalid_manifest_path`.
+    pub async fn write(&self, path: impl AsRef<OsStr>, content: impl Into<Bytes>) -> Result<()> {
+        let content = content.into();
+        let data = json!({"path": shown(&path), "user": self.user, "bytes": content.len()});
+        self.put(path, once(content), data).await
+    }
+
+    /// The same from a stream. When the stream ends with an error, the old file stays.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_stream(&self, path: impl AsRef<OsStr>, content: ByteStream) -> Result<()> {
+        let data = json!({"path": shown(&path), "user": self.user, "stream": true});
+        self.put(path, content, data).await
+    }
+
+    async fn put(&self, path: impl AsRef<OsStr>, content: ByteStream, data: serde_json::Value) -> Result<()> {
+        let shown = shown(&path);
+        self.observed(Op::Write, data, async {
+            let target = self.target(path, Intent::Write)?;
+            let write = self.shared.machine.write(&target, content);
+            let written = self.within(self.shared.limits.transfer, Op::Write, &shown, write).await?;
+            written.map_err(|cause| SandboxError::writing(&shown, cause))
+        })
+        .await
+    }
+
+    /// What is in a directory, by name.
+    ///
+    /// # Errors
+    /// `workspace_read_not_found`, `workspace_archive_read_error`.
+    pub async fn list(&self, path: impl AsRef<OsStr>) -> Result<Vec<DirEntry>> {
+        let shown = shown(&path);
+        self.observed(Op::List, json!({"path": shown, "user": self.user}), async {
+            let target = self.target(path, Intent::Read)?;
+            let list = self.shared.machine.list(&target);
+            let listed = self.within(self.shared.limits.operation, Op::List, &shown, list).await?;
+            listed.map_err(|cause| SandboxError::reading(&shown, cause))
+        })
+        .await
+    }
+
+    /// What is at a path, links not followed; `None` when nothing is.
+    ///
+    /// # Errors
+    /// `workspace_archive_read_error`; never because nothing is there.
+    pub async fn stat(&self, path: impl AsRef<OsStr>) -> Result<Option<DirEntry>> {
+        let shown = shown(&path);
+        self.observed(Op::Stat, json!({"path": shown, "user": self.user}), async {
+            let target = self.target(path, Intent::Read)?;
+            let stat = self.shared.machine.stat(&target);
+            let found = self.within(self.shared.limits.operation, Op::Stat, &shown, stat).await?;
+            found.map_err(|cause| SandboxError::reading(&shown, cause))
+        })
+        .await
+    }
+
+    /// Makes a directory and its missing parents; one that exists is fine.
+    ///
+    /// # Errors
+    /// `workspace_archive_write_error`.
+    pub async fn make_dir(&self, path: impl AsRef<OsStr>) -> Result<()> {
+        let shown = shown(&path);
+        self.observed(Op::MakeDir, json!({"path": shown, "user": self.user}), async {
+            let target = self.target(path, Intent::Write)?;
+            let make = self.shared.machine.make_dir(&target);
+            let made = self.within(self.shared.limits.operation, Op::MakeDir, &shown, make).await?;
+            made.map_err(|cause| SandboxError::writing(&shown, cause))
+        })
+        .await
+    }
+
+    /// Removes a file, a link (never what it leads to) or a whole directory; what is not there is fine. The root itself
+    /// stays.
+    ///
+    /// # Errors
+    /// `workspace_archive_write_error`.
+    pub async fn remove(&self, path: impl AsRef<OsStr>) -> Result<()> {
+        let shown = shown(&path);
+        self.observed(Op::Remove, json!({"path": shown, "user": self.user}), async {
+            let target = self.target(path, Intent::Write)?;
+            if self.shared.paths.root().is_within(&target.path) {
+                return Err(SandboxError::workspace_archive_write_error(
+                    &shown,
+                    "the workspace itself cannot be removed",
+                ));
+            }
+            let remove = self.shared.machine.remove(&target);
+            let removed = self.within(self.shared.limits.transfer, Op::Remove, &shown, remove).await?;
+            removed.map_err(|cause| SandboxError::writing(&shown, cause))
+        })
+        .await
+    }
+
+    /// What a path means here, for whoever this session acts as.
+    pub(super) fn target(&self, path: impl AsRef<OsStr>, intent: Intent) -> Result<Target> {
+        self.live()?;
+        let mut target = self.shared.paths.target(path, intent)?;
+        target.user.clone_from(&self.user);
+        Ok(target)
+    }
+}
+
+fn shown(path: &impl AsRef<OsStr>) -> String {
+    path.as_ref().to_string_lossy().into_owned()
+}

@@ -1,0 +1,190 @@
+//! How a workspace is filled: all of it or no session at all, and again when somebody asks for it.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, PoisonError},
+};
+
+use sandbar_machine::{MachineError, Target};
+use serde_json::json;
+use tracing::Instrument;
+
+use super::{Phase, SandboxSession, ending::Ending, prepare::roots};
+use crate::{
+    Entry, Manifest, Materialised, Op, Result, SandboxError, WorkspacePath, audit::Span, materialise::Materialiser,
+};
+
+/// Which entries become files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of them.
+    All,
+    /// Only those that are not saved with the workspace.
+    EphemeralOnly,
+}
+
+impl SandboxSession {
+    /// Fills the workspace. Starting a started session does nothing. A session that cannot start, or whose start nobody
+    /// waits for any more, is deleted: there are no half-started ones.
+    ///
+    /// # Errors
+    /// The first thing that went wrong; `session_closed` when it was closed meanwhile.
+    pub async fn start(&self) -> Result<Materialised> {
+        let _one_at_a_time = self.shared.turning.lock().await;
+        self.live()?;
+        if self.phase() == Phase::Started {
+            return Ok(Materialised::default());
+        }
+        let mut unfinished = Unfinished(Some(self.clone()));
+        let root = self.shared.paths.root().to_string();
+        let span = self.begin(Op::Start, json!({"workspace_root": root}));
+        let mut closing = self.shared.closing.subscribe();
+        let started = tokio::select! {
+            started = self.fill(&span) => started,
+            _closing = closing.wait_for(|closing| *closing) => Err(SandboxError::session_closed(self.id())),
+        };
+        span.finish(&started, json!({}));
+        unfinished.0 = None;
+        match started {
+            Ok(arrived) => {
+                self.set_phase(Phase::Started);
+                Ok(arrived)
+            }
+            Err(error) => {
+                // The first error is what the caller must hear; deleting fails only if the machine is gone already.
+                let _the_first_error_counts = self.end(Ending::Delete).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn fill(&self, span: &Span) -> Result<Materialised> {
+        let root = Target::from(self.shared.paths.root());
+        let made =
+            self.within(self.shared.limits.operation, Op::Start, "the root", self.shared.machine.make_dir(&root));
+        made.await?.map_err(|cause| self.no_root(cause))?;
+        self.accounts().await?;
+        self.materialise(Scope::All, Some(span)).await
+    }
+
+    fn no_root(&self, cause: MachineError) -> SandboxError {
+        let place = self.features().workspace;
+        let reason = format!("the manifest's root cannot be made; this machine keeps its workspace in {place}");
+        SandboxError::workspace_start_error(self.shared.paths.root().to_string(), reason).because(cause)
+    }
+
+    /// The users that a manifest names must be there already, and groups cannot be: making accounts is the machine's affair.
+    async fn accounts(&self) -> Result<()> {
+        let manifest = self.manifest();
+        let groups = manifest.groups.iter().map(|group| group.name.clone());
+        let owners = manifest.flatten().into_iter().filter_map(|(_, entry)| entry.attributes().group.as_ref());
+        let owners: Vec<String> = owners.map(|group| group.name().to_owned()).collect();
+        if let Some(name) = groups.chain(owners).next() {
+            let reason = "groups cannot be made on this machine; remove groups from the manifest and its entries";
+            return Err(SandboxError::account_unavailable(name, reason));
+        }
+        for user in &manifest.users {
+            if !self.features().users {
+                let reason = "this machine has one user only; remove users from the manifest";
+                return Err(SandboxError::account_unavailable(&user.name, reason));
+            }
+            let look = Target::from(self.shared.paths.root()).user(user.name.clone());
+            let known =
+                self.within(self.shared.limits.operation, Op::Start, "an account", self.shared.machine.stat(&look));
+            known.await?.map_err(|cause| {
+                SandboxError::account_unavailable(&user.name, "the machine does not know it").because(cause)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes the manifest's entries again.
+    ///
+    /// # Errors
+    /// The first thing that went wrong; what arrived before stays.
+    pub async fn apply_manifest(&self, scope: Scope) -> Result<Materialised> {
+        self.live()?;
+        self.materialise(scope, None).await
+    }
+
+    /// Adds entries to a running session and makes them. Only entries can be added, and no mounts: everything else was
+    /// settled when the machine was made.
+    ///
+    /// # Errors
+    /// `sandbox_config_invalid` when there is more than entries in it, what is wrong with them, or what went wrong.
+    pub async fn add_entries(&self, addition: Manifest) -> Result<Materialised> {
+        let _one_at_a_time = self.shared.turning.lock().await;
+        self.live()?;
+        let refuse =
+            |what: &str| Err(SandboxError::sandbox_config_invalid(what, "cannot be added to a running session"));
+        if !addition.environment.is_empty() || !addition.users.is_empty() || !addition.groups.is_empty() {
+            return refuse("environment, users and groups");
+        }
+        if !addition.extra_path_grants.is_empty() || !addition.mounts()?.is_empty() {
+            return refuse("mounts and grants");
+        }
+        addition.check()?;
+        addition.untrusted_sources()?;
+        let merged = self.manifest().as_ref().clone().merge(addition.clone());
+        merged.check()?;
+        let arrived = self.make(&addition, addition.flatten(), None).await?;
+        *self.shared.manifest.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(merged);
+        Ok(arrived)
+    }
+
+    async fn materialise(&self, scope: Scope, parent: Option<&Span>) -> Result<Materialised> {
+        let manifest = self.manifest();
+        let mut entries = manifest.flatten();
+        if scope == Scope::EphemeralOnly {
+            let ephemeral: HashSet<WorkspacePath> = manifest.ephemeral_paths().into_iter().collect();
+            entries.retain(|(path, _)| path.and_above().any(|above| ephemeral.contains(&above)));
+        }
+        self.make(&manifest, entries, parent).await
+    }
+
+    async fn make(
+        &self,
+        manifest: &Manifest,
+        entries: Vec<(WorkspacePath, &Entry)>,
+        parent: Option<&Span>,
+    ) -> Result<Materialised> {
+        let work = Materialiser {
+            machine: &*self.shared.machine,
+            fetch: &self.shared.fetch,
+            root: self.shared.paths.root(),
+            user: self.user.as_deref(),
+            roots: roots(manifest)?,
+            secrets: &self.shared.secrets,
+            limits: &self.shared.limits,
+            progress: self.shared.progress.clone(),
+        };
+        let data = json!({"entries": entries.len()});
+        let span = match parent {
+            Some(parent) => parent.child(Op::Materialize, data),
+            None => self.begin(Op::Materialize, data),
+        };
+        let arrived = self.within(self.shared.limits.transfer, Op::Materialize, "the manifest", work.run(entries));
+        let arrived = arrived.instrument(span.traced().clone()).await.and_then(|arrived| arrived);
+        let data = arrived
+            .as_ref()
+            .map_or(json!({}), |arrived| json!({"files": arrived.receipts.len(), "left_out": arrived.left_out.len()}));
+        span.finish(&arrived, data);
+        arrived
+    }
+}
+
+/// A start that is under way; dropped with its session still in it, it deletes the machine in the background.
+struct Unfinished(Option<SandboxSession>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let (Some(session), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) else { return };
+        session.set_phase(Phase::Closed);
+        runtime.spawn(async move {
+            let (client, handle) = (&session.shared.client, session.shared.machine.handle());
+            if let Err(error) = client.delete(&handle).await {
+                tracing::warn!(%error, "cannot remove the machine of a start that was given up");
+            }
+        });
+    }
+}
