@@ -5,6 +5,7 @@
 #   sandbar-test:empty   an image with nothing in it
 #   sandbar-test:busybox an image with busybox and nothing else: no bash, no GNU tools
 #   sandbar-test         an unprivileged user with a home directory
+#   .venv-agents         the Python SDK whose manifests are compared with ours
 #   cargo-deny           only with --deny
 # Needs root for whatever is missing; without root it names each missing piece and its fix, and exits 1.
 set -euo pipefail
@@ -29,17 +30,23 @@ programs="/usr/bin/python3:python3 /bin/busybox:busybox-static /usr/bin/less:les
 missing_packages() {
   local pair
   for pair in $programs; do have "${pair%%:*}" || echo "${pair##*:}"; done | sort -u
+  # Debian keeps the part of python that makes environments in a package of its own.
+  python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
   have docker && { docker_answers || have dockerd; } || echo docker.io
 }
 docker_answers() { timeout 10 docker info >/dev/null 2>&1; }
 has_image() { docker image inspect "sandbar-test:$1" >/dev/null 2>&1; }
 has_user() { id "$user" >/dev/null 2>&1; }
+sdk=.venv-agents
+sdk_version=0.24
+has_sdk() { compgen -G "$sdk/lib/python3*/site-packages/openai_agents-$sdk_version.*.dist-info" >/dev/null && "$sdk/bin/python" -c ''; }
 
 complain() {
   local missing=0 packages
   packages=$(missing_packages | tr '\n' ' ')
   lacks() { say "missing: $1 — fix: $2" >&2; missing=1; }
   [ -z "$packages" ] || lacks "packages $packages" "apt-get install $packages(as root)"
+  has_sdk || lacks "the Python SDK in $sdk" "cargo xtask setup (with a way to the Python package index)"
   has_user || lacks "the user $user" "useradd --create-home $user (as root)"
   if docker_answers; then
     has_image empty && has_image busybox || lacks "the test images" "cargo xtask setup (as a user who may use the engine)"
@@ -109,6 +116,17 @@ build_busybox() {
   rm -rf "$box"
 }
 
+install_sdk() {
+  has_sdk && return 0
+  have python3 || return 0
+  say "installing the Python SDK $sdk_version into $sdk"
+  # Made beside its place and then moved: half an environment is never taken for one.
+  rm -rf "$sdk" "$sdk.new"
+  python3 -m venv "$sdk.new" && "$sdk.new/bin/pip" install --quiet --disable-pip-version-check "openai-agents==$sdk_version.*" \
+    && mv "$sdk.new" "$sdk" && return 0
+  rm -rf "$sdk.new"
+}
+
 if [ "$(id -u)" -eq 0 ]; then
   # One at a time: two test runs may start together. The engine does not inherit the lock.
   exec 9>/run/lock/sandbar-setup
@@ -117,6 +135,7 @@ if [ "$(id -u)" -eq 0 ]; then
   has_user || { say "adding the user $user"; useradd --create-home --shell /bin/sh "$user"; }
   start_engine
 fi
+install_sdk
 if docker_answers; then
   for image in empty busybox; do
     has_image "$image" || { say "building sandbar-test:$image"; "build_$image"; }

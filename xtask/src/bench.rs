@@ -1,13 +1,18 @@
-//! `cargo xtask bench CLIENT`: that client's benchmark, built for release.
+//! `cargo xtask bench NAME`: one benchmark of whichever crate has it, built for release.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 
-use crate::program::{self, Result};
+use crate::program::{self, Failure, Result};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The client to measure: a file of crates/clients/benches
-    client: String,
+    /// What to measure: `local` (machines on this host) or `workspace` (manifests, files and patches)
+    name: String,
     /// Print one JSON document instead of a table
     #[arg(long)]
     json: bool,
@@ -21,8 +26,8 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result {
     let mut command = program::cargo();
-    command.args(["bench", "--quiet", "--package", "sandbar-clients", "--all-features", "--bench"]);
-    command.arg(&options.client).arg("--");
+    command.args(["bench", "--quiet", "--all-features", "--package", &package(&options.name)?, "--bench"]);
+    command.arg(&options.name).arg("--");
     for (wanted, flag) in [(options.json, "--json"), (options.quick, "--quick")] {
         if wanted {
             command.arg(flag);
@@ -32,4 +37,29 @@ pub(crate) fn run(options: &Options) -> Result {
         command.args(["--only", name]);
     }
     program::run(&mut command)
+}
+
+/// The package that has a benchmark of this name.
+fn package(name: &str) -> Result<String> {
+    let mut known = Vec::new();
+    for folder in folders(&program::root().join("crates")) {
+        let package = stem(&folder);
+        for file in folders(&folder.join("benches")).iter().filter(|file| file.is_file()) {
+            if stem(file) == name {
+                return Ok(if package == "sandbar" { package } else { format!("sandbar-{package}") });
+            }
+            known.push(stem(file));
+        }
+    }
+    Err(Failure::new(format!("there is no benchmark {name:?}; there are {}", known.join(", "))))
+}
+
+/// What is in a directory; nothing is in one that cannot be read.
+fn folders(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -43,6 +43,7 @@ pub(crate) fn run(options: &Options) -> Result {
         stages.push(cargo("doc tests", &["test", "--quiet", "--workspace", "--all-features", "--doc"]));
         stages
             .push(cargo("example quickstart", &["run", "--quiet", "--package", "sandbar", "--example", "quickstart"]));
+        stages.push(cargo("example machine", &["run", "--quiet", "--package", "sandbar", "--example", "machine"]));
         let exec = ["run", "--quiet", "--package", "sandbar", "--example", "exec", "--", "ls", "Cargo.toml"];
         stages.push(cargo("example exec", &exec));
     }

@@ -1,25 +1,38 @@
-//! A machine, a file in it, a command that counts its bytes.
+//! A workspace declared, filled, worked in and taken away again.
 //!
 //! Run with `cargo run -p sandbar --example quickstart`.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints")]
+#![allow(clippy::print_stdout, reason = "an example prints")]
+
+use std::sync::Arc;
 
 use sandbar::{client::UnixLocal, prelude::*};
 
+const PATCH: &str = "\
+*** Begin Patch
+*** Update File: src/greet.sh
+@@
+-echo hello
++echo \"hello, $1\"
+*** End Patch
+";
+
 #[tokio::main]
-async fn main() -> sandbar::Result<()> {
-    let machine = UnixLocal::new().create(MachineSpec::default()).await?;
+async fn main() -> Result<(), SandboxError> {
+    let manifest = Manifest::new()
+        .file("brief.md", "Greet by name.\n")
+        .file("src/greet.sh", "#!/bin/sh\necho hello\n")
+        .env("PROJECT", "greetings");
+    let session = SandboxSession::open(Arc::new(UnixLocal::new()), SessionOptions::new(manifest)).await?;
 
-    let note = Target::from(MachinePath::workspace().join("note.txt")?);
-    machine.write(&note, once("hello")).await?;
+    let before = session.exec(Exec::shell("src/greet.sh; echo \"in $PROJECT\"")).await?;
+    print!("{}", before.stdout_text());
 
-    let mut process = machine.spawn(Command::new(["wc", "-c", "note.txt"])).await?;
-    while let Some(output) = process.output.recv().await {
-        match output? {
-            Output::Stdout(bytes) => print!("{}", String::from_utf8_lossy(&bytes)),
-            Output::Stderr(bytes) => eprint!("{}", String::from_utf8_lossy(&bytes)),
-            Output::Exit(exit) => println!("exit {}", exit.code),
-        }
-    }
-    machine.stop().await
+    let applied = session.apply_patch(PATCH, PatchOptions::default()).await?;
+    print!("{}", applied.codex_text());
+
+    let after = session.exec(Exec::new(["src/greet.sh", "world"])).await?.check()?;
+    print!("{}", after.stdout_text());
+
+    session.delete().await
 }

@@ -1,0 +1,33 @@
+//! What a workspace costs beside the floor (plain system calls) and the Python SDK, all in one run, on tmpfs.
+//!
+//! Run with `cargo xtask bench workspace [--json] [--quick] [--only NAME] [--check]`.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a benchmark"
+)]
+
+#[cfg(target_os = "linux")]
+#[path = "workspace/peer.rs"]
+mod peer;
+#[cfg(target_os = "linux")]
+#[path = "workspace/rows.rs"]
+mod rows;
+#[cfg(target_os = "linux")]
+#[path = "../../clients/benches/local/table.rs"]
+mod table;
+
+#[cfg(target_os = "linux")]
+fn main() -> std::process::ExitCode {
+    let options = table::Options::from_args(std::env::args().skip(1));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let table = runtime.block_on(rows::all(&options));
+    table.finish(&options)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
