@@ -1,23 +1,30 @@
 //! The command line: every subcommand, option and word of help.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+mod document;
+mod machine;
+mod session;
 
-use clap::{
-    ArgAction, Parser, Subcommand, ValueEnum, ValueHint,
-    builder::{OsStringValueParser, TypedValueParser},
-};
+use std::ffi::OsString;
+
+use clap::{ArgAction, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use clap_complete::Shell;
 
-use crate::{
-    failure,
-    values::{self, Shown, Variable, WorkspaceDir},
+pub(crate) use self::{
+    document::{CheckArgs, ManifestTask, PatchArgs, ProfileArg, RenderArgs, SourceArgs},
+    machine::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg},
+    session::{CopyArgs, CreateArgs, LsArgs, PortsArgs, RmArgs, SessionExecArgs, SessionTask, ShellArgs, StopArgs},
 };
+use crate::{failure, values::Place};
 
 const EXAMPLES: &str = "\
 Examples:
   sandbar exec -- sh -c 'id; ls /'                run a program that sees nothing of yours
   sandbar exec --workspace . -- make test         let it work here, and only here
   sandbar exec --tty --workspace . -- bash        a shell in a sandbox
+  sandbar session create --name work              a sandbox that stays
+  sandbar session exec work -- make test          run something in it
+  sandbar manifest check workspace.yaml           what is wrong with a declared workspace
+  sandbar patch < changes.patch                   change files here, all of them or none
   sandbar doctor                                  what this host can enforce";
 
 const EXEC_EXAMPLES: &str = "\
@@ -27,6 +34,7 @@ Examples:
   sandbar exec --workspace . --ro ~/datasets:/data --timeout 10m -- python3 train.py
   sandbar exec --workspace . --env TOKEN --env DEBUG=1 -- ./server
   sandbar exec --port 8000 -- python3 -m http.server 8000
+  sandbar exec --manifest workspace.yaml --secret TOKEN -- ./run
   sandbar exec --tty --workspace . -- bash
 
 Exit codes:
@@ -35,6 +43,16 @@ Exit codes:
   125  sandbar itself failed, or was used wrongly; nothing is left running
   126  the command was found but could not be run
   127  the command was not found";
+
+const PATCH_EXAMPLES: &str = "\
+Examples:
+  sandbar patch < changes.patch
+  sandbar patch --workspace src --profile sdk \"$PATCH\"
+
+Exit codes:
+  0  applied
+  1  refused, and nothing is changed
+  2  used wrongly";
 
 /// A computer of its own for a program you do not trust: isolated, without root, without a daemon.
 #[derive(Debug, Parser)]
@@ -61,6 +79,21 @@ pub(crate) enum Task {
     /// as input only with --tty). When it ends, everything it started is ended and removed.
     #[command(after_help = EXEC_EXAMPLES, override_usage = "sandbar exec [OPTIONS] -- <COMMAND>...")]
     Exec(Box<ExecArgs>),
+    /// Sandboxes that stay: make one, work in it from anywhere, remove it.
+    ///
+    /// A session is a sandbox that outlives the command that made it. ID is its id, its name, or at least four
+    /// characters that its id begins or ends with. Sessions are kept in $XDG_STATE_HOME/sandbar.
+    #[command(subcommand)]
+    Session(SessionTask),
+    /// Declared workspaces: check them, show them.
+    #[command(subcommand)]
+    Manifest(ManifestTask),
+    /// Apply a patch to the files of a directory: all of it, or nothing.
+    ///
+    /// The patch is in the format of the apply_patch tool (`*** Begin Patch`). Links that lead out of the directory are
+    /// not followed.
+    #[command(after_help = PATCH_EXAMPLES)]
+    Patch(PatchArgs),
     /// Show what this host can enforce, what it costs, and how to get what is missing.
     ///
     /// Exits 0 when `sandbar exec` reaches full isolation here, otherwise 1.
@@ -76,65 +109,14 @@ pub(crate) enum Task {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
-    /// Use this directory as /workspace, in place. Without it, the workspace is empty and deleted at the end.
-    #[arg(long, value_name = "DIR[:ro]", help_heading = "Files", value_hint = ValueHint::DirPath,
-        value_parser = OsStringValueParser::new().try_map(values::workspace))]
-    pub(crate) workspace: Option<WorkspaceDir>,
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
 
-    /// Show a file or directory of the host, read-only. INSIDE is the same path unless given.
-    #[arg(long, value_name = "HOST[:INSIDE]", help_heading = "Files", value_hint = ValueHint::AnyPath,
-        value_parser = OsStringValueParser::new().try_map(values::shown))]
-    pub(crate) ro: Vec<Shown>,
+    #[command(flatten)]
+    pub(crate) fill: FillArgs,
 
-    /// Show a file or directory of the host that the command may change.
-    #[arg(long, value_name = "HOST[:INSIDE]", help_heading = "Files", value_hint = ValueHint::AnyPath,
-        value_parser = OsStringValueParser::new().try_map(values::shown))]
-    pub(crate) rw: Vec<Shown>,
-
-    /// Use the programs of this file tree instead of the host's.
-    #[arg(long, value_name = "DIR", help_heading = "Files", value_hint = ValueHint::DirPath)]
-    pub(crate) rootfs: Option<PathBuf>,
-
-    /// Set a variable, or copy one of yours by its name. Nothing else of your environment gets in.
-    #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
-    pub(crate) env: Vec<Variable>,
-
-    /// Give the command a terminal, as an interactive shell or a full-screen program needs.
-    #[arg(long)]
-    pub(crate) tty: bool,
-
-    /// What the command can reach: nothing but itself, or everything the host can [default: off].
-    #[arg(long, value_name = "WHICH", help_heading = "Isolation")]
-    pub(crate) network: Option<NetworkArg>,
-
-    /// Make this port of the sandbox reachable from the host; where, is said on standard error.
-    #[arg(long = "port", value_name = "PORT", help_heading = "Isolation",
-        value_parser = values::port)]
-    pub(crate) ports: Vec<u16>,
-
-    /// The isolation below which nothing runs.
-    #[arg(long, value_name = "LEVEL", default_value = "full", help_heading = "Isolation")]
-    pub(crate) isolation: Level,
-
-    /// End the command and everything it started after this long: 500ms, 10s, 5m, 1h.
-    #[arg(long, value_name = "DURATION", help_heading = "Limits", value_parser = values::duration)]
-    pub(crate) timeout: Option<Duration>,
-
-    /// Processes and threads that may exist at once [default: 1024].
-    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) pids: Option<u64>,
-
-    /// Files that one process may have open [default: 4096].
-    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) open_files: Option<u64>,
-
-    /// Room in /tmp, and again in /dev/shm: 64k, 512m, 1g [default: 1g].
-    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = values::size)]
-    pub(crate) tmp_size: Option<u64>,
-
-    /// The command and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
-    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) command: CommandArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -155,34 +137,64 @@ pub(crate) enum Color {
     Never,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum NetworkArg {
-    /// Its own loopback, nothing else.
-    Off,
-    /// The host's network, all of it.
-    Host,
-}
+impl Args {
+    /// Reads the command line.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let args = Self::try_parse()?;
+        args.check()?;
+        Ok(args)
+    }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Level {
-    /// Own namespaces and file tree, no capabilities, seccomp and Landlock.
-    Full,
-    /// Landlock and seccomp on the host's own file tree, where namespaces cannot be had.
-    Landlock,
-    /// None: the command is an ordinary process of yours.
-    None,
+    /// What clap has no words for.
+    fn check(&self) -> Result<(), clap::Error> {
+        let Task::Session(SessionTask::Cp(CopyArgs { from, to, .. })) = &self.task else { return Ok(()) };
+        let reason = match (from, to) {
+            (Place::Host(_), Place::Host(_)) => "neither side is in a session; one must be ID:PATH",
+            (Place::Inside(_), Place::Inside(_)) => {
+                "both sides are in a session; one must be of the host (write ./a:b for a name with a colon)"
+            }
+            (Place::Host(_), Place::Inside(_)) | (Place::Inside(_), Place::Host(_)) => return Ok(()),
+        };
+        let mut command = Self::command();
+        command.build();
+        let session = command.find_subcommand_mut("session").and_then(|session| session.find_subcommand_mut("cp"));
+        Err(session.map_or_else(
+            || clap::Error::raw(ErrorKind::ArgumentConflict, reason),
+            |copy| copy.error(ErrorKind::ArgumentConflict, reason),
+        ))
+    }
+
+    /// Whether failures are told to programs.
+    pub(crate) fn json(&self) -> bool {
+        match &self.task {
+            Task::Session(task) => task.json(),
+            Task::Manifest(ManifestTask::Check(args)) => args.json,
+            Task::Patch(args) => args.json,
+            Task::Manifest(ManifestTask::Render(_)) | Task::Exec(_) | Task::Doctor(_) | Task::Completions { .. } => {
+                false
+            }
+        }
+    }
 }
 
 /// What a mistake on the command line exits with: a command run by `exec` could itself exit with the usual 2.
-pub(crate) fn usage_code() -> u8 {
-    let is_exec = std::env::args_os().skip(1).find(|word| word == "exec" || word == "doctor" || word == "completions");
-    if is_exec.is_some_and(|word| word == "exec") { failure::OWN } else { 2 }
+pub(crate) fn usage_code(words: impl Iterator<Item = OsString>) -> u8 {
+    const TASKS: [&str; 6] = ["exec", "session", "manifest", "patch", "doctor", "completions"];
+    const SESSION_TASKS: [&str; 10] = ["create", "ls", "exec", "shell", "read", "write", "cp", "ports", "stop", "rm"];
+    let mut words = words.skip_while(|word| !TASKS.iter().any(|task| word == task));
+    let runs_a_command = match words.next() {
+        Some(word) if word == "exec" => true,
+        Some(word) if word == "session" => {
+            let task = words.find(|word| SESSION_TASKS.iter().any(|task| word == task));
+            task.is_some_and(|task| task == "exec" || task == "shell")
+        }
+        _ => false,
+    };
+    if runs_a_command { failure::OWN } else { 2 }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, error::ErrorKind};
-
     use super::*;
 
     fn exec(words: &[&str]) -> Result<Box<ExecArgs>, ErrorKind> {
@@ -200,7 +212,7 @@ mod tests {
 
     #[test]
     fn everything_after_the_command_is_its_own() {
-        let words = |given: &[&str]| exec(given).map(|args| args.command);
+        let words = |given: &[&str]| exec(given).map(|args| args.command.command);
         let ls = || Ok(["ls", "-l", "--tty"].map(OsString::from).to_vec());
         assert_eq!(words(&["--", "ls", "-l", "--tty"]), ls());
         assert_eq!(words(&["ls", "-l", "--tty"]), ls());
@@ -218,6 +230,29 @@ mod tests {
     #[test]
     fn options_may_be_repeated() {
         let args = exec(&["--port", "80", "--port", "81", "--env", "A=1", "--env", "B", "--", "x"]).expect("parsed");
-        assert_eq!((args.ports.as_slice(), args.env.len()), ([80, 81].as_slice(), 2));
+        assert_eq!((args.machine.ports.as_slice(), args.command.env.len()), ([80, 81].as_slice(), 2));
+    }
+
+    #[test]
+    fn only_what_runs_a_command_has_a_code_of_its_own_for_mistakes() {
+        let code = |line: &str| usage_code(line.split(' ').map(OsString::from));
+        for line in ["sandbar exec --x", "sandbar -v exec", "sandbar session exec a", "sandbar session -v shell"] {
+            assert_eq!(code(line), failure::OWN, "{line}");
+        }
+        for line in
+            ["sandbar", "sandbar session", "sandbar session ls exec", "sandbar doctor exec", "sandbar patch exec"]
+        {
+            assert_eq!(code(line), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_copy_has_one_side_in_a_session() {
+        let copy = |from: &str, to: &str| {
+            let args = Args::try_parse_from(["sandbar", "session", "cp", from, to]).expect("parsed");
+            args.check().is_ok()
+        };
+        assert!(copy("a", "work:b") && copy("work:b", "./a:b"));
+        assert!(!copy("a", "b") && !copy("work:a", "other:b"));
     }
 }

@@ -1,85 +1,82 @@
 //! `sandbar exec`: one command on a machine of its own, from the first signal it may get to the last thing it leaves.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use sandbar::{
-    Command, Control, Exit, ExitReason, Machine, MachineError, MachineSpec, Process, SandboxClient, Signal,
-    client::UnixLocal,
-};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, sleep_until, timeout},
-};
+use sandbar::{Machine, SandboxSession, SessionOptions, client::UnixLocal};
+use tokio::time::Instant;
 
 use crate::{
     args::ExecArgs,
-    failure::{self, Failure},
+    attend::{attend, conclude},
+    failure::Failure,
+    making::{self, Halt},
     plan::{self, Input},
-    relay::{self, Ended},
-    render::{self, Render},
+    progress,
+    render::Render,
     signals::{self, Signals},
-    terminal::{self, Raw},
+    terminal,
 };
 
-/// The exit code of a command that ran out of time.
-const TIMED_OUT: u8 = 124;
-
-/// How long a machine that nobody wants any more may take to come up and be removed.
-const REGRET: Duration = Duration::from_secs(5);
-
-/// How long a command whose terminal goes away may take to end by itself.
-const HANG_UP: Duration = Duration::from_secs(2);
-
-/// How long the output of a killed command is waited for.
-const AFTERMATH: Duration = Duration::from_millis(500);
-
-pub(crate) async fn run(args: Box<ExecArgs>, render: &Render) -> Result<u8, Failure> {
-    let input = Input::choose(args.tty, terminal::is_terminal());
-    let spec = plan::spec(&args)?;
-    let command = plan::command(&args, input)?;
-    let mut signals = Signals::listen().map_err(|error| Failure::new("cannot listen for signals").because(error))?;
-    let machine = match create(spec, &mut signals).await {
-        Ok(made) => made?,
-        Err(signal) => return Ok(signals::code(signal)),
-    };
-    let ended = match announce(machine.as_ref(), &args.ports, render).await {
-        Ok(()) => attend(machine.as_ref(), command, input, &mut signals).await,
-        Err(error) => Err(error.into()),
-    };
-    let stopped = stop(machine.as_ref(), &mut signals).await;
-    if let Err(error) = stopped {
-        render.failure(&error.into());
-    }
-    conclude(ended?, &args, render)
+/// Where the command runs.
+enum Ground {
+    /// A bare machine, which is the quickest.
+    Machine(Arc<dyn Machine>),
+    /// A workspace that was filled first.
+    Session(SandboxSession),
 }
 
-/// Makes the machine, unless a signal comes first. Then it is still waited for, which is quick, so that everything it
-/// had is seen to be gone before this process is.
-async fn create(spec: MachineSpec, signals: &mut Signals) -> Result<sandbar::Result<Arc<dyn Machine>>, Signal> {
-    let begun = Instant::now();
-    let client = UnixLocal::new();
-    let mut making = pin!(client.create(spec));
-    let signal = tokio::select! {
-        made = &mut making => {
-            if let Ok(machine) = &made {
-                let features = machine.features();
-                let (isolation, took) = (features.isolation, begun.elapsed());
-                tracing::info!(%isolation, layers = features.layers.join(", "), ?took, "made the machine");
-            }
-            return Ok(made);
+impl Ground {
+    fn machine(&self) -> &dyn Machine {
+        match self {
+            Self::Machine(machine) => machine.as_ref(),
+            Self::Session(session) => session.machine().as_ref(),
         }
-        signal = signals.next() => signal,
-    };
-    let regret = async {
-        if let Ok(machine) = making.await {
-            let _best_effort = machine.stop().await;
-        }
-    };
-    tokio::select! {
-        _removed = timeout(REGRET, regret) => {}
-        _again = signals.next() => {}
     }
-    Err(signal)
+
+    async fn remove(&self) -> Result<(), Failure> {
+        match self {
+            Self::Machine(machine) => Ok(machine.stop().await?),
+            Self::Session(session) => Ok(session.delete().await?),
+        }
+    }
+}
+
+pub(crate) async fn run(args: Box<ExecArgs>, render: &Render) -> Result<u8, Failure> {
+    let input = Input::choose(args.command.tty, terminal::is_terminal());
+    let mut signals = Signals::listen()?;
+    let mut command = plan::command(&args.command, input)?;
+    let ground = match ground(&args, render, &mut signals).await {
+        Ok(ground) => ground,
+        Err(Halt::Signal(signal)) => return Ok(signals::code(signal)),
+        Err(Halt::Failed(failure)) => return Err(*failure),
+    };
+    if let Ground::Session(session) = &ground {
+        command = command.cwd(session.paths().root().clone());
+    }
+    let ended = match announce(ground.machine(), &args.machine.ports, render).await {
+        Ok(()) => attend(ground.machine(), command, input, &mut signals).await,
+        Err(error) => Err(error.into()),
+    };
+    if let Err(failure) = remove(&ground, &mut signals).await {
+        render.failure(&failure);
+    }
+    conclude(ended?, &args.command, render)
+}
+
+/// Makes what the command runs on, and fills it if there is something to fill it with.
+async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Result<Ground, Halt> {
+    let spec = plan::spec(&args.machine)?;
+    if args.fill.is_empty() {
+        return making::machine(UnixLocal::new(), spec, signals).await.map(Ground::Machine);
+    }
+    plan::can_be_filled(&args.machine)?;
+    let mut options = SessionOptions::new(plan::manifest(&args.fill, &[])?).machine(spec);
+    options.secrets = plan::secrets(&args.fill)?;
+    let meter = progress::Meter::choose(render);
+    options.progress = meter.as_ref().map(progress::Meter::listener);
+    let session = making::session(Arc::new(UnixLocal::new()), options, signals).await?;
+    making::fill(&session, signals).await?;
+    Ok(Ground::Session(session))
 }
 
 /// Opens the ports and says where they are, before there is anything to connect to.
@@ -91,152 +88,14 @@ async fn announce(machine: &dyn Machine, ports: &[u16], render: &Render) -> sand
     Ok(())
 }
 
-/// Runs the command to its end, or to the end of somebody's patience.
-async fn attend(
-    machine: &dyn Machine,
-    command: Command,
-    input: Input,
-    signals: &mut Signals,
-) -> Result<Ended, Failure> {
-    let own = |what: &'static str| move |error: std::io::Error| Failure::new(what).because(error);
-    let raw = match input {
-        Input::Typed => Some(Raw::enter().map_err(own("cannot use the terminal"))?),
-        Input::Empty | Input::Copied => None,
-    };
-    let Process { stdin, control, output } = tokio::select! {
-        process = machine.spawn(command) => process?,
-        signal = signals.next() => return Ok(killed_by(signal)),
-    };
-    if let Some(stdin) = stdin {
-        relay::input(stdin).map_err(own("cannot read standard input"))?;
-    }
-    let ended = relay::output(output).map_err(own("cannot write standard output"))?;
-    Ok(Watch { control, raw, asked: false, kill_at: None }.until(ended, signals).await)
-}
-
-/// What stands between a running command and the person who started it.
-struct Watch {
-    control: mpsc::Sender<Control>,
-    raw: Option<Raw>,
-    /// Whether somebody already asked the command to end.
-    asked: bool,
-    kill_at: Option<Instant>,
-}
-
-/// What a signal of ours means for the command.
-#[derive(Debug, PartialEq, Eq)]
-enum Reaction {
-    /// It gets the same.
-    Forward,
-    /// Its terminal goes away: it is told so, and then not waited for long.
-    HangUp,
-    /// It was asked before.
-    Kill,
-}
-
-impl Reaction {
-    fn to(signal: Signal, has_terminal: bool, was_asked: bool) -> Self {
-        match (has_terminal, was_asked) {
-            (true, false) => Self::HangUp,
-            (false, false) => Self::Forward,
-            // Programs without a terminal use it to mean something else, and get it often.
-            (false, true) if signal == Signal::Hangup => Self::Forward,
-            (_, true) => Self::Kill,
-        }
-    }
-}
-
-impl Watch {
-    async fn until(mut self, mut ended: oneshot::Receiver<Ended>, signals: &mut Signals) -> Ended {
-        loop {
-            let kill_at = self.kill_at.unwrap_or_else(Instant::now);
-            tokio::select! {
-                ended = &mut ended => return ended.unwrap_or(Ended::Lost(MachineError::Gone)),
-                signal = signals.next() => match Reaction::to(signal, self.raw.is_some(), self.asked) {
-                    Reaction::Forward => {
-                        self.asked |= signal != Signal::Hangup;
-                        self.send(Control::Signal(signal));
-                    }
-                    Reaction::HangUp => {
-                        self.asked = true;
-                        self.kill_at = Some(Instant::now() + HANG_UP);
-                        self.send(Control::Signal(Signal::Hangup));
-                        self.send(Control::Signal(signal));
-                    }
-                    Reaction::Kill => return self.kill(ended).await,
-                },
-                size = resized(&mut self.raw) => self.send(Control::Resize(size)),
-                () = sleep_until(kill_at), if self.kill_at.is_some() => return self.kill(ended).await,
-            }
-        }
-    }
-
-    fn send(&self, control: Control) {
-        // A full queue means that the command has a dozen of them to think about, a closed one that it is gone.
-        let _has_enough = self.control.try_send(control);
-    }
-
-    /// Ends the command for certain. Nobody may be reading what it printed, so that is not waited for.
-    async fn kill(self, ended: oneshot::Receiver<Ended>) -> Ended {
-        self.send(Control::Signal(Signal::Kill));
-        match timeout(AFTERMATH, ended).await {
-            Ok(Ok(ended)) => ended,
-            Ok(Err(_)) | Err(_) => killed_by(Signal::Kill),
-        }
-    }
-}
-
-async fn resized(raw: &mut Option<Raw>) -> sandbar::TerminalSize {
-    match raw {
-        Some(raw) => raw.resized().await,
-        None => std::future::pending().await,
-    }
-}
-
-fn killed_by(signal: Signal) -> Ended {
-    Ended::Exited(Exit { code: signals::code(signal).into(), reason: ExitReason::Signaled })
-}
-
-/// Removes the machine. Somebody who cannot wait for it leaves that to its supervisor.
-async fn stop(machine: &dyn Machine, signals: &mut Signals) -> sandbar::Result<()> {
+/// Removes everything. Somebody who cannot wait for it leaves that to the machine's supervisor.
+async fn remove(ground: &Ground, signals: &mut Signals) -> Result<(), Failure> {
     let begun = Instant::now();
     tokio::select! {
-        stopped = machine.stop() => {
+        removed = ground.remove() => {
             tracing::info!(took = ?begun.elapsed(), "removed the machine");
-            stopped
+            removed
         }
         _again = signals.next() => Ok(()),
-    }
-}
-
-/// The exit code, and the words that go with it.
-fn conclude(ended: Ended, args: &ExecArgs, render: &Render) -> Result<u8, Failure> {
-    match ended {
-        Ended::Exited(Exit { reason: ExitReason::Deadline, .. }) => {
-            let limit = args.timeout.unwrap_or_default();
-            render.note(&format!("the command ran longer than {limit:?} and was ended; give it more with --timeout"));
-            Ok(TIMED_OUT)
-        }
-        Ended::Exited(exit) => Ok(u8::try_from(exit.code).unwrap_or(failure::OWN)),
-        Ended::Closed => Ok(render::CLOSED),
-        Ended::Unwritable(error) => Err(Failure::new("cannot write what the command printed").because(error)),
-        Ended::Lost(error) => Err(error.into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_signal_asks_and_the_second_kills() {
-        for signal in [Signal::Interrupt, Signal::Terminate, Signal::Quit] {
-            assert_eq!(Reaction::to(signal, false, false), Reaction::Forward);
-            assert_eq!(Reaction::to(signal, false, true), Reaction::Kill);
-            assert_eq!(Reaction::to(signal, true, false), Reaction::HangUp);
-            assert_eq!(Reaction::to(signal, true, true), Reaction::Kill);
-        }
-        assert_eq!(Reaction::to(Signal::Hangup, false, true), Reaction::Forward);
-        assert_eq!(Reaction::to(Signal::Hangup, true, true), Reaction::Kill);
     }
 }

@@ -1,8 +1,9 @@
 //! Why sandbar itself could not go on, in three parts: what happened, why, and what to do next.
 
-use std::{error::Error, fmt, iter};
+use std::{collections::BTreeMap, error::Error, fmt, iter};
 
-use sandbar::MachineError;
+use sandbar::{MachineError, SandboxError};
+use serde_json::{Value, json};
 
 /// The exit code of sandbar's own failures; a command's own codes pass through.
 pub(crate) const OWN: u8 = 125;
@@ -10,6 +11,8 @@ pub(crate) const OWN: u8 = 125;
 /// What is printed, as `what; why: its cause; what to do next`.
 #[derive(Debug)]
 pub(crate) struct Failure {
+    code: &'static str,
+    facts: BTreeMap<&'static str, Value>,
     what: String,
     why: Vec<String>,
     next: Option<String>,
@@ -17,7 +20,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), why: Vec::new(), next: None }
+        Self { code: "failed", facts: BTreeMap::new(), what: what.into(), why: Vec::new(), next: None }
     }
 
     /// Adds an error and everything that caused it.
@@ -29,6 +32,17 @@ impl Failure {
     pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
         self.next = Some(next.into());
         self
+    }
+
+    /// Names it for programs.
+    pub(crate) fn code(mut self, code: &'static str) -> Self {
+        self.code = code;
+        self
+    }
+
+    /// The document that programs get.
+    pub(crate) fn document(&self) -> Value {
+        json!({"error": {"code": self.code, "message": self.to_string(), "context": self.facts}})
     }
 }
 
@@ -58,9 +72,52 @@ impl From<MachineError> for Failure {
             "start" if is_full(&error) => Some("free some space, or set TMPDIR to a directory that has some"),
             "isolation" | "start" => Some("`sandbar doctor` shows what this host can enforce"),
             "gone" | "transport" => Some("run it again with -vv to see more"),
+            "invalid" if error.to_string().contains("its own door") => {
+                Some("or set XDG_STATE_HOME to a directory outside of it")
+            }
             _ => None,
         };
-        Self { what: plain(&error), why: chain(error.source()), next: next.map(str::to_owned) }
+        let (code, what, why) = (error.code(), plain(&error), chain(error.source()));
+        Self { code, facts: BTreeMap::new(), what, why, next: next.map(str::to_owned) }
+    }
+}
+
+impl From<SandboxError> for Failure {
+    fn from(error: SandboxError) -> Self {
+        let (code, facts) = (error.code(), error.context());
+        let error = match error {
+            // What the machine says is all there is to say.
+            SandboxError::WorkspaceStart { source: Some(source), path, reason } => {
+                match source.downcast::<MachineError>() {
+                    Ok(machine) => return Self { code, facts, ..Self::from(*machine) },
+                    Err(source) => SandboxError::workspace_start_error(path, reason).because(source),
+                }
+            }
+            other => other,
+        };
+        let next = next(&error).map(str::to_owned);
+        Self { code, facts, what: plain(&error), why: chain(error.source()), next }
+    }
+}
+
+/// What to do about it, where that is known.
+fn next(error: &SandboxError) -> Option<&'static str> {
+    let is_outside = || chain(Some(error)).iter().any(|text| text.contains("outside_base_dir"));
+    match error.code() {
+        "session_not_found" => Some("`sandbar session ls` shows them all"),
+        "session_closed" => Some("`sandbar session rm` removes what is left of it"),
+        "session_store_error" => Some("set XDG_STATE_HOME to a directory of your own"),
+        "exposed_port_unavailable" => Some("declare ports when the session is made: --port PORT"),
+        "local_dir_read_error" | "local_file_read_error" | "mount_config_invalid" if is_outside() => {
+            Some("allow it with --grant HOST")
+        }
+        "manifest_invalid" | "git_subpath_error" => Some("`sandbar manifest check FILE` lists all that is wrong"),
+        "workspace_archive_read_error" | "workspace_archive_write_error" | "machine_error" => {
+            let lost = error.source().and_then(|cause| cause.downcast_ref::<MachineError>());
+            let lost = lost.filter(|cause| matches!(cause, MachineError::Gone | MachineError::Transport { .. }));
+            lost.map(|_| "`sandbar session ls` shows whether it is still running")
+        }
+        _ => None,
     }
 }
 
@@ -96,5 +153,25 @@ mod tests {
         let error = MachineError::Start { stage: "mounting proc".to_owned(), source };
         let text = Failure::from(error).to_string();
         assert!(text.starts_with("cannot start the machine: mounting proc; Operation not permitted; "), "{text}");
+    }
+
+    #[test]
+    fn an_error_of_a_workspace_keeps_its_code_its_facts_and_gets_a_next_step() {
+        let failure = Failure::from(SandboxError::session_not_found("x", "there is none of this id or name"));
+        let document = failure.document();
+        assert_eq!(document["error"]["code"], "session_not_found");
+        assert_eq!(document["error"]["context"]["session"], "x");
+        assert!(failure.to_string().ends_with("`sandbar session ls` shows them all"), "{failure}");
+        let outside = SandboxError::local_dir_read_error("../x", ".", "outside_base_dir: it is elsewhere");
+        assert!(Failure::from(outside).to_string().ends_with("allow it with --grant HOST"));
+    }
+
+    #[test]
+    fn a_machine_that_cannot_be_made_speaks_for_itself() {
+        let missing = MachineError::Isolation { missing: "user namespaces".to_owned(), fix: "allow them".to_owned() };
+        let failure = Failure::from(SandboxError::workspace_start_error("/workspace", "isolation").because(missing));
+        let text = failure.to_string();
+        assert!(text.starts_with("cannot isolate the machine: user namespaces"), "{text}");
+        assert_eq!(failure.document()["error"]["code"], "workspace_start_error");
     }
 }

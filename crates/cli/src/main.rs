@@ -1,50 +1,71 @@
 //! The `sandbar` command: reads its arguments, does the one thing they ask for, and leaves with the right code.
 
 mod args;
+mod attend;
 mod completions;
 mod doctor;
 mod exec;
 mod failure;
+mod host_side;
+mod making;
+mod manifest;
+mod patch;
 mod plan;
+mod progress;
 mod relay;
 mod render;
+mod session;
 mod signals;
 mod terminal;
 mod values;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use self::{
-    args::{Args, Task},
+    args::{Args, SessionTask, Task},
     failure::Failure,
     render::Render,
 };
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::read() {
         Ok(args) => args,
-        Err(error) => return ExitCode::from(Render::default().usage(&error, args::usage_code())),
+        Err(error) => return ExitCode::from(Render::default().usage(&error, args::usage_code(std::env::args_os()))),
     };
     let render = Render::new(args.color);
     render.trace(args.verbose);
+    let json = args.json();
     let code = match args.task {
-        Task::Exec(exec) => on_runtime(exec::run(exec, &render), failure::OWN),
-        Task::Doctor(doctor) => on_runtime(doctor::run(&doctor, &render), 1),
+        Task::Exec(exec) => on_runtime(coded(exec::run(exec, &render), failure::OWN)),
+        Task::Session(task) => {
+            let runs_a_command = matches!(task, SessionTask::Exec(_) | SessionTask::Shell(_));
+            on_runtime(coded(session::run(task, &render), if runs_a_command { failure::OWN } else { 1 }))
+        }
+        Task::Manifest(task) => manifest::run(&task, &render),
+        Task::Patch(args) => on_runtime(patch::run(args, &render)),
+        Task::Doctor(doctor) => on_runtime(coded(doctor::run(&doctor, &render), 1)),
         Task::Completions { shell } => completions::write(shell, &render).map_err(|failure| (failure, 1)),
     };
     ExitCode::from(code.unwrap_or_else(|(failure, code)| {
-        render.failure(&failure);
+        if json {
+            render.failure_document(&failure)
+        } else {
+            render.failure(&failure)
+        }
         code
     }))
 }
 
 /// One thread: everything that could block has a thread of its own, and those that do are left behind at the end.
-fn on_runtime(task: impl Future<Output = Result<u8, Failure>>, failed: u8) -> Result<u8, (Failure, u8)> {
+fn on_runtime(task: impl Future<Output = Result<u8, (Failure, u8)>>) -> Result<u8, (Failure, u8)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| (Failure::new("cannot start").because(error), failed))?;
-    let code = runtime.block_on(task).map_err(|failure| (failure, failed));
+    let runtime = runtime.map_err(|error| (Failure::new("cannot start").because(error), failure::OWN))?;
+    let code = runtime.block_on(task);
     runtime.shutdown_background();
     code
+}
+
+/// The same task, whose failures all have this code.
+async fn coded(task: impl Future<Output = Result<u8, Failure>>, failed: u8) -> Result<u8, (Failure, u8)> {
+    task.await.map_err(|failure| (failure, failed))
 }

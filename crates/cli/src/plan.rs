@@ -1,17 +1,22 @@
-//! The arguments of `exec`, checked, as the machine to make and the command to run on it.
+//! The arguments that describe a machine, checked, as the machine to make, what fills it and the command to run on it.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     path::{self, Component, Path, PathBuf},
 };
 
-use sandbar::{Access, Command, HostMount, Isolation, Limits, MachinePath, MachineSpec, Network, Workspace};
+use sandbar::{
+    Access, Command, EnvValue, HostMount, Limits, MachinePath, MachineSpec, Manifest, Network, PathGrant, SecretStore,
+    Workspace,
+};
 
 use crate::{
-    args::{ExecArgs, Level, NetworkArg},
+    args::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg},
     failure::Failure,
-    terminal,
-    values::{Shown, Variable},
+    manifest, terminal,
+    values::{GrantArg, Shown, Variable},
 };
 
 /// Where the command's standard input comes from.
@@ -36,7 +41,7 @@ impl Input {
 }
 
 /// The machine that the arguments ask for.
-pub(crate) fn spec(args: &ExecArgs) -> Result<MachineSpec, Failure> {
+pub(crate) fn spec(args: &MachineArgs) -> Result<MachineSpec, Failure> {
     can_be_kept(args)?;
     let mut mounts = Vec::with_capacity(args.ro.len() + args.rw.len());
     for shown in &args.ro {
@@ -56,11 +61,7 @@ pub(crate) fn spec(args: &ExecArgs) -> Result<MachineSpec, Failure> {
             Some(NetworkArg::Host) => Network::Host,
         },
         ports: args.ports.clone(),
-        isolation: match args.isolation {
-            Level::Full => Isolation::Full,
-            Level::Landlock => Isolation::Landlock,
-            Level::None => Isolation::None,
-        },
+        isolation: args.isolation.into(),
         rootfs: args.rootfs.clone(),
         limits: limits(args),
         ..MachineSpec::default()
@@ -68,7 +69,7 @@ pub(crate) fn spec(args: &ExecArgs) -> Result<MachineSpec, Failure> {
 }
 
 /// What was asked for by name must hold: a weaker level that cannot keep it is refused, not taken for good enough.
-fn can_be_kept(args: &ExecArgs) -> Result<(), Failure> {
+fn can_be_kept(args: &MachineArgs) -> Result<(), Failure> {
     let lost = match args.isolation {
         Level::Full => None,
         _ if args.pids.is_some() => Some("--pids"),
@@ -81,19 +82,14 @@ fn can_be_kept(args: &ExecArgs) -> Result<(), Failure> {
 }
 
 /// The command that the arguments ask for.
-pub(crate) fn command(args: &ExecArgs, input: Input) -> Result<Command, Failure> {
+pub(crate) fn command(args: &CommandArgs, input: Input) -> Result<Command, Failure> {
     let mut command = Command::new(args.command.clone());
     if args.tty {
         let own = env::var("TERM").ok();
         command = command.tty(terminal::size()).env("TERM", terminal::kind(own.as_deref()));
     }
-    for Variable { name, value } in &args.env {
-        let value = value.clone().or_else(|| env::var_os(name)).ok_or_else(|| {
-            let name = name.display();
-            Failure::new(format!("cannot copy the variable {name}; it is not set here"))
-                .next(format!("set it, or give its value: --env {name}=VALUE"))
-        })?;
-        command = command.env(name, value);
+    for variable in &args.env {
+        command = command.env(&variable.name, value("--env", variable)?);
     }
     if input == Input::Copied {
         command = command.stdin();
@@ -104,7 +100,63 @@ pub(crate) fn command(args: &ExecArgs, input: Input) -> Result<Command, Failure>
     Ok(command)
 }
 
-fn limits(args: &ExecArgs) -> Limits {
+/// A workspace is filled where its manifest says it is, and only a file tree of its own has that place to itself.
+pub(crate) fn can_be_filled(args: &MachineArgs) -> Result<(), Failure> {
+    if args.isolation == Level::Full {
+        return Ok(());
+    }
+    let what = "a workspace that is filled or that stays needs full isolation";
+    Err(Failure::new(what).next("leave --isolation out; `sandbar doctor` shows what this host can enforce"))
+}
+
+/// What fills the workspace: the manifest, with the variables and places that were given beside it. The variables are
+/// ephemeral, so that they are never saved.
+pub(crate) fn manifest(fill: &FillArgs, env: &[Variable]) -> Result<Manifest, Failure> {
+    let mut manifest = match &fill.manifest {
+        Some(path) if fill.allow_mounts => manifest::load(path)?.trust_mounts(),
+        Some(path) => manifest::load(path)?,
+        None => Manifest::new(),
+    };
+    for variable in env {
+        let (name, value) = text("--env", variable)?;
+        manifest = manifest.env(name, EnvValue::new(value).ephemeral());
+    }
+    for GrantArg { shown, access } in &fill.grants {
+        let HostMount { inside, .. } = mount("--grant", shown, *access)?;
+        let refuse = |error| Failure::new(format!("cannot use --grant {}", shown.host.display())).because(error);
+        let grant = PathGrant::new(inside).host_path(same_place(&shown.host).map_err(refuse)?);
+        manifest = manifest.grant(if *access == Access::ReadOnly { grant.read_only() } else { grant });
+    }
+    Ok(manifest)
+}
+
+/// The secrets that were given.
+pub(crate) fn secrets(fill: &FillArgs) -> Result<SecretStore, Failure> {
+    fill.secrets.iter().try_fold(SecretStore::new(), |store, variable| {
+        let (name, value) = text("--secret", variable)?;
+        Ok(store.with(name, value))
+    })
+}
+
+/// A variable's own value, or the caller's.
+fn value(option: &str, variable: &Variable) -> Result<OsString, Failure> {
+    let Variable { name, value } = variable;
+    value.clone().or_else(|| env::var_os(name)).ok_or_else(|| {
+        let name = name.display();
+        Failure::new(format!("cannot copy the variable {name}; it is not set here"))
+            .next(format!("set it, or give its value: {option} {name}=VALUE"))
+    })
+}
+
+/// The same where it must be text.
+fn text(option: &str, variable: &Variable) -> Result<(String, String), Failure> {
+    let value = value(option, variable)?;
+    let pair = variable.name.clone().into_string().ok().zip(value.into_string().ok());
+    let name = variable.name.display();
+    pair.ok_or_else(|| Failure::new(format!("cannot use {option} {name}; it is not UTF-8")))
+}
+
+fn limits(args: &MachineArgs) -> Limits {
     let usual = Limits::default();
     Limits {
         pids: args.pids.unwrap_or(usual.pids),
@@ -114,13 +166,13 @@ fn limits(args: &ExecArgs) -> Limits {
     }
 }
 
-fn workspace(args: &ExecArgs) -> Result<Workspace, Failure> {
+fn workspace(args: &MachineArgs) -> Result<Workspace, Failure> {
     let Some(given) = &args.workspace else { return Ok(Workspace::Temporary) };
     directory("--workspace", &given.path)?;
     Ok(Workspace::Host { path: given.path.clone(), access: given.access })
 }
 
-fn directory(option: &str, path: &Path) -> Result<(), Failure> {
+pub(crate) fn directory(option: &str, path: &Path) -> Result<(), Failure> {
     let refuse = || Failure::new(format!("cannot use {option} {}", path.display()));
     match fs::metadata(path) {
         Err(error) => Err(refuse().because(error).next("give a directory that exists and that you can enter")),
@@ -142,7 +194,7 @@ fn mount(option: &str, shown: &Shown, access: Access) -> Result<HostMount, Failu
         None => same_place(host).map_err(missing)?,
     };
     let inside = MachinePath::new(place).map_err(|error| refuse().because(error))?;
-    Ok(HostMount { host: host.clone(), inside, access })
+    Ok(HostMount { host: host.clone(), inside, access, identity: None })
 }
 
 /// The path as it was given, made absolute; only `..` needs the links on the way resolved.
@@ -156,7 +208,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::args::{Args, Task};
+    use crate::args::{Args, ExecArgs, Task};
 
     fn exec(words: &[&str]) -> Box<ExecArgs> {
         let words = ["sandbar", "exec"].iter().chain(words).chain(&["--", "true"]);
@@ -168,7 +220,7 @@ mod tests {
 
     #[test]
     fn without_options_the_machine_is_the_safe_one() {
-        assert_eq!(spec(&exec(&[])).expect("spec"), MachineSpec::default());
+        assert_eq!(spec(&exec(&[]).machine).expect("spec"), MachineSpec::default());
     }
 
     #[test]
@@ -181,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_keeps_its_path_unless_it_is_given_another() {
-        let place = |words: &[&str]| spec(&exec(words)).expect("spec").mounts[0].inside.to_string();
+        let place = |words: &[&str]| spec(&exec(words).machine).expect("spec").mounts[0].inside.to_string();
         assert_eq!(place(&["--ro", "/etc/passwd"]), "/etc/passwd");
         assert_eq!(place(&["--rw", "/usr/../etc/passwd"]), "/etc/passwd");
         assert_eq!(place(&["--ro", "/etc/passwd:/data/users"]), "/data/users");
@@ -189,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_wrong_path_is_named_with_its_option() {
-        let refused = |words: &[&str]| spec(&exec(words)).expect_err("refused").to_string();
+        let refused = |words: &[&str]| spec(&exec(words).machine).expect_err("refused").to_string();
         assert!(refused(&["--workspace", "/no/such"]).starts_with("cannot use --workspace /no/such; No such file"));
         assert!(refused(&["--workspace", "/etc/passwd"]).contains("/etc/passwd; not a directory; give a directory"));
         assert!(refused(&["--rootfs", "/no/such"]).starts_with("cannot use --rootfs /no/such; "));
@@ -199,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_variable_that_is_not_set_cannot_be_copied() {
-        let refused = command(&exec(&["--env", "SANDBAR_TEST_NOT_SET"]), Input::Empty).expect_err("refused");
+        let refused = command(&exec(&["--env", "SANDBAR_TEST_NOT_SET"]).command, Input::Empty).expect_err("refused");
         assert!(refused.to_string().contains("SANDBAR_TEST_NOT_SET; it is not set here; set it"), "{refused}");
     }
 }

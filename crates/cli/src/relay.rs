@@ -47,7 +47,7 @@ pub(crate) enum Ended {
 pub(crate) fn input(to: mpsc::Sender<Bytes>) -> io::Result<()> {
     let copy = move || {
         loop {
-            match read() {
+            match read(io::stdin().as_fd()) {
                 Ok(piece) if piece.is_empty() => return,
                 Ok(piece) => {
                     if to.blocking_send(piece).is_err() {
@@ -63,13 +63,28 @@ pub(crate) fn input(to: mpsc::Sender<Bytes>) -> io::Result<()> {
     Ok(())
 }
 
-fn read() -> io::Result<Bytes> {
-    let stdin = io::stdin();
+/// Sends what can be read, piece by piece, to whoever wants it, and the error that ended it early.
+pub(crate) fn pieces(from: impl AsFd + Send + 'static, to: mpsc::Sender<io::Result<Bytes>>) -> io::Result<()> {
+    let send = move || {
+        loop {
+            let piece = read(from.as_fd());
+            let is_last = piece.as_ref().map_or(true, Bytes::is_empty);
+            let is_end = piece.as_ref().is_ok_and(Bytes::is_empty);
+            if is_end || to.blocking_send(piece).is_err() || is_last {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("pieces".to_owned()).spawn(send)?;
+    Ok(())
+}
+
+fn read(from: BorrowedFd<'_>) -> io::Result<Bytes> {
     let mut piece = Vec::with_capacity(CHUNK);
     loop {
-        match rustix::io::read(&stdin, spare_capacity(&mut piece)) {
+        match rustix::io::read(from, spare_capacity(&mut piece)) {
             Ok(_count) => return Ok(piece.into()),
-            Err(error) => wait_out(stdin.as_fd(), PollFlags::IN, error)?,
+            Err(error) => wait_out(from, PollFlags::IN, error)?,
         }
     }
 }
@@ -126,7 +141,7 @@ fn write(output: &Output) -> Result<(), Ended> {
 }
 
 /// Past the standard library's buffer: what the command printed is seen when it was printed.
-fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(to, bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -82,6 +82,16 @@ impl Render {
         self.say(&format!("{} {failure}", self.stderr.apply(Style::Bad, "sandbar:")));
     }
 
+    /// A failure for programs; standard output stays empty.
+    pub(crate) fn failure_document(&self, failure: &Failure) {
+        self.say(&failure.document().to_string());
+    }
+
+    /// Whether somebody can watch what happens.
+    pub(crate) fn has_terminal(&self) -> bool {
+        io::stderr().is_terminal()
+    }
+
     pub(crate) fn note(&self, text: &str) {
         self.say(&format!("{} {text}", self.stderr.apply(Style::Strong, "sandbar:")));
     }
@@ -116,6 +126,11 @@ impl Render {
     fn say(&self, line: &str) {
         let _nobody_reads = writeln!(io::stderr().lock(), "{line}");
     }
+}
+
+/// Writes over the terminal's current line; nothing removes what was there.
+pub(crate) fn status(line: &str) {
+    let _nobody_reads = write!(io::stderr().lock(), "\r\x1b[K{line}");
 }
 
 impl Paint {

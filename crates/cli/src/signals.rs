@@ -10,13 +10,19 @@ use std::{
 use sandbar::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
+use crate::failure::Failure;
+
 /// From here on these signals no longer end this process by themselves.
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
 }
 
 impl Signals {
-    pub(crate) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        Self::streams().map_err(|error| Failure::new("cannot listen for signals").because(error))
+    }
+
+    fn streams() -> io::Result<Self> {
         let ignored = ignored();
         let wanted = [Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit];
         let heard = wanted.into_iter().filter(|signal| ignored & (1 << (signal.number() - 1)) == 0);

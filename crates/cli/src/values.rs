@@ -30,6 +30,27 @@ pub(crate) struct Variable {
     pub(crate) value: Option<OsString>,
 }
 
+/// A file or directory of the host that is granted, and where it is shown; `None` is the same path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GrantArg {
+    pub(crate) shown: Shown,
+    pub(crate) access: Access,
+}
+
+/// Something in a session; an empty path is the workspace itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inside {
+    pub(crate) session: String,
+    pub(crate) path: OsString,
+}
+
+/// One side of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Inside(Inside),
+    Host(PathBuf),
+}
+
 /// `1` to `65535`.
 pub(crate) fn port(text: &str) -> Result<u16, String> {
     let port = text.parse().ok().filter(|port| *port > 0);
@@ -117,6 +138,59 @@ pub(crate) fn variable(text: OsString) -> Result<Variable, String> {
     Ok(Variable { name: OsString::from_vec(name), value })
 }
 
+/// `HOST`, `HOST:INSIDE`, and either with `:ro` or `:rw`.
+pub(crate) fn grant(text: OsString) -> Result<GrantArg, String> {
+    let bytes = text.as_bytes();
+    let (rest, access) = match bytes.strip_suffix(b":rw") {
+        Some(rest) => (rest, Access::ReadWrite),
+        None => (bytes.strip_suffix(b":ro").unwrap_or(bytes), Access::ReadOnly),
+    };
+    Ok(GrantArg { shown: shown(OsStr::from_bytes(rest).to_owned())?, access })
+}
+
+/// `ID:PATH` is in a session, everything else on the host; a colon after a slash belongs to a name.
+pub(crate) fn place(text: OsString) -> Result<Place, String> {
+    if text.is_empty() {
+        return Err("names nothing; use ID:PATH, or a path of the host".to_owned());
+    }
+    let bytes = text.as_bytes();
+    let colon = bytes.iter().position(|byte| *byte == b':');
+    let slash = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
+    match colon {
+        Some(colon) if colon < slash => inside(text).map(Place::Inside),
+        _ => Ok(Place::Host(text.into())),
+    }
+}
+
+/// `ID` or `ID:PATH`.
+pub(crate) fn inside(text: OsString) -> Result<Inside, String> {
+    let bytes = text.as_bytes();
+    let (session, path) = match bytes.iter().position(|byte| *byte == b':') {
+        Some(at) => (&bytes[..at], &bytes[at + 1..]),
+        None => (bytes, [].as_slice()),
+    };
+    let session = std::str::from_utf8(session).ok().filter(|session| !session.is_empty());
+    let session = session.ok_or("names no session; use ID:PATH")?.to_owned();
+    Ok(Inside { session, path: OsStr::from_bytes(path).to_owned() })
+}
+
+/// `ID:PATH`, with both.
+pub(crate) fn file_inside(text: OsString) -> Result<Inside, String> {
+    let inside = inside(text)?;
+    if inside.path.is_empty() { Err("names no file; use ID:PATH".to_owned()) } else { Ok(inside) }
+}
+
+/// A name for a session, which must not look like an option, a path or `ID:PATH`.
+pub(crate) fn name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if text.len() > 64 || !text.starts_with(|c: char| c.is_ascii_alphanumeric()) || !text.chars().all(plain) {
+        return Err(
+            "use up to 64 letters, digits, dots, dashes and underscores, beginning with a letter or digit".into()
+        );
+    }
+    Ok(text.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,5 +245,38 @@ mod tests {
         assert_eq!(parsed("A="), Ok(("A".into(), Some("".into()))));
         assert_eq!(parsed("A"), Ok(("A".into(), None)));
         assert!(parsed("=b").is_err() && parsed("").is_err());
+    }
+
+    #[test]
+    fn a_grant_is_read_only_unless_it_says_otherwise() {
+        let parsed = |text: &str| grant(text.into()).map(|grant| (grant.shown.host, grant.shown.inside, grant.access));
+        assert_eq!(parsed("/a"), Ok(("/a".into(), None, Access::ReadOnly)));
+        assert_eq!(parsed("/a:ro"), Ok(("/a".into(), None, Access::ReadOnly)));
+        assert_eq!(parsed("a:/b:rw"), Ok(("a".into(), Some("/b".into()), Access::ReadWrite)));
+        assert!(parsed(":rw").is_err() && parsed("").is_err());
+    }
+
+    #[test]
+    fn a_colon_before_any_slash_means_a_session() {
+        let host = |text: &str| Ok(Place::Host(text.into()));
+        let session = |id: &str, path: &str| Ok(Place::Inside(Inside { session: id.into(), path: path.into() }));
+        assert_eq!(place("work:a/b".into()), session("work", "a/b"));
+        assert_eq!(place("work:".into()), session("work", ""));
+        assert_eq!(place("work:/workspace/a:b".into()), session("work", "/workspace/a:b"));
+        for text in ["a", "./a:b", "/a:b", "a/b:c"] {
+            assert_eq!(place(text.into()), host(text));
+        }
+        assert!(place("".into()).is_err() && place(":a".into()).is_err());
+        assert!(file_inside("work".into()).is_err() && file_inside("work:".into()).is_err());
+    }
+
+    #[test]
+    fn a_name_is_never_mistaken_for_something_else() {
+        for good in ["work", "a", "2024.review_1-b"] {
+            assert_eq!(name(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "-x", ".x", "a b", "a:b", "a/b", "ü", "a\n", &"a".repeat(65)] {
+            assert!(name(bad).is_err(), "{bad:?}");
+        }
     }
 }

@@ -12,5 +12,6 @@ mod exec {
     mod passthrough;
     mod reports;
     mod rig;
+    mod screen;
     mod terminal;
 }

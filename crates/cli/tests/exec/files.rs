@@ -2,16 +2,10 @@
 
 use std::{fs, path::Path};
 
-use super::rig::{Sandbar, each, sh};
+use super::rig::{each, sh};
 
 fn text(path: &Path) -> String {
     path.display().to_string()
-}
-
-fn hand_over(sandbar: &Sandbar, file: &Path) {
-    let owner = fs::metadata(sandbar.dir()).expect("metadata");
-    let (user, group) = (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));
-    std::os::unix::fs::chown(file, Some(user), Some(group)).expect("chown");
 }
 
 #[test]
@@ -19,8 +13,7 @@ fn a_given_workspace_is_used_in_place() {
     each(|sandbar| {
         let work = sandbar.make_dir("work");
         let script = "pwd; cat in; echo made > out; mkdir -p a/b";
-        fs::write(work.join("in"), "given\n").expect("write");
-        hand_over(sandbar, &work.join("in"));
+        sandbar.make_file("work/in", "given\n");
         let run = sandbar.run(&["exec", "--workspace", &text(&work), "--", "sh", "-c", script]);
         assert_eq!((run.code, run.stdout.as_str()), (0, "/workspace\ngiven\n"), "{run:?}");
         assert_eq!(fs::read_to_string(work.join("out")).expect("out"), "made\n");
@@ -56,8 +49,7 @@ fn a_temporary_workspace_is_empty_and_gone_afterwards() {
 fn what_is_shown_can_be_read_and_only_rw_changed() {
     each(|sandbar| {
         let shown = sandbar.make_dir("shown");
-        fs::write(shown.join("file"), "before\n").expect("write");
-        hand_over(sandbar, &shown.join("file"));
+        sandbar.make_file("shown/file", "before\n");
         let path = text(&shown);
         let script = format!("cat {path}/file; echo after > {path}/file");
         let run = sandbar.run(&["exec", "--ro", &path, "--", "sh", "-c", &script]);

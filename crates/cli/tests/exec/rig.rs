@@ -93,7 +93,8 @@ impl Sandbar {
     pub(crate) fn behind<S: AsRef<OsStr>>(&self, launcher: &[&str], args: &[S]) -> Command {
         let mut words = launcher.iter().copied().chain(self.prefix.iter().map(String::as_str));
         let mut command = Command::new(words.next().expect("a program"));
-        command.args(words).args(args).env("TMPDIR", self.dir()).current_dir(self.dir());
+        command.args(words).args(args).current_dir(self.dir());
+        command.env("TMPDIR", self.dir()).env("XDG_STATE_HOME", self.dir().join("state"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -117,11 +118,20 @@ impl Sandbar {
         output
     }
 
-    /// What machines left in the state directory.
+    /// What machines and sessions left in their state directories.
     pub(crate) fn left(&self) -> Vec<String> {
-        let state = self.dir().join(format!("sandbar-{}", self.user));
-        let Ok(entries) = fs::read_dir(state) else { return Vec::new() };
+        let passing = format!("sandbar-{}", self.user);
+        let places = [passing.as_str(), "state/sandbar/machines", "state/sandbar/sessions"];
+        let entries = places.iter().filter_map(|place| fs::read_dir(self.dir().join(place)).ok()).flatten();
         entries.map(|entry| entry.expect("entry").file_name().display().to_string()).collect()
+    }
+
+    /// A file of this user.
+    pub(crate) fn make_file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.dir().join(name);
+        fs::write(&path, content).expect("write");
+        std::os::unix::fs::chown(&path, Some(self.user), Some(self.user)).expect("chown");
+        path
     }
 
     /// Nothing is left, neither files nor processes, at once or very soon.

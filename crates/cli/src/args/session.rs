@@ -1,0 +1,233 @@
+//! The command line of `sandbar session`.
+
+use std::ffi::OsString;
+
+use clap::{
+    Subcommand,
+    builder::{OsStringValueParser, TypedValueParser},
+};
+
+use super::{CommandArgs, FillArgs, MachineArgs};
+use crate::values::{self, Inside, Place, Variable};
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  id=$(sandbar session create)
+  sandbar session create --name review --manifest workspace.yaml --secret TOKEN
+  sandbar session create --workspace . --port 8000 --json
+  sandbar session create --manifest task.json --grant ~/datasets:/data
+
+The session lives until `sandbar session rm`, or until the host restarts.";
+
+const LS_EXAMPLES: &str = "\
+Examples:
+  sandbar session ls                      the sessions, newest first
+  sandbar session ls review               what is in a session's workspace
+  sandbar session ls -l review:src        a directory of it, with sizes and times";
+
+const EXEC_EXAMPLES: &str = "\
+Examples:
+  sandbar session exec review -- make test
+  sandbar session exec review --cwd src --timeout 5m -- cargo build
+  echo hello | sandbar session exec review -- cat
+
+Exit codes are those of `sandbar exec`: the command's own, 124 out of time, 125 sandbar itself failed.";
+
+const READ_EXAMPLES: &str = "\
+Examples:
+  sandbar session read review:report.md | less
+  sandbar session read review:data.bin > data.bin";
+
+const WRITE_EXAMPLES: &str = "\
+Examples:
+  sandbar session write review:brief.md < brief.md
+  git diff | sandbar session write review:changes.diff";
+
+const CP_EXAMPLES: &str = "\
+Examples:
+  sandbar session cp src review:              copies the directory to /workspace/src
+  sandbar session cp review:out/report.pdf .
+  sandbar session cp review:. result          copies the whole workspace
+  sandbar session cp notes.txt review:docs/   into a directory
+  sandbar session cp ./odd:name review:x      a colon in a name of the host needs a slash before it";
+
+const RM_EXAMPLES: &str = "\
+Examples:
+  sandbar session rm review
+  sandbar session rm --all";
+
+/// What to do with sessions. ID is a session's id, its name, or at least four characters its id begins or ends with.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionTask {
+    /// Make a sandbox that stays, and print its id.
+    #[command(after_help = CREATE_EXAMPLES)]
+    Create(Box<CreateArgs>),
+    /// List sessions, or the files of one.
+    #[command(after_help = LS_EXAMPLES)]
+    Ls(LsArgs),
+    /// Run a command in a session.
+    ///
+    /// Its output, its exit code and its standard input pass through unchanged. When it ends it leaves the session and
+    /// its files as they are then.
+    #[command(after_help = EXEC_EXAMPLES, override_usage = "sandbar session exec [OPTIONS] <ID> -- <COMMAND>...")]
+    Exec(Box<SessionExecArgs>),
+    /// Open a shell in a session.
+    #[command(after_help = "Example:\n  sandbar session shell review")]
+    Shell(ShellArgs),
+    /// Print a file of a session.
+    #[command(after_help = READ_EXAMPLES)]
+    Read(FileArgs),
+    /// Write standard input to a file of a session: all of it, or nothing.
+    #[command(after_help = WRITE_EXAMPLES)]
+    Write(FileArgs),
+    /// Copy a file or a directory into or out of a session.
+    ///
+    /// As with cp: what is copied to a directory that exists lands in it. A path is relative to the workspace. Copying out,
+    /// nothing is ever written outside of the destination, a tree with links that lead out of it is refused, and a
+    /// destination that is a symbolic link itself is followed only with a slash after it.
+    #[command(after_help = CP_EXAMPLES)]
+    Cp(CopyArgs),
+    /// Make the declared ports of a session reachable, until Ctrl-C.
+    #[command(after_help = "Example:\n  sandbar session ports review")]
+    Ports(PortsArgs),
+    /// End a session's processes and its machine. A workspace that was not given is gone with it.
+    #[command(after_help = "Example:\n  sandbar session stop review")]
+    Stop(StopArgs),
+    /// Remove sessions and everything they have.
+    #[command(after_help = RM_EXAMPLES)]
+    Rm(RmArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CreateArgs {
+    /// A name to find it by: letters, digits, dots, dashes and underscores.
+    #[arg(long, value_name = "NAME", value_parser = values::name)]
+    pub(crate) name: Option<String>,
+
+    /// Set a variable for every command, or copy one of yours by its name. It is never saved.
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
+    pub(crate) env: Vec<Variable>,
+
+    /// Print a document for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) fill: FillArgs,
+
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LsArgs {
+    /// List the files of this session instead, in this directory.
+    #[arg(value_name = "ID[:PATH]", value_parser = OsStringValueParser::new().try_map(values::inside))]
+    pub(crate) place: Option<Inside>,
+
+    /// Show permissions, sizes and times of files.
+    #[arg(short, long, requires = "place")]
+    pub(crate) long: bool,
+
+    /// Print a document for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionExecArgs {
+    /// The session.
+    #[arg(value_name = "ID")]
+    pub(crate) session: String,
+
+    /// Start in this directory of the workspace.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<OsString>,
+
+    #[command(flatten)]
+    pub(crate) command: CommandArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShellArgs {
+    /// The session.
+    #[arg(value_name = "ID")]
+    pub(crate) session: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FileArgs {
+    /// The session, and the file in its workspace.
+    #[arg(value_name = "ID:PATH", value_parser = OsStringValueParser::new().try_map(values::file_inside))]
+    pub(crate) file: Inside,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CopyArgs {
+    /// What to copy: ID:PATH, or a path of the host.
+    #[arg(value_name = "SRC", value_parser = OsStringValueParser::new().try_map(values::place))]
+    pub(crate) from: Place,
+
+    /// Where to: the other of the two.
+    #[arg(value_name = "DST", value_parser = OsStringValueParser::new().try_map(values::place))]
+    pub(crate) to: Place,
+
+    /// Copy symbolic links that lead out of the copied directory as they are, instead of refusing it.
+    #[arg(long)]
+    pub(crate) keep_links: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PortsArgs {
+    /// The session.
+    #[arg(value_name = "ID")]
+    pub(crate) session: String,
+
+    /// Print one line for programs per port.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StopArgs {
+    /// The session.
+    #[arg(value_name = "ID")]
+    pub(crate) session: String,
+
+    /// Print a document for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RmArgs {
+    /// The sessions.
+    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) sessions: Vec<String>,
+
+    /// All of them.
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Be content when there is no such session, and forget those whose machine cannot be removed.
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Print a document for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl SessionTask {
+    /// Whether failures are told to programs.
+    pub(crate) fn json(&self) -> bool {
+        match self {
+            Self::Create(args) => args.json,
+            Self::Ls(args) => args.json,
+            Self::Ports(args) => args.json,
+            Self::Stop(args) => args.json,
+            Self::Rm(args) => args.json,
+            Self::Exec(_) | Self::Shell(_) | Self::Read(_) | Self::Write(_) | Self::Cp(_) => false,
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `sandbar patch`: a patch to the files of a directory, all of it or nothing, by the guest of a machine that sees only them.
+
+use std::io::{self, IsTerminal, Read};
+
+use sandbar::{
+    Access, Paths,
+    patch::{self, Applied, Done, Patch, PatchOptions, Profile},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    args::{PatchArgs, ProfileArg},
+    failure::Failure,
+    host_side::HostSide,
+    plan,
+    render::Render,
+    signals::Signals,
+};
+
+/// The exit code of wrong use.
+const USAGE: u8 = 2;
+
+/// One byte more than the longest patch.
+const TEXT_LIMIT: u64 = (16 << 20) + 1;
+
+pub(crate) async fn run(args: PatchArgs, render: &Render) -> Result<u8, (Failure, u8)> {
+    let usage = |failure: Failure| (failure.code("usage"), USAGE);
+    plan::directory("--workspace", &args.workspace).map_err(usage)?;
+    let text = match &args.patch {
+        Some(text) => text.clone(),
+        None => text_of_stdin().map_err(usage)?,
+    };
+    let applied = apply(&text, &args).await.map_err(|failure| (failure, 1))?;
+    let report = match (args.json, args.profile) {
+        (true, _) => json!({"applied": true, "changes": changes(&applied)}).to_string(),
+        (false, ProfileArg::Codex) => applied.codex_text(),
+        (false, ProfileArg::Sdk) => applied.sdk_text(),
+    };
+    render.result(format!("{}\n", report.trim_end()).as_bytes()).map_err(|failure| (failure, 1))
+}
+
+async fn apply(text: &str, args: &PatchArgs) -> Result<Applied, Failure> {
+    let patch = Patch::parse(text)?;
+    let profile = match args.profile {
+        ProfileArg::Codex => Profile::Codex,
+        ProfileArg::Sdk => Profile::Sdk,
+    };
+    let options = PatchOptions { profile, ..PatchOptions::default() };
+    // Between the first file and the last there is no good moment to end; it is soon over.
+    let _deaf = Signals::listen()?;
+    let host = HostSide::open(args.workspace.clone(), Access::ReadWrite, args.isolation.into()).await?;
+    let applied = patch::apply(host.machine().as_ref(), &Paths::new(host.root()), &patch, &options).await;
+    host.close().await;
+    Ok(applied?)
+}
+
+fn text_of_stdin() -> Result<String, Failure> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        return Err(Failure::new("there is no patch").next("give it as an argument, or on standard input"));
+    }
+    let mut text = Vec::new();
+    let read = stdin.lock().take(TEXT_LIMIT).read_to_end(&mut text);
+    read.map_err(|error| Failure::new("cannot read the patch").because(error))?;
+    String::from_utf8(text).map_err(|error| Failure::new("the patch is not UTF-8").because(error.utf8_error()))
+}
+
+/// What was done, for programs.
+fn changes(applied: &Applied) -> Vec<Value> {
+    let change = |done: &Done| match done {
+        Done::Created(path) => json!({"action": "created", "path": path}),
+        Done::Updated(path) => json!({"action": "updated", "path": path}),
+        Done::Moved(path, to) => json!({"action": "moved", "path": path, "to": to}),
+        Done::Deleted(path) => json!({"action": "deleted", "path": path}),
+    };
+    applied.done.iter().map(change).collect()
+}

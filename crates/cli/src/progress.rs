@@ -1,0 +1,124 @@
+//! How far a workspace is filled, on one line of a terminal that is written over and over, and gone at the end.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use sandbar::{Progress, ProgressEvent};
+
+use crate::render::{self, Render};
+
+/// How often the line is written at most.
+const PACE: Duration = Duration::from_millis(100);
+
+/// The line, for as long as this lives.
+pub(crate) struct Meter {
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    bytes: HashMap<String, u64>,
+    done: usize,
+    total: usize,
+    latest: String,
+    shown: Option<Instant>,
+}
+
+impl Meter {
+    /// A meter, if there is a terminal to show it on.
+    pub(crate) fn choose(render: &Render) -> Option<Self> {
+        render.has_terminal().then(|| Self { seen: Arc::default() })
+    }
+
+    /// What is to be told about every step.
+    pub(crate) fn listener(&self) -> Progress {
+        let seen = self.seen.clone();
+        Arc::new(move |event| {
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.hear(event);
+            if seen.shown.is_none_or(|shown| shown.elapsed() >= PACE) {
+                seen.shown = Some(Instant::now());
+                render::status(&seen.line());
+            }
+        })
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).shown.is_some() {
+            render::status("");
+        }
+    }
+}
+
+impl Seen {
+    fn hear(&mut self, event: ProgressEvent) {
+        match event {
+            ProgressEvent::Begun { path, .. } => self.latest = path,
+            ProgressEvent::Moved { path, bytes } => {
+                self.latest.clone_from(&path);
+                self.bytes.insert(path, bytes);
+            }
+            ProgressEvent::Done { done, total, .. } => (self.done, self.total) = (done.max(self.done), total),
+            _ => {}
+        }
+    }
+
+    fn line(&self) -> String {
+        let bytes = size(self.bytes.values().sum());
+        let count = if self.total == 0 { String::new() } else { format!("{}/{} entries, ", self.done, self.total) };
+        let latest: String = self.latest.chars().filter(|c| !c.is_control()).take(40).collect();
+        format!("filling the workspace: {count}{bytes}  {latest}")
+    }
+}
+
+/// Bytes for people.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
+    let mut unit = 0;
+    let mut tenths = bytes.saturating_mul(10);
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        tenths /= 1024;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{bytes}B"),
+        _ if tenths < 100 => format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit]),
+        _ => format!("{}{}", tenths / 10, UNITS[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short() {
+        let table = [
+            (0, "0B"),
+            (1023, "1023B"),
+            (1024, "1.0K"),
+            (10 << 10, "10K"),
+            (1536 << 20, "1.5G"),
+            (u64::MAX, "1677721T"),
+        ];
+        for (bytes, text) in table {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn the_line_says_how_far_it_is_and_no_control_characters() {
+        let mut seen = Seen::default();
+        seen.hear(ProgressEvent::Begun { path: "a\x1b[2Jb".to_owned(), kind: "file" });
+        seen.hear(ProgressEvent::Done { path: "x".to_owned(), done: 1, total: 3 });
+        seen.hear(ProgressEvent::Moved { path: "repo".to_owned(), bytes: 2048 });
+        assert_eq!(seen.line(), "filling the workspace: 1/3 entries, 2.0K  repo");
+        seen.hear(ProgressEvent::Begun { path: "a\x1b[2Jb".to_owned(), kind: "file" });
+        assert!(!seen.line().contains('\x1b'));
+    }
+}

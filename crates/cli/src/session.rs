@@ -1,0 +1,108 @@
+//! `sandbar session`: sandboxes that stay, found again by whatever process of the same user asks for them.
+
+mod copy;
+mod create;
+mod end;
+mod files;
+mod list;
+mod ports;
+mod run;
+
+use std::{
+    env,
+    fs::DirBuilder,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use sandbar::{SandboxClient, SandboxSession, SessionOptions, SessionState, SessionStore, client::UnixLocal};
+
+use crate::{args::SessionTask, failure::Failure, render::Render};
+
+pub(crate) async fn run(task: SessionTask, render: &Render) -> Result<u8, Failure> {
+    let home = Home::open()?;
+    match task {
+        SessionTask::Create(args) => create::run(*args, &home, render).await,
+        SessionTask::Ls(args) => match &args.place {
+            None => list::sessions(&args, &home, render).await,
+            Some(place) => list::files(&args, place, &home, render).await,
+        },
+        SessionTask::Exec(args) => run::exec(*args, &home, render).await,
+        SessionTask::Shell(args) => run::shell(args, &home, render).await,
+        SessionTask::Read(args) => files::read(&args.file, &home).await,
+        SessionTask::Write(args) => files::write(&args.file, &home).await,
+        SessionTask::Cp(args) => copy::run(args, &home).await,
+        SessionTask::Ports(args) => ports::run(&args, &home, render).await,
+        SessionTask::Stop(args) => end::stop(&args, &home, render).await,
+        SessionTask::Rm(args) => end::remove(&args, &home, render).await,
+    }
+}
+
+/// Where this user's sessions and their machines are kept.
+struct Home {
+    store: SessionStore,
+    client: Arc<dyn SandboxClient>,
+}
+
+impl Home {
+    fn open() -> Result<Self, Failure> {
+        let directory = directory(env::var_os("XDG_STATE_HOME").map(PathBuf::from), env::home_dir())?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+        made.map_err(|error| {
+            let what = format!("cannot keep sessions in {}", directory.display());
+            Failure::new(what).because(error).next("set XDG_STATE_HOME to a directory of your own")
+        })?;
+        let client = UnixLocal::new().state_dir(directory.join("machines"));
+        Ok(Self { store: SessionStore::open(directory.join("sessions"))?, client: Arc::new(client) })
+    }
+
+    /// What is known of a session.
+    fn find(&self, given: &str) -> Result<SessionState, Failure> {
+        Ok(self.store.find(given)?)
+    }
+
+    /// A session that runs.
+    async fn attach(&self, given: &str) -> Result<SandboxSession, Failure> {
+        let state = self.find(given)?;
+        let is_stopped = !state.workspace_root_ready;
+        match SandboxSession::attach(self.client.clone(), state, SessionOptions::default()).await? {
+            Some(session) => Ok(session),
+            None => {
+                let how = if is_stopped { "was stopped" } else { "is gone; its machine ended" };
+                let what = format!("the session {given} {how}");
+                Err(Failure::new(what).code("session_closed").next(format!("`sandbar session rm {given}` forgets it")))
+            }
+        }
+    }
+}
+
+/// The directory of everything that outlives a command, as the caller's variables say it.
+fn directory(state_home: Option<PathBuf>, home: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    // A relative one is to be ignored, say those who invented it.
+    let state_home = state_home.filter(|dir| dir.is_absolute());
+    let home = || home.filter(|home| home.is_absolute()).map(|home| home.join(Path::new(".local/state")));
+    let found = state_home.or_else(home).ok_or_else(|| {
+        let what = "cannot tell where sessions are kept; neither XDG_STATE_HOME nor HOME is set";
+        Failure::new(what).next("set XDG_STATE_HOME to a directory of your own")
+    })?;
+    Ok(found.join("sandbar"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_kept_where_the_caller_keeps_state() {
+        let found = |state: &str, home: &str| {
+            let path = |text: &str| Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty());
+            directory(path(state), path(home)).map(|path| path.display().to_string()).ok()
+        };
+        assert_eq!(found("/state", "/home/a").as_deref(), Some("/state/sandbar"));
+        assert_eq!(found("", "/home/a").as_deref(), Some("/home/a/.local/state/sandbar"));
+        assert_eq!(found("relative", "/home/a").as_deref(), Some("/home/a/.local/state/sandbar"));
+        assert_eq!(found("", ""), None);
+        assert_eq!(found("relative", "too"), None);
+    }
+}

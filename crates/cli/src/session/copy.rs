@@ -1,0 +1,227 @@
+//! `sandbar session cp`: files and directories between a session and the host.
+//!
+//! Whatever comes out of a session is hostile. It is looked at as a whole first, and then written by the guest of a machine
+//! that sees nothing of the host but the destination.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io,
+    num::NonZeroU64,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use futures::StreamExt;
+use sandbar::{
+    Access, ArchiveLimits, ByteStream, DirEntry, EntryKind, Intent, Machine, MachineError, SandboxError,
+    SandboxSession, Target,
+    archive::{self, Format, Links, Modes, Names, Policy},
+};
+
+use super::{Home, files};
+use crate::{
+    args::CopyArgs,
+    failure::Failure,
+    host_side::HostSide,
+    making::{Halt, unless_signalled},
+    signals::{self, Signals},
+    values::{Inside, Place},
+};
+
+/// The most bytes that are copied out at once.
+const MOST: u64 = 64 << 30;
+
+/// The most that is copied out at once.
+const LIMITS: ArchiveLimits = ArchiveLimits {
+    max_input_bytes: NonZeroU64::new(MOST),
+    max_extracted_bytes: NonZeroU64::new(MOST),
+    max_members: NonZeroU64::new(2_000_000),
+    max_depth: NonZeroU64::new(256),
+};
+
+pub(super) async fn run(args: CopyArgs, home: &Home) -> Result<u8, Failure> {
+    let links = if args.keep_links { Links::KeepAll } else { Links::KeepInside };
+    let mut signals = Signals::listen()?;
+    let copied = match (args.from, args.to) {
+        (Place::Host(from), Place::Inside(to)) => copy_in(&from, &to, home, &mut signals).await,
+        (Place::Inside(from), Place::Host(to)) => copy_out(&from, &to, links, home, &mut signals).await,
+        // Refused before.
+        (Place::Host(_), Place::Host(_)) | (Place::Inside(_), Place::Inside(_)) => return Ok(2),
+    };
+    match copied {
+        Ok(()) => Ok(0),
+        Err(Halt::Signal(signal)) => Ok(signals::code(signal)),
+        Err(Halt::Failed(failure)) => Err(*failure),
+    }
+}
+
+async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -> Result<(), Halt> {
+    let unreadable = |error| Failure::new(format!("cannot copy {}", from.display())).because(error);
+    let source = fs::metadata(from).map_err(unreadable)?;
+    if !source.is_dir() && !source.is_file() {
+        return Err(unreadable(io::Error::other("it is neither a file nor a directory")).into());
+    }
+    let name = name_of(from.as_os_str(), || fs::canonicalize(from)).map_err(unreadable)?;
+    let session = unless_signalled(home.attach(&to.session), signals).await?;
+    let (machine, shown) = (session.machine().as_ref(), to.path.to_string_lossy());
+    let target = landing(&session, &to.path, name.as_deref()).await?;
+    if source.is_file() {
+        let content = files::input(File::open(from).map_err(unreadable)?)?;
+        let target = target.mode(source.permissions().mode() & 0o777);
+        let write = async {
+            let written = machine.write(&target, content).await;
+            Ok(written.map_err(|cause| SandboxError::writing(shown, cause))?)
+        };
+        return unless_signalled(write, signals).await;
+    }
+    let host = HostSide::open(from.to_owned(), Access::ReadOnly, session.features().isolation).await?;
+    let root = host.target(None)?;
+    let tree = host.machine().pack(&root, &[]).await.map_err(Failure::from)?;
+    let unpack = async {
+        let unpacked = machine.unpack(&target, tree).await;
+        Ok(unpacked.map_err(|cause| SandboxError::writing(shown, cause))?)
+    };
+    host.during(unpack, signals).await
+}
+
+/// Where in the session something of this name goes: into a directory that is there, else to the path itself.
+async fn landing(session: &SandboxSession, path: &OsStr, name: Option<&OsStr>) -> Result<Target, Failure> {
+    let mut target = session.paths().target(whole(path), Intent::Write)?;
+    let found = session.stat(whole(path)).await?;
+    let is_dir = path.as_bytes().ends_with(b"/") || found.is_some_and(|found| found.kind == EntryKind::Dir);
+    if let Some(name) = name.filter(|_| is_dir) {
+        target.path = target.path.join(name)?;
+    }
+    Ok(target)
+}
+
+async fn copy_out(from: &Inside, to: &Path, links: Links, home: &Home, signals: &mut Signals) -> Result<(), Halt> {
+    let session = unless_signalled(home.attach(&from.session), signals).await?;
+    let path = whole(&from.path);
+    let source = session.paths().target(path, Intent::Read)?;
+    let Some(found) = session.stat(path).await? else {
+        return Err(SandboxError::workspace_read_not_found(path.to_string_lossy()).into());
+    };
+    // The path is the caller's own; its last part names what is made on the host.
+    let name = name_of(path, || Ok(PathBuf::from(source.path.as_os_str())));
+    let name = name.map_err(|error| Failure::new("cannot name the copy").because(error))?;
+    let (dir, name) = destination(to, name)?;
+    let content = if is_directory(session.machine().as_ref(), &source, &found).await {
+        Content::Tree(unless_signalled(tree_of(&session, &source, links), signals).await?)
+    } else {
+        let mode = if found.kind == EntryKind::File { found.mode & 0o777 } else { 0o644 };
+        Content::File(file_of(&session, &source).await?, mode)
+    };
+    let host = HostSide::open(dir, Access::ReadWrite, session.features().isolation).await?;
+    let (machine, target) = (host.machine(), host.target(name.as_deref())?);
+    let write = async move {
+        let written = match content {
+            Content::Tree(tree) => machine.unpack(&target, tree).await,
+            Content::File(bytes, mode) => machine.write(&target.mode(mode), bytes).await,
+        };
+        Ok(written.map_err(|cause| SandboxError::writing("the copy", cause))?)
+    };
+    host.during(write, signals).await
+}
+
+/// What is on its way to the host.
+enum Content {
+    /// A clean archive.
+    Tree(ByteStream),
+    /// A file's bytes and its permission bits.
+    File(ByteStream, u32),
+}
+
+/// A file, of which there may be more than anybody said.
+async fn file_of(session: &SandboxSession, source: &Target) -> Result<ByteStream, Failure> {
+    let shown = source.path.to_string();
+    let bytes = session.machine().read(source).await.map_err(|cause| SandboxError::reading(&shown, cause))?;
+    let mut left = MOST;
+    Ok(Box::pin(bytes.map(move |piece| {
+        let piece = piece?;
+        left = left.checked_sub(piece.len() as u64).ok_or_else(|| MachineError::Exhausted {
+            what: "what is copied at once".to_owned(),
+            reason: format!("{shown} is larger than {MOST} bytes"),
+        })?;
+        Ok(piece)
+    })))
+}
+
+/// A directory as an archive, of which everything was looked at.
+async fn tree_of(session: &SandboxSession, source: &Target, links: Links) -> Result<ByteStream, Failure> {
+    let shown = source.path.to_string();
+    let policy = Policy { links, modes: Modes::Usable, names: Names::Any, ..Policy::default() };
+    let packed = session.machine().pack(source, &[]).await.map_err(|cause| SandboxError::reading(&shown, cause))?;
+    let checked = archive::check(packed, Format::Tar, &LIMITS, &policy, &shown).await.map_err(|error| {
+        let next = match error.code() {
+            "archive_refused" => "copy what is needed of it one by one, or keep its links with --keep-links",
+            _ => "copy it in parts",
+        };
+        Failure::from(error).next(next)
+    })?;
+    Ok(checked.into_tar())
+}
+
+async fn is_directory(machine: &dyn Machine, source: &Target, found: &DirEntry) -> bool {
+    match found.kind {
+        EntryKind::Dir => true,
+        EntryKind::Symlink => machine.list(source).await.is_ok(),
+        EntryKind::File | EntryKind::Other => false,
+    }
+}
+
+/// The directory of the host that is written to, and the name in it; without a name, the directory itself.
+fn destination(to: &Path, name: Option<OsString>) -> Result<(PathBuf, Option<OsString>), Failure> {
+    let refuse = || Failure::new(format!("cannot copy to {}", to.display()));
+    // It may have come out of a session itself.
+    if fs::symlink_metadata(to).is_ok_and(|found| found.is_symlink()) {
+        let next = "name what it leads to, or write a slash after it to follow it";
+        return Err(refuse().because(io::Error::other("it is a symbolic link")).next(next));
+    }
+    if to.is_dir() {
+        return Ok((to.to_owned(), name));
+    }
+    let parent = match to.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if to.as_os_str().as_bytes().ends_with(b"/") || !parent.is_dir() {
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        return Err(refuse().because(missing).next("make the directory first"));
+    }
+    let name = to.file_name().ok_or_else(|| refuse().next("give it a name"))?;
+    Ok((parent.to_owned(), Some(name.to_owned())))
+}
+
+/// What a copy of this is called; `None` when its contents are meant, as with `dir/.`.
+fn name_of(path: &OsStr, real: impl Fn() -> io::Result<PathBuf>) -> io::Result<Option<OsString>> {
+    if path == "." || path.as_bytes().ends_with(b"/.") {
+        return Ok(None);
+    }
+    let own = Path::new(path).file_name().map(OsStr::to_owned);
+    match own {
+        Some(own) => Ok(Some(own)),
+        None => Ok(real()?.file_name().map(OsStr::to_owned)),
+    }
+}
+
+/// A path in the workspace; nothing means all of it.
+fn whole(path: &OsStr) -> &OsStr {
+    if path.is_empty() { OsStr::new(".") } else { path }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_called_like_its_source_unless_contents_are_meant() {
+        let name = |path: &str| name_of(OsStr::new(path), || Ok(PathBuf::from("/real/dir"))).expect("a name");
+        assert_eq!(name("a/b"), Some("b".into()));
+        assert_eq!(name("a/b/"), Some("b".into()));
+        assert_eq!(name(".."), Some("dir".into()));
+        assert_eq!(name("."), None);
+        assert_eq!(name("a/."), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! `sandbar session create`: a sandbox that stays, or nothing at all.
+
+use sandbar::{Lifetime, Materialised, SandboxSession, SessionOptions};
+use serde_json::json;
+
+use super::Home;
+use crate::{
+    args::CreateArgs,
+    failure::Failure,
+    making::{self, Halt},
+    plan, progress,
+    render::Render,
+    signals::{self, Signals},
+};
+
+pub(super) async fn run(args: CreateArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
+    let options = options(&args, home)?;
+    let mut signals = Signals::listen()?;
+    match make(options, &args, home, &mut signals, render).await {
+        Ok((session, arrived)) => {
+            let told = tell(&session, &arrived, &args, render);
+            if !matches!(told, Ok(0)) {
+                // Nobody knows its id.
+                making::discard(&session).await;
+                home.store.remove(session.id())?;
+            }
+            told
+        }
+        Err(Halt::Signal(signal)) => Ok(signals::code(signal)),
+        Err(Halt::Failed(failure)) => Err(*failure),
+    }
+}
+
+fn options(args: &CreateArgs, home: &Home) -> Result<SessionOptions, Failure> {
+    if let Some(name) = &args.name
+        && home.store.list()?.iter().any(|state| state.name.as_deref() == Some(name))
+    {
+        let next = format!("choose another name, or remove it: sandbar session rm {name}");
+        return Err(Failure::new(format!("there is a session {name} already")).code("session_exists").next(next));
+    }
+    plan::can_be_filled(&args.machine)?;
+    let mut spec = plan::spec(&args.machine)?;
+    spec.lifetime = Lifetime::Detached;
+    let mut options = SessionOptions::new(plan::manifest(&args.fill, &args.env)?).machine(spec);
+    options.secrets = plan::secrets(&args.fill)?;
+    options.name.clone_from(&args.name);
+    Ok(options)
+}
+
+async fn make(
+    mut options: SessionOptions,
+    args: &CreateArgs,
+    home: &Home,
+    signals: &mut Signals,
+    render: &Render,
+) -> Result<(SandboxSession, Materialised), Halt> {
+    let meter = if args.json { None } else { progress::Meter::choose(render) };
+    options.progress = meter.as_ref().map(progress::Meter::listener);
+    let session = making::session(home.client.clone(), options, signals).await?;
+    match keep(&session, home, signals).await {
+        Ok(arrived) => Ok((session, arrived)),
+        Err(halt) => {
+            making::discard(&session).await;
+            home.store.remove(session.id())?;
+            Err(halt)
+        }
+    }
+}
+
+/// Saves the session before it is filled, so that what a killed process leaves can be seen and removed, and after.
+async fn keep(session: &SandboxSession, home: &Home, signals: &mut Signals) -> Result<Materialised, Halt> {
+    home.store.save(&session.state())?;
+    let arrived = making::fill(session, signals).await?;
+    home.store.save(&session.state())?;
+    Ok(arrived)
+}
+
+fn tell(session: &SandboxSession, arrived: &Materialised, args: &CreateArgs, render: &Render) -> Result<u8, Failure> {
+    if args.json {
+        let document = json!({
+            "id": session.id(),
+            "name": session.name(),
+            "workspace": session.paths().root().to_string(),
+            "isolation": session.features().isolation.name(),
+            "files": arrived.receipts.len(),
+            "left_out": arrived.left_out,
+            "ports": session.exposed_ports(),
+            "created_at": session.state().created_at,
+        });
+        return render.result(format!("{document}\n").as_bytes());
+    }
+    for left_out in &arrived.left_out {
+        render.note(&format!("left out {}: {}", left_out.path, left_out.reason));
+    }
+    render.result(format!("{}\n", session.id()).as_bytes())
+}

@@ -1,0 +1,209 @@
+//! `sandbar session ls`: the sessions of this user, or the files of one of them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures::{StreamExt, stream};
+use sandbar::{DirEntry, EntryKind, SandboxClient, SandboxError, SandboxSession, SessionState};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::Home;
+use crate::{
+    args::LsArgs,
+    failure::Failure,
+    progress::size,
+    render::{Render, Style},
+    values::Inside,
+};
+
+/// How many machines are asked at once whether they live.
+const AT_ONCE: usize = 16;
+
+/// How long one may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// How a session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    /// It answers.
+    Running,
+    /// It answers, but its workspace is not filled: somebody is at it, or was killed.
+    Unfinished,
+    /// Somebody stopped it.
+    Stopped,
+    /// Its machine ended by itself, or with the host.
+    Gone,
+    /// It cannot be asked.
+    Unknown,
+}
+
+impl Condition {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Unfinished => "unfinished",
+            Self::Stopped => "stopped",
+            Self::Gone => "gone",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn style(self) -> Style {
+        match self {
+            Self::Running => Style::Good,
+            Self::Unfinished | Self::Unknown => Style::Doubtful,
+            Self::Stopped | Self::Gone => Style::Faint,
+        }
+    }
+}
+
+pub(super) async fn sessions(args: &LsArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
+    let states = home.store.list()?;
+    let asked = stream::iter(states).map(|state| async {
+        let condition = condition(&state, home.client.as_ref()).await;
+        (state, condition)
+    });
+    let found: Vec<(SessionState, Condition)> = asked.buffered(AT_ONCE).collect().await;
+    let text = if args.json {
+        let sessions: Vec<Value> = found.iter().map(|(state, condition)| document(state, *condition)).collect();
+        format!("{}\n", json!({"sessions": sessions}))
+    } else {
+        table(&found, now(), render)
+    };
+    render.result(text.as_bytes())
+}
+
+async fn condition(state: &SessionState, client: &dyn SandboxClient) -> Condition {
+    match (timeout(ANSWER, client.attach(&state.machine)).await, state.workspace_root_ready) {
+        (Ok(Ok(Some(_))), true) => Condition::Running,
+        (Ok(Ok(Some(_))), false) => Condition::Unfinished,
+        (Ok(Ok(None)), true) => Condition::Gone,
+        (Ok(Ok(None)), false) => Condition::Stopped,
+        (Ok(Err(_)) | Err(_), _) => Condition::Unknown,
+    }
+}
+
+fn document(state: &SessionState, condition: Condition) -> Value {
+    json!({
+        "id": state.session_id,
+        "name": state.name,
+        "created_at": state.created_at,
+        "state": condition.name(),
+        "workspace": state.manifest.manifest.root.to_string(),
+        "ports": state.exposed_ports,
+    })
+}
+
+fn table(found: &[(SessionState, Condition)], now: i64, render: &Render) -> String {
+    let wide = found.iter().filter_map(|(state, _)| state.name.as_ref()).map(String::len).max().unwrap_or(0).max(4);
+    let head = format!("{:36}  {:wide$}  {:>4}  {:10}  WORKSPACE", "ID", "NAME", "AGE", "STATE");
+    let mut text = render.paint(Style::Faint, &head);
+    text.push('\n');
+    for (state, condition) in found {
+        let name = state.name.as_deref().unwrap_or("-");
+        let age = age(now.saturating_sub(state.created_at.as_second()));
+        let condition = render.paint(condition.style(), &format!("{:10}", condition.name()));
+        let root = &state.manifest.manifest.root;
+        text.push_str(&format!("{:36}  {name:wide$}  {age:>4}  {condition}  {root}\n", state.session_id));
+    }
+    text
+}
+
+/// Seconds in the largest unit of which there is one.
+fn age(seconds: i64) -> String {
+    match seconds.max(0) {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3600 => format!("{}m", seconds / 60),
+        seconds @ 3600..86_400 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+pub(super) async fn files(args: &LsArgs, place: &Inside, home: &Home, render: &Render) -> Result<u8, Failure> {
+    let session = home.attach(&place.session).await?;
+    let path = if place.path.is_empty() { ".".into() } else { place.path.clone() };
+    let entries = match session.list(&path).await {
+        Ok(entries) => entries,
+        Err(error) => vec![itself(&session, place, error).await?],
+    };
+    let text = if args.json {
+        let entries: Vec<Value> = entries.iter().map(entry_document).collect();
+        let document = json!({"id": session.id(), "path": path.to_string_lossy(), "entries": entries});
+        format!("{document}\n")
+    } else if args.long {
+        long(&entries)
+    } else {
+        entries.iter().map(|entry| format!("{}\n", shown(entry))).collect()
+    };
+    render.result(text.as_bytes())
+}
+
+/// What is there, if it is something else than a directory.
+async fn itself(session: &SandboxSession, place: &Inside, error: SandboxError) -> Result<DirEntry, Failure> {
+    match session.stat(&place.path).await {
+        Ok(Some(entry)) if entry.kind != EntryKind::Dir => Ok(entry),
+        _ => Err(error.into()),
+    }
+}
+
+fn entry_document(entry: &DirEntry) -> Value {
+    json!({
+        "name": entry.name.to_string_lossy(),
+        "kind": entry.kind,
+        "size": entry.size,
+        "mode": format!("{:04o}", entry.mode),
+        "modified_ns": entry.modified_ns,
+        "uid": entry.uid,
+        "gid": entry.gid,
+        "link": entry.link.as_ref().map(|link| link.to_string_lossy()),
+    })
+}
+
+fn long(entries: &[DirEntry]) -> String {
+    let now = now();
+    let line = |entry: &DirEntry| {
+        let kind = match entry.kind {
+            EntryKind::File => '-',
+            EntryKind::Dir => 'd',
+            EntryKind::Symlink => 'l',
+            EntryKind::Other => '?',
+        };
+        let link = entry.link.as_ref().map(|link| format!(" -> {}", printable(&link.to_string_lossy())));
+        let age = age(now.saturating_sub(entry.modified_ns / 1_000_000_000));
+        let (mode, size) = (entry.mode, size(entry.size));
+        format!("{kind}{mode:04o}  {size:>6}  {age:>4}  {}{}\n", shown(entry), link.unwrap_or_default())
+    };
+    entries.iter().map(line).collect()
+}
+
+fn shown(entry: &DirEntry) -> String {
+    let name = printable(&entry.name.to_string_lossy());
+    if entry.kind == EntryKind::Dir { format!("{name}/") } else { name }
+}
+
+/// A name from inside must not give orders to a terminal, nor look like two.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_has_one_unit() {
+        for (seconds, text) in [(-5, "0s"), (59, "59s"), (60, "1m"), (7199, "1h"), (86_400 * 400, "400d")] {
+            assert_eq!(age(seconds), text);
+        }
+    }
+
+    #[test]
+    fn names_cannot_give_orders() {
+        assert_eq!(printable("a\x1b[2J\nb"), "a?[2J?b");
+    }
+}

@@ -1,0 +1,46 @@
+//! `sandbar session exec` and `shell`: a command in a sandbox that is already there, and stays.
+
+use std::ffi::OsString;
+
+use sandbar::{Intent, Machine, MachinePath, Target};
+
+use super::Home;
+use crate::{
+    args::{CommandArgs, SessionExecArgs, ShellArgs},
+    attend::{attend, conclude},
+    failure::Failure,
+    plan::{self, Input},
+    render::Render,
+    signals::Signals,
+    terminal,
+};
+
+pub(super) async fn exec(args: SessionExecArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
+    let input = Input::choose(args.command.tty, terminal::is_terminal());
+    let command = plan::command(&args.command, input)?;
+    let session = home.attach(&args.session).await?;
+    let cwd = match &args.cwd {
+        Some(cwd) => session.paths().target(cwd, Intent::Read)?.path,
+        None => session.paths().root().clone(),
+    };
+    let mut signals = Signals::listen()?;
+    let ended = attend(session.machine().as_ref(), command.cwd(cwd), input, &mut signals).await?;
+    conclude(ended, &args.command, render)
+}
+
+pub(super) async fn shell(args: ShellArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
+    let session = home.attach(&args.session).await?;
+    let shell = shell_of(session.machine().as_ref()).await?;
+    let command = CommandArgs { env: Vec::new(), tty: true, timeout: None, command: vec![shell] };
+    exec(SessionExecArgs { session: session.id().to_owned(), cwd: None, command }, home, render).await
+}
+
+/// The shell that people like better, if the machine has it.
+async fn shell_of(machine: &dyn Machine) -> Result<OsString, Failure> {
+    for place in ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"] {
+        if let Ok(Some(_)) = machine.stat(&Target::from(MachinePath::new(place)?)).await {
+            return Ok(place.into());
+        }
+    }
+    Ok("sh".into())
+}

@@ -1,0 +1,94 @@
+//! A terminal with somebody in front of it and `sandbar` behind.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::fd::OwnedFd,
+    process::{Child, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize},
+};
+
+use super::rig::{PATIENCE, Run, Sandbar, finish, until};
+
+/// A terminal with `sandbar` in front of it.
+pub(crate) struct Terminal {
+    pub(crate) keyboard: File,
+    line: OwnedFd,
+    before: Termios,
+    screen: Arc<Mutex<Vec<u8>>>,
+    child: Child,
+}
+
+impl Terminal {
+    pub(crate) fn open(sandbar: &Sandbar, words: &[&str]) -> Self {
+        let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("openpt");
+        grantpt(&keyboard).expect("grantpt");
+        unlockpt(&keyboard).expect("unlockpt");
+        let name = ptsname(&keyboard, Vec::new()).expect("ptsname");
+        let line =
+            rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).expect("open");
+        let before = tcgetattr(&line).expect("tcgetattr");
+        resize(&keyboard, 30, 100);
+        let end = || Stdio::from(line.try_clone().expect("clone"));
+        // Makes it the controlling terminal, so that the kernel tells about new sizes and Ctrl-C.
+        let launcher = ["env", "--default-signal=INT,TERM,HUP,QUIT", "TERM=xterm", "setsid", "--ctty"];
+        let mut command = sandbar.behind(&launcher, words);
+        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("spawn");
+        let keyboard = File::from(keyboard);
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        let (mut from, to) = (keyboard.try_clone().expect("clone"), screen.clone());
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut buffer) {
+                to.lock().expect("screen").extend_from_slice(&buffer[..count]);
+            }
+        });
+        Self { keyboard, line, before, screen, child }
+    }
+
+    pub(crate) fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.screen.lock().expect("screen")).into_owned()
+    }
+
+    pub(crate) fn types(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("type");
+    }
+
+    pub(crate) fn shows(&self, text: &str) {
+        let waits = |what: &str| until(what, PATIENCE, || self.shown().contains(text));
+        waits(&format!("{text:?} on the screen"));
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("kill");
+    }
+
+    /// Waits for the end, and that the terminal is as it was.
+    pub(crate) fn ends(self) -> (Run, String) {
+        let screen = self.screen.clone();
+        let run = finish(self.child);
+        let after = tcgetattr(&self.line).expect("tcgetattr");
+        assert_eq!(after.local_modes, self.before.local_modes);
+        assert_eq!(after.input_modes, self.before.input_modes);
+        assert_eq!(after.output_modes, self.before.output_modes);
+        let shown = String::from_utf8_lossy(&screen.lock().expect("screen")).into_owned();
+        (run, shown)
+    }
+
+    pub(crate) fn is_raw(&self) -> bool {
+        !tcgetattr(&self.line).expect("tcgetattr").local_modes.contains(LocalModes::ICANON)
+    }
+}
+
+pub(crate) fn resize(terminal: impl std::os::fd::AsFd, rows: u16, cols: u16) {
+    let size = Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).expect("resize");
+}

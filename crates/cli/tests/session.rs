@@ -1,0 +1,22 @@
+//! `sandbar session`, `manifest` and `patch` from outside: what stays, what is refused, and that nothing else is left.
+//!
+//! Everything that matters is checked twice, as root and as the user `sandbar-test`; without them a test fails.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's own machinery may fail by panicking")]
+
+mod session {
+    mod copies;
+    mod files;
+    mod life;
+    mod made;
+    mod making;
+    mod manifests;
+    mod patches;
+    mod reports;
+    #[allow(dead_code, reason = "the other test program uses the rest of it")]
+    #[path = "../exec/rig.rs"]
+    mod rig;
+    #[allow(dead_code, reason = "the other test program uses the rest of it")]
+    #[path = "../exec/screen.rs"]
+    mod screen;
+}

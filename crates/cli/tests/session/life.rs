@@ -1,0 +1,200 @@
+//! A session from its making to its end: it outlives commands, serves several at once, and leaves nothing.
+
+use std::{
+    io::Read,
+    net::TcpStream,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    made::Made,
+    rig::{PATIENCE, Sandbar, each, finish, marked, until},
+    screen::Terminal,
+};
+
+/// Whether a command with these words runs, and not only is asked for.
+fn runs(marker: &str) -> bool {
+    marked(marker).iter().any(|line| line.starts_with(marker))
+}
+
+#[test]
+fn everything_can_be_done_with_a_session_and_nothing_is_left_of_it() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &["--name", "work", "--env", "GREETING=hello"]);
+        assert_eq!(made.id.len(), 36);
+        let run = made.sh("echo $GREETING; pwd; echo kept > file; echo trouble >&2; exit 7");
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (7, "hello\n/workspace\n", "trouble\n"));
+        assert_eq!(made.does(&["read", "work:file"]), "kept\n");
+        let run = made.sh("(setsid sleep 4141.1 >/dev/null 2>&1 &) ; mkdir -p a/b; echo x > a/b/c");
+        assert_eq!(run.code, 0, "{run:?}");
+        until("the daemon lives on", PATIENCE, || runs("sleep 4141.1"));
+        assert_eq!(made.does(&["ls", "work"]), "a/\nfile\n");
+        assert_eq!(made.listed().expect("listed")["state"], "running");
+        let begun = Instant::now();
+        assert_eq!(made.does(&["stop", "work"]), "");
+        println!("stopping took {:?}", begun.elapsed());
+        assert!(!runs("sleep 4141.1"), "a stopped session has no processes");
+        assert_eq!(made.listed().expect("listed")["state"], "stopped");
+        let refused = made.sh("true");
+        assert_eq!((refused.code, refused.stdout.as_str()), (125, ""), "{refused:?}");
+        assert!(refused.stderr.contains("was stopped") && refused.stderr.contains("session rm"), "{refused:?}");
+        assert_eq!(made.does(&["rm", "work"]), "");
+        assert!(made.listed().is_none());
+        assert!(sandbar.left().is_empty(), "{:?}", sandbar.left());
+    });
+}
+
+#[test]
+fn removing_a_running_session_ends_everything_in_it() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &[]);
+        let mut running = made.start("echo up; exec sleep 4242.1");
+        running.stdout.as_mut().expect("stdout").read_exact(&mut [0; 3]).expect("up");
+        assert_eq!(made.does(&["rm", &made.id]), "");
+        let run = finish(running);
+        assert!(run.code == 125 || run.code == 137, "{run:?}");
+        sandbar.leaves_nothing("sleep 4242.1", PATIENCE);
+    });
+}
+
+#[test]
+fn two_commands_share_a_session() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &[]);
+        let first = made.start("mkfifo a b; echo to-second > a; cat b");
+        let second = made.start("until test -p b; do sleep 0.05; done; read word < a; echo $word; echo to-first > b");
+        let (first, second) = (finish(first), finish(second));
+        assert_eq!((first.code, first.stdout.as_str()), (0, "to-first\n"), "{first:?}");
+        assert_eq!((second.code, second.stdout.as_str()), (0, "to-second\n"), "{second:?}");
+    });
+}
+
+#[test]
+fn a_command_in_a_session_ends_like_one_of_its_own() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &[]);
+        let exec = |words: &[&str]| sandbar.run(&[&["session", "exec", &made.id], words].concat());
+        assert_eq!(exec(&["--", "no-such-program"]).code, 127);
+        assert_eq!(exec(&["--", "sh", "-c", "kill -9 $$"]).code, 137);
+        let late = exec(&["--timeout", "300ms", "--", "sh", "-c", "sleep 4343.1 & sleep 4343.2"]);
+        assert_eq!(late.code, 124, "{late:?}");
+        until("both are dead", PATIENCE, || marked("sleep 4343").is_empty());
+        assert_eq!(exec(&["--env", "A=b", "--", "sh", "-c", "echo $A"]).stdout, "b\n");
+        assert_eq!(made.sh("mkdir sub").code, 0);
+        assert_eq!(exec(&["--cwd", "sub", "--", "pwd"]).stdout, "/workspace/sub\n");
+        let outside = exec(&["--cwd", "/etc", "--", "pwd"]);
+        assert_eq!((outside.code, outside.stdout.as_str()), (125, ""), "{outside:?}");
+        let fed = sandbar.feed(&["session", "exec", &made.id, "--", "wc", "-c"], b"12345");
+        assert_eq!(String::from_utf8_lossy(&fed.stdout).trim(), "5");
+        let asked = made.start("trap 'echo bye; exit 3' TERM; echo ready; sleep 4343.3 & wait");
+        until("it runs", PATIENCE, || runs("sleep 4343.3"));
+        thread::sleep(Duration::from_millis(200));
+        kill_process(Pid::from_child(&asked), Signal::TERM).expect("kill");
+        assert_eq!((finish(asked).code, made.sh("true").code), (3, 0));
+    });
+}
+
+#[test]
+fn a_killed_exec_takes_its_command_but_not_the_session() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &[]);
+        let mut running = made.start("echo up; exec sleep 4444.1");
+        running.stdout.as_mut().expect("stdout").read_exact(&mut [0; 3]).expect("up");
+        kill_process(Pid::from_child(&running), Signal::KILL).expect("kill");
+        assert_eq!(finish(running).code, 137);
+        until("its command is dead", PATIENCE, || marked("sleep 4444.1").is_empty());
+        assert_eq!(made.sh("echo alive").stdout, "alive\n");
+    });
+}
+
+#[test]
+fn a_session_is_found_by_id_name_and_a_part_of_its_id() {
+    let sandbar = Sandbar::own();
+    let made = Made::new(&sandbar, &["--name", "by-name"]);
+    for given in [made.id.as_str(), "by-name", &made.id[made.id.len() - 8..], &made.id[..18]] {
+        assert_eq!(made.does(&["exec", given, "--", "echo", "found"]), "found\n", "{given}");
+    }
+    for given in ["nothing", &made.id[..3]] {
+        let run = sandbar.run(&["session", "read", &format!("{given}:x")]);
+        assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
+        assert!(run.stderr.contains("sandbar session ls"), "{run:?}");
+    }
+    let taken = sandbar.run(&["session", "create", "--name", "by-name"]);
+    assert_eq!((taken.code, taken.stdout.as_str()), (1, ""), "{taken:?}");
+    assert!(taken.stderr.contains("already") && taken.stderr.contains("session rm by-name"), "{taken:?}");
+}
+
+#[test]
+fn a_session_whose_machine_died_is_shown_as_gone_and_can_be_removed() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &[]);
+        let text = std::fs::read_to_string(sandbar.dir().join(format!("state/sandbar/sessions/{}.json", made.id)));
+        let state: serde_json::Value = serde_json::from_str(&text.expect("saved")).expect("json");
+        let machine = state["machine"]["state"]["id"].as_str().expect("its machine").to_owned();
+        let dir = sandbar.dir().join("state/sandbar/machines").join(machine);
+        // Whoever holds the lock of the machine's directory is its supervisor.
+        let locks = std::fs::read_to_string("/proc/locks").expect("locks");
+        let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(dir).expect("its directory"));
+        let line = locks
+            .lines()
+            .find(|line| line.split_whitespace().nth(5).is_some_and(|at| at.ends_with(&format!(":{inode}"))));
+        let pid = line.and_then(|line| line.split_whitespace().nth(4)?.parse().ok()).expect("its supervisor");
+        kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("kill");
+        until("it is gone", PATIENCE, || made.listed().expect("listed")["state"] == "gone");
+        assert!(made.sh("true").stderr.contains("is gone"));
+        assert_eq!(made.does(&["rm", &made.id]), "");
+        assert!(sandbar.left().is_empty(), "{:?}", sandbar.left());
+    });
+}
+
+#[test]
+fn ports_are_served_for_as_long_as_somebody_wants_them() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &["--port", "8080"]);
+        let server = "import socket\ns = socket.create_server(('127.0.0.1', 8080))\nprint('up', flush=True)\n\
+                      while True:\n c = s.accept()[0]\n c.sendall(b'hello from inside')\n c.close()";
+        let mut serving =
+            sandbar.command(&["session", "exec", &made.id, "--", "python3", "-c", server]).spawn().expect("spawn");
+        serving.stdout.as_mut().expect("stdout").read_exact(&mut [0; 3]).expect("up");
+        let words = ["session", "ports", &made.id, "--json"];
+        let mut ports = sandbar.behind(&["env", "--default-signal=INT"], &words).spawn().expect("spawn");
+        let mut line = Vec::new();
+        let stdout = ports.stdout.as_mut().expect("stdout");
+        while line.last() != Some(&b'\n') {
+            let mut byte = [0];
+            stdout.read_exact(&mut byte).expect("read");
+            line.push(byte[0]);
+        }
+        let said: serde_json::Value = serde_json::from_slice(&line).expect("json");
+        assert_eq!((said["port"].as_u64(), said["id"].as_str()), (Some(8080), Some(made.id.as_str())), "{said}");
+        let address = format!("{}:{}", said["host"].as_str().expect("host"), said["host_port"]);
+        assert_eq!(said["url"], format!("http://{address}/"));
+        for _ in 0..2 {
+            let mut answer = String::new();
+            TcpStream::connect(&address).expect("connect").read_to_string(&mut answer).expect("read");
+            assert_eq!(answer, "hello from inside");
+        }
+        kill_process(Pid::from_child(&ports), Signal::INT).expect("kill");
+        assert_eq!(finish(ports).code, 0);
+        assert!(TcpStream::connect(&address).is_err(), "the port outlives who asked for it");
+        kill_process(Pid::from_child(&serving), Signal::KILL).expect("kill");
+        finish(serving);
+    });
+}
+
+#[test]
+fn a_shell_in_a_session_is_usable_and_the_session_stays() {
+    let sandbar = Sandbar::own();
+    let made = Made::new(&sandbar, &["--env", "PS1=ready> "]);
+    let mut terminal = Terminal::open(&sandbar, &["session", "shell", &made.id]);
+    terminal.types("test -t 0 && echo on''terminal; echo $0; echo typed > kept\r");
+    terminal.shows("onterminal");
+    terminal.shows("bash\r\n");
+    terminal.types("exit 5\r");
+    let (run, shown) = terminal.ends();
+    assert_eq!(run.code, 5, "{shown}");
+    assert_eq!(made.does(&["read", &made.at("kept")]), "typed\n");
+}

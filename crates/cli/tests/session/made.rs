@@ -1,0 +1,58 @@
+//! A session that is removed at the end of its test, whatever happens.
+
+use std::process::Child;
+
+use serde_json::Value;
+
+use super::rig::{Run, Sandbar, finish};
+
+pub(crate) struct Made<'a> {
+    pub(crate) sandbar: &'a Sandbar,
+    pub(crate) id: String,
+}
+
+impl<'a> Made<'a> {
+    /// A session made with these options.
+    pub(crate) fn new(sandbar: &'a Sandbar, options: &[&str]) -> Self {
+        let run = sandbar.run(&[&["session", "create"], options].concat());
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{options:?}: {run:?}");
+        Self { sandbar, id: run.stdout.trim().to_owned() }
+    }
+
+    /// `ID:path`.
+    pub(crate) fn at(&self, path: &str) -> String {
+        format!("{}:{path}", self.id)
+    }
+
+    pub(crate) fn start(&self, script: &str) -> Child {
+        let words = ["session", "exec", &self.id, "--", "sh", "-c", script];
+        self.sandbar.command(&words).spawn().expect("spawn")
+    }
+
+    pub(crate) fn sh(&self, script: &str) -> Run {
+        finish(self.start(script))
+    }
+
+    /// Does something that must succeed, silently but for its result.
+    pub(crate) fn does(&self, words: &[&str]) -> String {
+        let run = self.sandbar.run(&[&["session"], words].concat());
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{words:?}: {run:?}");
+        run.stdout
+    }
+
+    /// Its line in the list for programs.
+    pub(crate) fn listed(&self) -> Option<Value> {
+        let list: Value = serde_json::from_str(&self.does(&["ls", "--json"])).expect("json");
+        let sessions = list["sessions"].as_array().expect("a list").clone();
+        sessions.into_iter().find(|session| session["id"] == self.id.as_str())
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        let removed = self.sandbar.command(&["session", "rm", "--force", &self.id]).output();
+        if !std::thread::panicking() {
+            assert!(removed.expect("rm runs").status.success());
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A session is made whole or not at all.
+
+use std::{fs, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    made::Made,
+    rig::{PATIENCE, Run, Sandbar, each, finish, until},
+    screen::Terminal,
+};
+
+/// Undoes what the caller of the tests may have set: a shell's background jobs ignore Ctrl-C.
+const FRESH: [&str; 2] = ["env", "--default-signal=INT,TERM,HUP,QUIT"];
+
+/// A manifest that takes a while: a directory with much in it.
+fn large(sandbar: &Sandbar) -> String {
+    let dir = sandbar.make_dir("large");
+    let content = vec![b'x'; 64 << 10];
+    for at in 0..1500 {
+        fs::write(dir.join(format!("file-{at}")), &content).expect("write");
+    }
+    let manifest = sandbar.make_file("large.json", r#"{"entries": {"big": {"type": "local_dir", "src": "large"}}}"#);
+    manifest.display().to_string()
+}
+
+#[test]
+fn ctrl_c_while_a_session_is_made_leaves_nothing() {
+    each(|sandbar| {
+        let manifest = large(sandbar);
+        let words = ["session", "create", "--manifest", &manifest];
+        let mut interrupted = 0;
+        for stage in ["at once", "machine", "saved", "filling"] {
+            let child = sandbar.behind(&FRESH, &words).spawn().expect("spawn");
+            let place = |name: &str| sandbar.dir().join("state/sandbar").join(name);
+            let holds = |name: &str| fs::read_dir(place(name)).is_ok_and(|mut found| found.next().is_some());
+            match stage {
+                "machine" => until("a machine is there", PATIENCE, || holds("machines")),
+                "saved" | "filling" => until("it is saved", PATIENCE, || holds("sessions")),
+                _ => std::thread::sleep(Duration::from_millis(15)),
+            }
+            if stage == "filling" {
+                std::thread::sleep(Duration::from_millis(40));
+            }
+            kill_process(Pid::from_child(&child), Signal::INT).expect("kill");
+            let run = finish(child);
+            if run.code == 130 {
+                interrupted += 1;
+                assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("", ""), "{stage}: {run:?}");
+            } else {
+                // It was quicker than the signal.
+                assert_eq!(run.code, 0, "{stage}: {run:?}");
+                assert_eq!(sandbar.run(&["session", "rm", run.stdout.trim()]).code, 0);
+            }
+            until(&format!("nothing is left ({stage})"), PATIENCE, || sandbar.left().is_empty());
+        }
+        assert!(interrupted >= 2, "only {interrupted} came in time");
+    });
+}
+
+#[test]
+fn what_a_killed_maker_leaves_is_listed_and_can_be_removed() {
+    let sandbar = Sandbar::own();
+    let manifest = large(&sandbar);
+    let child = sandbar.command(&["session", "create", "--manifest", &manifest]).spawn().expect("spawn");
+    let sessions = sandbar.dir().join("state/sandbar/sessions");
+    let saved = || {
+        fs::read_dir(&sessions)
+            .ok()?
+            .filter_map(Result::ok)
+            .find(|entry| entry.path().extension().is_some_and(|end| end == "json"))
+    };
+    until("it is saved", PATIENCE, || saved().is_some());
+    kill_process(Pid::from_child(&child), Signal::KILL).expect("kill");
+    finish(child);
+    let list = sandbar.run(&["session", "ls"]);
+    assert!(list.stdout.contains("unfinished") || list.stdout.contains("running"), "{list:?}");
+    assert_eq!(sandbar.run(&["session", "rm", "--all"]).code, 0);
+    assert!(sandbar.left().is_empty(), "{:?}", sandbar.left());
+}
+
+#[test]
+fn a_session_that_cannot_be_made_leaves_nothing() {
+    each(|sandbar| {
+        sandbar.make_dir("base");
+        sandbar.make_dir("outside");
+        let write = |name: &str, text: &str| sandbar.make_file(name, text).display().to_string();
+        let missing = write("base/missing.json", r#"{"entries": {"a": {"type": "local_dir", "src": "nowhere"}}}"#);
+        let outside = write("base/outside.json", r#"{"entries": {"a": {"type": "local_dir", "src": "../outside"}}}"#);
+        let secret = write("base/secret.yaml", "environment:\n  value:\n    T: {type: secret, name: TOKEN}\n");
+        let faulty = write("base/faulty.toml", "[entries.\"../x\"]\ntype = \"file\"\ncontent = \"\"\n");
+        let mount = write("base/mount.json", r#"{"entries": {"a": {"type": "local_file", "src": "missing.json/x"}}}"#);
+        let own = sandbar.dir().display().to_string();
+        let table: [(&[&str], &[&str]); 12] = [
+            (&["--manifest", &missing], &["nowhere", "does not exist"]),
+            (&["--manifest", &outside], &["../outside", "--grant"]),
+            (&["--manifest", &secret], &["TOKEN", "--secret TOKEN"]),
+            (&["--manifest", &faulty], &["../x", "leads out", "sandbar manifest check"]),
+            (&["--manifest", &mount], &["missing.json/x"]),
+            (&["--manifest", "/no/such.json"], &["--manifest /no/such.json", "No such file"]),
+            (&["--manifest", "/etc/passwd"], &["format", ".json"]),
+            (&["--secret", "SANDBAR_NOT_SET"], &["SANDBAR_NOT_SET", "--secret SANDBAR_NOT_SET=VALUE"]),
+            (&["--env", "SANDBAR_NOT_SET"], &["SANDBAR_NOT_SET", "--env SANDBAR_NOT_SET=VALUE"]),
+            (&["--grant", "/no/such"], &["--grant /no/such", "No such file"]),
+            (&["--isolation", "none"], &["full isolation"]),
+            (&["--workspace", &own], &["its own door", "XDG_STATE_HOME"]),
+        ];
+        for (options, words) in table {
+            let run: Run = sandbar.run(&[&["session", "create"], options].concat());
+            assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{options:?}: {run:?}");
+            for word in words {
+                assert!(run.stderr.contains(word), "{options:?} should mention {word:?}: {run:?}");
+            }
+            assert!(run.stderr.starts_with("sandbar: ") && !run.stderr.contains("os error"), "{run:?}");
+            assert!(sandbar.left().is_empty(), "{options:?}: {:?}", sandbar.left());
+        }
+        assert!(!std::path::Path::new("/workspace").exists(), "something was made on the host itself");
+    });
+}
+
+#[test]
+fn a_session_begins_as_its_manifest_and_options_say() {
+    each(|sandbar| {
+        let base = sandbar.make_dir("base");
+        fs::create_dir(base.join("src")).expect("create");
+        fs::write(base.join("src/main.c"), "int main;\n").expect("write");
+        std::os::unix::fs::symlink("/etc/passwd", base.join("src/out")).expect("symlink");
+        let granted = sandbar.make_dir("granted");
+        fs::write(granted.join("data"), "granted\n").expect("write");
+        let text = "entries:\n  code: {type: local_dir, src: src, symlinks: drop}\n  brief.md: {type: file, content: do it}\n\
+                    environment:\n  value:\n    PLAIN: manifest\n    SECRET: {type: secret, name: TOKEN}\n";
+        let manifest = sandbar.make_file("base/w.yaml", text).display().to_string();
+        let grant = format!("{}:/data", granted.display());
+        let words = ["session", "create", "--json", "--manifest", &manifest, "--secret", "TOKEN=hunter22", "--env"];
+        let run = sandbar.run(&[&words[..], &["PLAIN=option", "--grant", &grant, "--port", "80"]].concat());
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+        let document: serde_json::Value = serde_json::from_str(&run.stdout).expect("json");
+        let made = Made { sandbar, id: document["id"].as_str().expect("id").to_owned() };
+        assert_eq!(document["files"], 2, "{document}");
+        assert_eq!(document["left_out"][0]["path"], "code/out", "{document}");
+        assert_eq!(document["workspace"], "/workspace");
+        assert_eq!((document["isolation"].as_str(), document["name"].is_null()), (Some("full"), true));
+        assert!(document["created_at"].as_str().is_some_and(|at| at.ends_with('Z')), "{document}");
+        let script = "cat code/main.c brief.md; echo; echo $PLAIN $SECRET; cat /data/data; ! touch /data/x 2>/dev/null";
+        let run = made.sh(script);
+        assert_eq!((run.code, run.stdout.as_str()), (0, "int main;\ndo it\noption hunter22\ngranted\n"), "{run:?}");
+        let saved = fs::read_to_string(sandbar.dir().join(format!("state/sandbar/sessions/{}.json", made.id)));
+        let saved = saved.expect("saved");
+        for hidden in ["hunter22", "option", &granted.display().to_string()] {
+            assert!(!saved.contains(hidden), "{hidden} is saved: {saved}");
+        }
+    });
+}
+
+#[test]
+fn people_see_how_far_it_is_and_programs_do_not() {
+    let sandbar = Sandbar::own();
+    let manifest = large(&sandbar);
+    let terminal = Terminal::open(&sandbar, &["session", "create", "--manifest", &manifest]);
+    // What is shown may come a little after the end.
+    terminal.shows("\r\n");
+    let (run, shown) = terminal.ends();
+    assert_eq!(run.code, 0, "{shown}");
+    assert!(shown.contains("filling the workspace: "), "{shown}");
+    let id = shown.trim_end().rsplit(|c: char| c.is_whitespace() || c == 'K').next().expect("an id").to_owned();
+    assert_eq!(sandbar.run(&["session", "rm", &id]).code, 0, "{shown}");
+    let terminal = Terminal::open(&sandbar, &["session", "create", "--json", "--manifest", &manifest]);
+    terminal.shows("}\r\n");
+    let (_, shown) = terminal.ends();
+    assert!(shown.starts_with('{') && !shown.contains("filling"), "{shown}");
+    assert_eq!(sandbar.run(&["session", "rm", "--all"]).code, 0);
+}
+
+#[test]
+fn a_session_whose_id_nobody_hears_is_not_kept() {
+    let sandbar = Sandbar::own();
+    let full = fs::File::options().write(true).open("/dev/full").expect("open");
+    let run = finish(sandbar.command(&["session", "create"]).stdout(full).spawn().expect("spawn"));
+    assert!(run.code == 1 && run.stderr.contains("No space left"), "{run:?}");
+    let (reader, writer) = std::io::pipe().expect("pipe");
+    drop(reader);
+    let run = finish(sandbar.command(&["session", "create", "--json"]).stdout(writer).spawn().expect("spawn"));
+    assert_eq!((run.code, run.stderr.as_str()), (141, ""));
+    assert!(sandbar.left().is_empty(), "{:?}", sandbar.left());
+}

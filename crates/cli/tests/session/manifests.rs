@@ -1,0 +1,126 @@
+//! Manifests on the command line: all that is wrong with one, what one declares, and a command in a filled workspace.
+
+use std::{fs, path::Path};
+
+use super::rig::{Sandbar, each};
+
+const FAULTY: &str = r#"{"root": "/", "entries": {"../x": {"type": "file", "content": ""}, "/abs": {"type": "dir"},
+    "a": {"type": "nonsense"}, "C:\\x": {"type": "dir"}}, "unknown": 1}"#;
+
+#[test]
+fn everything_that_is_wrong_is_listed_with_its_place() {
+    let sandbar = Sandbar::own();
+    let faulty = sandbar.make_file("faulty.json", FAULTY).display().to_string();
+    let run = sandbar.run(&["manifest", "check", &faulty]);
+    assert_eq!((run.code, run.stderr.as_str()), (1, ""), "{run:?}");
+    assert_eq!(run.stdout.lines().count(), 6, "{run:?}");
+    let places =
+        ["entries[\"../x\"]", "entries[\"/abs\"]", "entries[\"a\"]", "entries[\"C:\\\\x\"]", "root", "manifest"];
+    for place in places {
+        assert!(run.stdout.lines().any(|line| line.contains(place)), "{place}: {run:?}");
+    }
+    let run = sandbar.run(&["manifest", "check", "--json", &faulty]);
+    assert_eq!((run.code, run.stderr.as_str()), (1, ""), "{run:?}");
+    let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("json");
+    assert_eq!((report["sound"].as_bool(), report["file"].as_str()), (Some(false), Some(faulty.as_str())));
+    let faults = report["faults"].as_array().expect("a list");
+    for place in places {
+        assert!(faults.iter().any(|fault| fault["path"] == place), "{place}: {report}");
+    }
+    for fault in faults {
+        assert!(fault["code"].is_string() && fault["message"].is_string() && fault["context"].is_object(), "{fault}");
+    }
+}
+
+#[test]
+fn a_sound_manifest_is_said_to_be_and_shown() {
+    let sandbar = Sandbar::own();
+    let text = "entries:\n  docs/a.md: {type: file, content: x, description: read me}\n  src: {type: dir}\n";
+    let sound = sandbar.make_file("sound.yaml", text).display().to_string();
+    let run = sandbar.run(&["manifest", "check", &sound]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, format!("{sound}: sound, 2 entries\n").as_str()), "{run:?}");
+    let report = sandbar.run(&["manifest", "check", "--json", &sound]).stdout;
+    let report: serde_json::Value = serde_json::from_str(&report).expect("json");
+    assert_eq!((report["sound"].as_bool(), report["entries"].as_u64()), (Some(true), Some(2)));
+    let tree = sandbar.run(&["manifest", "render", &sound]).stdout;
+    assert!(tree.starts_with("/workspace\n") && tree.contains("a.md") && tree.contains("read me"), "{tree}");
+    assert!(!sandbar.run(&["manifest", "render", "--depth", "1", &sound]).stdout.contains("a.md"));
+    // Whatever it is written as, it is the same manifest.
+    let json = sandbar.run(&["manifest", "render", "--format", "json", &sound]).stdout;
+    for format in ["json", "yaml", "toml"] {
+        let other = sandbar.run(&["manifest", "render", "--format", format, &sound]).stdout;
+        let path = sandbar.make_file(&format!("other.{format}"), other).display().to_string();
+        assert_eq!(sandbar.run(&["manifest", "render", "--format", "json", &path]).stdout, json, "{format}");
+    }
+    let fed = sandbar.feed(&["manifest", "render", "-", "--input-format", "yaml"], b"entries: {a: {type: dir}}");
+    assert!(String::from_utf8_lossy(&fed.stdout).contains("a/"), "{fed:?}");
+}
+
+#[test]
+fn without_a_manifest_there_is_nothing_to_check() {
+    let sandbar = Sandbar::own();
+    let nameless = sandbar.make_file("nameless", "{}").display().to_string();
+    for task in ["check", "render"] {
+        for (words, said) in [
+            (&[task, "/no/such.json"][..], "No such file"),
+            (&[task, &nameless], "--input-format"),
+            (&[task, "-"], "--input-format"),
+            (&[task], "FILE"),
+        ] {
+            let run = sandbar.run(&[&["manifest"], words].concat());
+            assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{words:?}: {run:?}");
+            assert!(run.stderr.contains(said), "{words:?}: {run:?}");
+        }
+    }
+    let broken = sandbar.make_file("broken.json", "{").display().to_string();
+    assert_eq!(sandbar.run(&["manifest", "check", &broken]).code, 1);
+    assert_eq!(sandbar.run(&["manifest", "render", &broken]).code, 1);
+    assert_eq!(sandbar.run(&["manifest", "check", &nameless, "--input-format", "json"]).code, 0);
+}
+
+#[test]
+fn a_command_runs_in_a_workspace_that_a_manifest_fills() {
+    each(|sandbar| {
+        let base = sandbar.make_dir("base");
+        fs::create_dir(base.join("data")).expect("create");
+        fs::write(base.join("data/f"), "from the host\n").expect("write");
+        let text = "entries:\n  data: {type: local_dir, src: data}\n  a.txt: {type: file, content: inline}\n\
+                    environment:\n  value:\n    TOKEN: {type: secret, name: TOKEN}\n";
+        let manifest = sandbar.make_file("base/w.yaml", text).display().to_string();
+        let exec = |words: &[&str]| {
+            let mut command = sandbar.command(&[&["exec", "--manifest", &manifest], words].concat());
+            super::rig::finish(command.env("TOKEN", "copied").env("OTHER", "not").spawn().expect("spawn"))
+        };
+        let script = "pwd; cat data/f a.txt; echo; echo $TOKEN$OTHER; exit 3";
+        let run = exec(&["--secret", "TOKEN", "--", "sh", "-c", script]);
+        let expected = "/workspace\nfrom the host\ninline\ncopied\n";
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (3, expected, ""), "{run:?}");
+        let run = exec(&["--secret", "TOKEN=given", "--env", "TOKEN=more", "--", "sh", "-c", "echo $TOKEN"]);
+        assert_eq!(run.stdout, "more\n", "{run:?}");
+        let refused = exec(&["--", "true"]);
+        assert_eq!((refused.code, refused.stdout.as_str()), (125, ""), "{refused:?}");
+        assert!(refused.stderr.contains("--secret TOKEN"), "{refused:?}");
+        let weaker = exec(&["--isolation", "none", "--secret", "TOKEN", "--", "true"]);
+        assert!(weaker.code == 125 && weaker.stderr.contains("full isolation"), "{weaker:?}");
+        assert!(sandbar.left().is_empty() && !Path::new("/workspace").exists());
+    });
+}
+
+#[test]
+fn a_grant_lets_a_manifest_copy_from_elsewhere_and_shows_it() {
+    each(|sandbar| {
+        sandbar.make_dir("base");
+        let other = sandbar.make_dir("other");
+        fs::write(other.join("f"), "other\n").expect("write");
+        let text = r#"{"entries": {"copy": {"type": "local_dir", "src": "../other"}}}"#;
+        let manifest = sandbar.make_file("base/w.json", text).display().to_string();
+        let refused = sandbar.run(&["exec", "--manifest", &manifest, "--", "true"]);
+        assert!(refused.code == 125 && refused.stderr.contains("--grant"), "{refused:?}");
+        let script = format!("cat copy/f {}/f; echo new > {}/g", other.display(), other.display());
+        let run = sandbar.run(&["exec", "--manifest", &manifest, "--grant", "other", "--", "sh", "-c", &script]);
+        assert!(run.code != 0 && run.stdout == "other\nother\n" && run.stderr.contains("Read-only"), "{run:?}");
+        let run = sandbar.run(&["exec", "--manifest", &manifest, "--grant", "other:rw", "--", "sh", "-c", &script]);
+        assert_eq!(run.code, 0, "{run:?}");
+        assert_eq!(fs::read_to_string(other.join("g")).expect("g"), "new\n");
+    });
+}

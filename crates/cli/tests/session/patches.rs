@@ -1,0 +1,123 @@
+//! `sandbar patch` on a directory of the host: all of it, or nothing, and never outside.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::rig::{PATIENCE, Run, Sandbar, each, finish, until};
+
+fn work(sandbar: &Sandbar) -> PathBuf {
+    let dir = sandbar.make_dir("work");
+    let file = sandbar.make_file("work/a.txt", "one\ntwo\nthree\n");
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("chmod");
+    sandbar.make_file("work/gone.txt", "gone\n");
+    dir
+}
+
+fn patch(sandbar: &Sandbar, dir: &Path, options: &[&str], body: &str) -> Run {
+    let text = format!("*** Begin Patch\n{body}*** End Patch\n");
+    let dir = dir.display().to_string();
+    sandbar.run(&[&["patch", "--workspace", &dir], options, &[&text]].concat())
+}
+
+#[test]
+fn a_patch_is_applied_and_said_in_the_words_of_its_profile() {
+    each(|sandbar| {
+        let dir = work(sandbar);
+        let body =
+            "*** Update File: a.txt\n@@\n one\n-two\n+2\n*** Add File: sub/new.txt\n+new\n*** Delete File: gone.txt\n";
+        let run = patch(sandbar, &dir, &[], body);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+        assert_eq!(run.stdout, "Success. Updated the following files:\nA sub/new.txt\nM a.txt\nD gone.txt\n");
+        let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
+        assert_eq!(read("a.txt").as_deref(), Some("one\n2\nthree\n"));
+        assert_eq!(read("sub/new.txt").as_deref(), Some("new\n"));
+        assert_eq!(read("gone.txt"), None);
+        let mode = fs::metadata(dir.join("a.txt")).expect("metadata").permissions().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        let run = patch(sandbar, &dir, &["--profile", "sdk"], "*** Delete File: sub/new.txt\n");
+        assert_eq!((run.code, run.stdout.as_str()), (0, "Deleted sub/new.txt\n"), "{run:?}");
+        let run = patch(sandbar, &dir, &["--json"], "*** Update File: a.txt\n*** Move to: b.txt\n@@\n-2\n+two\n");
+        let document: serde_json::Value = serde_json::from_str(&run.stdout).expect("json");
+        let change = &document["changes"][0];
+        assert_eq!((run.code, document["applied"].as_bool()), (0, Some(true)), "{run:?}");
+        assert_eq!((change["action"].as_str(), change["to"].as_str()), (Some("moved"), Some("b.txt")), "{document}");
+        assert_eq!(read("b.txt").as_deref(), Some("one\ntwo\nthree\n"));
+        assert!(sandbar.left().is_empty());
+    });
+}
+
+#[test]
+fn a_patch_comes_on_standard_input_and_to_the_current_directory_too() {
+    let sandbar = Sandbar::own();
+    let output = sandbar.feed(&["patch"], b"*** Begin Patch\n*** Add File: here.txt\n+x\n*** End Patch\n");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read_to_string(sandbar.dir().join("here.txt")).expect("here"), "x\n");
+}
+
+#[test]
+fn a_patch_that_is_refused_changes_nothing() {
+    each(|sandbar| {
+        let dir = work(sandbar);
+        let outside = sandbar.make_dir("outside");
+        symlink(&outside, dir.join("out")).expect("symlink");
+        symlink(outside.join("file"), dir.join("link")).expect("symlink");
+        let first = "*** Add File: first.txt\n+x\n*** Delete File: gone.txt\n";
+        let table = [
+            ("*** Update File: a.txt\n@@\n-nowhere\n+x\n", "nowhere"),
+            ("*** Update File: missing.txt\n@@\n-a\n+b\n", "missing.txt"),
+            ("*** Add File: out/file\n+x\n", "out"),
+            ("*** Add File: link\n+x\n", "link"),
+            ("*** Add File: ../outside/file\n+x\n", "../outside/file"),
+            ("*** Add File: /etc/sandbar-was-here\n+x\n", "/etc/sandbar-was-here"),
+        ];
+        for (body, word) in table {
+            let run = patch(sandbar, &dir, &[], &format!("{first}{body}"));
+            assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{body}: {run:?}");
+            assert!(run.stderr.starts_with("sandbar: ") && run.stderr.contains(word), "{body}: {run:?}");
+            let mut names: Vec<String> = fs::read_dir(&dir)
+                .expect("dir")
+                .map(|entry| entry.expect("entry").file_name().display().to_string())
+                .collect();
+            names.sort();
+            assert_eq!(names, ["a.txt", "gone.txt", "link", "out"], "{body}");
+            assert!(fs::read_dir(&outside).expect("outside").next().is_none(), "{body}");
+            assert!(!Path::new("/etc/sandbar-was-here").exists());
+        }
+        let run = patch(sandbar, &dir, &["--json"], table[0].0);
+        assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
+        let error: serde_json::Value = serde_json::from_str(&run.stderr).expect("json");
+        assert_eq!(error["error"]["code"], "apply_patch_invalid_diff", "{error}");
+    });
+}
+
+#[test]
+fn wrong_use_is_told_apart_from_a_refused_patch() {
+    let sandbar = Sandbar::own();
+    assert_eq!(sandbar.run(&["patch", "nonsense"]).code, 1);
+    assert_eq!(sandbar.run(&["patch", "--workspace", "/no/such", "x"]).code, 2);
+    assert_eq!(sandbar.run(&["patch", "--profile", "other", "x"]).code, 2);
+    assert_eq!(sandbar.run(&["patch", "a", "b"]).code, 2);
+    let bytes = sandbar.feed(&["patch"], b"\xff\xfe");
+    assert_eq!(bytes.status.code(), Some(2), "{bytes:?}");
+    assert!(sandbar.left().is_empty());
+}
+
+#[test]
+fn a_patch_that_has_begun_is_not_interrupted() {
+    let sandbar = Sandbar::own();
+    let dir = sandbar.make_dir("work");
+    let adds: String = (0..400).map(|at| format!("*** Add File: f{at}\n+x\n")).collect();
+    let text = format!("*** Begin Patch\n{adds}*** End Patch\n");
+    let words = ["patch", "--workspace", "work", &text];
+    let child = sandbar.behind(&["env", "--default-signal=INT"], &words).spawn().expect("spawn");
+    let count = || fs::read_dir(&dir).expect("dir").count();
+    until("it has begun", PATIENCE, || count() > 0);
+    kill_process(Pid::from_child(&child), Signal::INT).expect("kill");
+    let run = finish(child);
+    assert_eq!((run.code, count()), (0, 400), "{}", run.stderr);
+}
