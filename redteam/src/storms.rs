@@ -15,6 +15,7 @@ pub(crate) const STORMS: &[Storm] = &[
     ("daemon", daemon),
     ("plant", plant),
     ("stubborn", stubborn),
+    ("knock", knock),
 ];
 
 /// Exchanges a directory and a symbolic link to the host's, for ever.
@@ -96,6 +97,66 @@ fn plant(a: &Args) -> Outcome {
         call(libc::SYS_ftruncate, [sparse as u64, 1 << 40])
     };
     Outcome::of(planted())
+}
+
+/// Looks for a socket by its path, through every process and wherever one of its name lies, and knocks. With a nonce, being
+/// told something counts; without one, being let through to the socket does.
+fn knock(a: &Args) -> Outcome {
+    let path = a.get("path");
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let mut tried = vec![path.to_owned(), format!("@{path}"), name.to_owned()];
+    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        for link in ["root", "cwd", "fd/0", "fd/1", "fd/3", "fd/4", "fd/5", "fd/6"] {
+            let link = process.path().join(link);
+            tried.extend([format!("{}{path}", link.display()), format!("{}/{name}", link.display())]);
+        }
+    }
+    let mut waiting: Vec<std::path::PathBuf> =
+        ["/home", "/run", "/var", "/workspace", "/dev/shm", "."].map(Into::into).into();
+    while let Some(dir) = waiting.pop() {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten().take(10_000) {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                waiting.push(entry.path());
+            } else if entry.file_name() == name {
+                tried.push(entry.path().display().to_string());
+            }
+        }
+    }
+    let mut last = libc::ENOENT;
+    for place in &tried {
+        match visit(place, a.get("nonce")) {
+            Ok(told) => return Outcome::Reached(format!("{place} told {told}")),
+            Err(errno) => last = errno,
+        }
+    }
+    Outcome::Refused(last, format!("{} places", tried.len()))
+}
+
+/// Connects, and says how many bytes come back for a nonce.
+fn visit(place: &str, nonce: &str) -> Result<i64, i32> {
+    if place.len() > 107 {
+        return Err(libc::ENAMETOOLONG);
+    }
+    let socket = call(libc::SYS_socket, [libc::AF_UNIX as u64, libc::SOCK_STREAM as u64, 0])?;
+    let told = knock_at(socket as u64, place, nonce);
+    crate::sys::close(socket as i32);
+    told
+}
+
+fn knock_at(socket: u64, place: &str, nonce: &str) -> Result<i64, i32> {
+    let (address, length) = crate::sys::unix_address(place);
+    call(libc::SYS_connect, [socket, addr(address.as_slice()), length])?;
+    if nonce.is_empty() {
+        return Ok(0);
+    }
+    let mut words = vec![1, 0, 0, 0, 0];
+    words.extend((0..nonce.len() / 2).map(|at| u8::from_str_radix(&nonce[2 * at..2 * at + 2], 16).unwrap_or(0)));
+    call(libc::SYS_write, [socket, addr(words.as_slice()), words.len() as u64])?;
+    let mut answer = [0u8; 64];
+    match call(libc::SYS_read, [socket, crate::sys::addr_mut(&mut answer), answer.len() as u64])? {
+        0 => Err(libc::ECONNRESET),
+        told => Ok(told),
+    }
 }
 
 /// Ignores every request to end.

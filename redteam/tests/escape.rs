@@ -22,11 +22,13 @@ mod escape {
     pub(crate) mod promises;
     pub(crate) mod rig;
     pub(crate) mod tally;
+    pub(crate) mod workspace;
 }
 
 use escape::{
     archives, faults, floods, landlock, lifetime, links, probes, promises,
     rig::{Mode, in_mode},
+    workspace,
 };
 
 macro_rules! suites {
@@ -42,7 +44,7 @@ macro_rules! suites {
     };
 }
 
-suites!(archives, faults, floods, landlock, lifetime, links, probes);
+suites!(archives, faults, floods, landlock, lifetime, links, probes, workspace);
 
 /// Not a test: other tests run this binary again as a harness that can be killed or crippled.
 #[test]

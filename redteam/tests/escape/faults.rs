@@ -172,6 +172,7 @@ pub(crate) fn victim() {
                 host: std::env::current_exe().expect("this program").parent().expect("its directory").to_owned(),
                 inside: sandbar_machine::MachinePath::new("/probe").expect("a path"),
                 access: sandbar_machine::Access::ReadOnly,
+                identity: None,
             }];
         }
         let machine = client.create(spec).await;

@@ -68,6 +68,7 @@ pub(crate) async fn run(rig: &Rig) {
         host: rig.kit.clone(),
         inside: MachinePath::new(&rig.kit).expect("a path"),
         access: Access::ReadOnly,
+        identity: None,
     }];
     let machine = rig.create(spec).await;
     for attack in attacks().filter(|attack| PROMISED.contains(&attack.name)) {

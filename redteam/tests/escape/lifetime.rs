@@ -92,7 +92,7 @@ const IDLE: usize = 4;
 const HOPS: usize = 10;
 
 /// On the host a daemon outlives whoever started it.
-fn a_daemon_survives(rig: &Rig) -> bool {
+pub(crate) fn a_daemon_survives(rig: &Rig) -> bool {
     let started = std::process::Command::new(rig.probe()).arg("daemon").output().is_ok();
     let daemons: Vec<i32> = descendants().into_iter().filter(|(_, name)| name == "probe").map(|(pid, _)| pid).collect();
     for daemon in &daemons {
@@ -229,6 +229,7 @@ async fn stale_directories(rig: &Rig, tally: &mut Tally) {
     fs::write(canary.join("f"), "kept").expect("a canary");
     let stale = state.join("0123456789abcdef/home/deep");
     fs::create_dir_all(&stale).expect("a stale directory");
+    fs::write(state.join("0123456789abcdef/.sandbar"), "").expect("a machine's mark");
     symlink(&canary, stale.join("link")).expect("a link");
     fs::create_dir(stale.join("locked")).expect("a directory");
     fs::set_permissions(stale.join("locked"), fs::Permissions::from_mode(0o000)).expect("locked");

@@ -206,6 +206,7 @@ async fn mount_through_link(rig: &Rig, workspace: &Path, canary: &Path, tally: &
                 host: host.clone(),
                 inside: MachinePath::new(place).expect("a path"),
                 access: Access::ReadOnly,
+                identity: None,
             });
             let made = timeout(SOON, rig.client.create(spec)).await.expect("in time");
             let kind = if host.is_dir() { "directory" } else { "file" };

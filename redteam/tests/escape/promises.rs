@@ -48,6 +48,56 @@ const SUITES: &[(&str, &str, &str)] = &[
         "floods",
     ),
     (
+        "A session reads, writes, lists, makes, removes, unpacks and copies nothing through a planted link, even while it \
+         changes places with a directory.",
+        "B11, B12, B13, B15, B16",
+        "workspace",
+    ),
+    (
+        "A patch adds, changes, moves and deletes nothing through a link at either end, not when it is taken back either.",
+        "B14, B16",
+        "workspace",
+    ),
+    (
+        "A FIFO, socket or terabyte file as a file to read, view, patch or copy is a typed error, soon.",
+        "B17",
+        "workspace",
+    ),
+    (
+        "Entries, mounts and saved workspaces whose place leads through a planted link are refused, also when applied again.",
+        "B18",
+        "workspace",
+    ),
+    (
+        "A mount of a manifest shows the directory that was judged, and never what a link that took its place leads to.",
+        "B13.mount-a-swapped-directory",
+        "workspace",
+    ),
+    (
+        "Archives of every format a session unpacks are refused whole if a member leads out, lies or is no plain file.",
+        "I66, I67",
+        "workspace",
+    ),
+    ("Bombs, lying sizes and endless headers end at the limits, without memory to speak of.", "I67", "workspace"),
+    ("Whiteouts and extended attributes of an archive mean nothing.", "I68", "workspace"),
+    (
+        "Ids of saved sessions are never paths, and a changed saved session gives nothing of the host.",
+        "I69",
+        "workspace",
+    ),
+    ("What a manifest brings in is a copy: changing it never changes the original.", "I70", "workspace"),
+    (
+        "A process of a session's table that floods, ignores signals or daemonises ends when it is ended, and is reached by \
+         no other session.",
+        "D25, D29, D30, J75",
+        "workspace",
+    ),
+    (
+        "The door of a machine that outlives its maker opens to nothing inside a machine, and to no other user.",
+        "F48",
+        "workspace",
+    ),
+    (
         "At the level `landlock`, the host's files, networks, processes, sockets and terminals stay out of reach.",
         "*.landlock",
         "landlock",

@@ -158,6 +158,7 @@ impl Rig {
                 host: self.kit.clone(),
                 inside: MachinePath::new("/probe").expect("a path"),
                 access: Access::ReadOnly,
+                identity: None,
             }],
             ..MachineSpec::default()
         }

@@ -58,12 +58,13 @@ impl Tally {
         }
     }
 
-    /// Something that must hold, with a control of its number or an exception.
+    /// Something that must hold, with a control or an exception of its name, or of what comes before one of its dots.
     pub(crate) fn expect(&mut self, name: &str, held: bool, detail: impl Into<String>) {
-        let number = name.split('.').next().unwrap_or_default();
-        let listed = EXCEPTIONS.iter().find(|exception| [name, number].contains(&exception.attack));
+        let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
+        let names: Vec<&str> = ends.map(|end| &name[..end]).collect();
+        let listed = EXCEPTIONS.iter().find(|exception| names.contains(&exception.attack));
         let detail = detail.into();
-        let (control, held) = if self.shown.contains(number) || self.shown.contains(name) {
+        let (control, held) = if names.iter().any(|name| self.shown.contains(*name)) {
             self.controls += 1;
             ("it works unsandboxed".to_owned(), held)
         } else if let Some(exception) = listed {
