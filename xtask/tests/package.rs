@@ -11,7 +11,7 @@ fn the_packaged_crates_build() {
     // Anew: a package of the same version that was built before would be taken for this one.
     let place = root.join("target/packaged");
     let _not_there = std::fs::remove_dir_all(&place);
-    let packages = ["sandbar-machine", "sandbar-guest", "sandbar-clients", "sandbar", "sandbar-cli"];
+    let packages = ["sandbar-machine", "sandbar-guest", "sandbar-sandbox", "sandbar-clients", "sandbar", "sandbar-cli"];
     let run = Command::new(cargo)
         .args(["package", "--offline", "--allow-dirty", "--quiet"])
         .args(packages.iter().flat_map(|package| ["--package", package]))
