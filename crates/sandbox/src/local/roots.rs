@@ -6,7 +6,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, ResolveFlags, openat2},
+    fs::{Mode, OFlags},
     io::Errno,
 };
 
@@ -45,17 +45,38 @@ impl Roots {
         };
         let below = whole.strip_prefix(lexical(root)).unwrap_or(Path::new("")).to_path_buf();
         let below = if below.as_os_str().is_empty() { PathBuf::from(".") } else { below };
-        let dir = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| format!("{}: {error}", root.display()))?;
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        openat2(&dir, &below, flags, Mode::empty(), resolve).map_err(|error| match error {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir =
+            rustix::fs::open(root, flags, Mode::empty()).map_err(|error| format!("{}: {error}", root.display()))?;
+        open_beneath(dir, &below).map_err(|error| match error {
             Errno::LOOP => "symlink_not_supported: a symbolic link is on the way".to_owned(),
             Errno::XDEV => "outside_base_dir: it leads out of the directory it must stay in".to_owned(),
             Errno::NOENT => "it does not exist".to_owned(),
             other => other.to_string(),
         })
     }
+}
+
+/// What is opened at the end of a way; a FIFO is not waited for.
+const LAST: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+#[cfg(target_os = "linux")]
+fn open_beneath(dir: OwnedFd, below: &Path) -> rustix::io::Result<OwnedFd> {
+    use rustix::fs::{ResolveFlags, openat2};
+    openat2(&dir, below, LAST, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+}
+
+/// One part at a time, as there is no call for all of them; the path was made plain before.
+#[cfg(not(target_os = "linux"))]
+fn open_beneath(dir: OwnedFd, below: &Path) -> rustix::io::Result<OwnedFd> {
+    let mut here = dir;
+    let mut parts = below.components().peekable();
+    while let Some(part) = parts.next() {
+        let way = LAST.union(OFlags::NOFOLLOW);
+        let flags = if parts.peek().is_some() { way.union(OFlags::DIRECTORY) } else { way };
+        here = rustix::fs::openat(&here, part.as_os_str(), flags, Mode::empty())?;
+    }
+    Ok(here)
 }
 
 /// The path without `.` and `..`, by its letters alone.

@@ -93,7 +93,7 @@ impl Walk<'_> {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let child = open(dir, name, flags, path)?;
                 same(&child, &stat, path)?;
-                (self.each)(path, Found::Dir { mode: stat.st_mode & 0o777 })?;
+                (self.each)(path, Found::Dir { mode: bits(&stat) })?;
                 self.directory(child, path, depth + 1)
             }
             FileType::RegularFile => {
@@ -101,7 +101,7 @@ impl Walk<'_> {
                 let file = open(dir, name, flags, path)?;
                 let stat = same(&file, &stat, path)?;
                 let (size, modified) = (stat.st_size.unsigned_abs(), stat.st_mtime.unsigned_abs());
-                (self.each)(path, Found::File { file: file.into(), mode: stat.st_mode & 0o777, size, modified })
+                (self.each)(path, Found::File { file: file.into(), mode: bits(&stat), size, modified })
             }
             FileType::Symlink => self.link(dir, name, path),
             _ => (self.each)(path, Found::LeftOut("it is a FIFO, a socket or a device")),
@@ -143,6 +143,15 @@ pub(super) fn stays_inside(path: &[u8], to: &[u8]) -> bool {
         }
     }
     true
+}
+
+/// The permission bits; systems disagree about the width of the field they are in.
+fn bits(stat: &Stat) -> u32 {
+    #[cfg(target_os = "linux")]
+    let mode = stat.st_mode;
+    #[cfg(not(target_os = "linux"))]
+    let mode = u32::from(stat.st_mode);
+    mode & 0o777
 }
 
 fn names(dir: &OwnedFd, path: &[u8]) -> Result<Vec<CString>, Broken> {
