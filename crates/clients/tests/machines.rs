@@ -318,3 +318,30 @@ async fn directories_are_unpacked_with_their_exact_modes_again_and_again() {
         assert!(is_empty(&place.path().join("state")));
     }
 }
+
+#[tokio::test]
+async fn renaming_elsewhere_disturbs_nobody() {
+    let machine = soon(UnixLocal::new().create(MachineSpec::default())).await.expect("create");
+    printed(machine.as_ref(), "mkdir -p dir/deep; echo found > dir/deep/file; ln -s ../dir/deep dir/back").await;
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let renaming = std::thread::spawn({
+        let (stop, place) = (stop.clone(), elsewhere.path().to_owned());
+        move || {
+            std::fs::write(place.join("a"), "x").expect("a file");
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                std::fs::rename(place.join("a"), place.join("b")).expect("renamed");
+                std::fs::rename(place.join("b"), place.join("a")).expect("and back");
+            }
+        }
+    });
+    let path = MachinePath::workspace().join("dir/back/file").expect("a path");
+    let target = Target::from(path).beneath(MachinePath::workspace());
+    for _ in 0..3000 {
+        let found = soon(machine.stat(&target)).await.expect("nobody led it out");
+        assert!(found.is_some());
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    renaming.join().expect("the renaming thread");
+    soon(machine.stop()).await.expect("stop");
+}

@@ -17,7 +17,13 @@ pub(crate) const NO_SYMLINKS: u64 = 0x04;
 /// Never above the directory it starts in.
 pub(crate) const BENEATH: u64 = 0x08;
 
+/// How often a look-up is tried again that somebody's renaming got in the way of.
+const TRIES: u32 = 200;
+
 /// `openat2`, carrying the token by which the seccomp filter knows the guest's own calls from a command's.
+///
+/// A look-up that must stay beneath a directory and goes up on its way fails when anything at all, anywhere on the host, is
+/// renamed meanwhile: the kernel cannot tell whether it was led out, and says to try again.
 pub(crate) fn open_how(
     dir: BorrowedFd<'_>,
     path: &CStr,
@@ -27,6 +33,16 @@ pub(crate) fn open_how(
 ) -> io::Result<OwnedFd> {
     let flags = flags | libc::O_CLOEXEC;
     let how = [flags as u64, 0, resolve];
+    for _ in 0..TRIES {
+        match open_once(dir, path, &how, token) {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => std::thread::yield_now(),
+            other => return other,
+        }
+    }
+    open_once(dir, path, &how, token)
+}
+
+fn open_once(dir: BorrowedFd<'_>, path: &CStr, how: &[u64; 3], token: Token) -> io::Result<OwnedFd> {
     // SAFETY: `how` is the three words of `struct open_how` and `path` is NUL-terminated; both outlive the call.
     let fd = check(unsafe {
         libc::syscall(
@@ -34,7 +50,7 @@ pub(crate) fn open_how(
             dir.as_raw_fd(),
             path.as_ptr(),
             how.as_ptr(),
-            size_of_val(&how),
+            size_of_val(how),
             token.0[0],
             token.0[1],
         )
