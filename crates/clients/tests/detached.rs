@@ -11,7 +11,9 @@ use std::{
 
 use sandbar_clients::UnixLocal;
 use sandbar_guest::protocol::{DOOR, Knock, Wish};
-use sandbar_machine::{Command, Features, MachineHandle, SandboxClient, collect, once};
+use sandbar_machine::{
+    Access, Command, Features, HostMount, MachineHandle, MachinePath, MachineSpec, SandboxClient, collect, once,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
@@ -230,6 +232,34 @@ async fn the_supervisor_keeps_nothing_of_its_maker() {
             assert!(own || name == "/dev/null" || open.starts_with(bench.state()), "{name}");
         }
     }
+    soon(bench.client().delete(&handle)).await.expect("delete");
+}
+
+/// Knocks with these bytes, in hexadecimal digits, at the door whose path is given, and says how much was answered.
+const KNOCK: &str = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.settimeout(20)\n\
+    s.connect(sys.argv[1])\ns.sendall(bytes.fromhex(sys.argv[2]))\n\
+    try: print(len(s.recv(100)))\nexcept ConnectionError: print(0)";
+
+#[tokio::test]
+async fn a_door_does_not_open_to_somebody_in_another_machine() {
+    let bench = Bench::new();
+    let (handle, _processes) = bench.create().await;
+    let door = bench.machines()[0].join(DOOR);
+    let knock = Knock::new(Wish::Attach, nonce(&handle)).encode();
+    let knock: String = knock.iter().map(|byte| format!("{byte:02x}")).collect();
+    // The same knock from outside is answered.
+    let outside =
+        std::process::Command::new("python3").args(["-c", KNOCK]).arg(&door).arg(&knock).output().expect("python3");
+    assert_ne!(String::from_utf8_lossy(&outside.stdout), "0\n", "{outside:?}");
+    let shown = MachinePath::new("/shown").expect("a path");
+    let mount = HostMount { host: bench.state(), inside: shown, access: Access::ReadWrite, identity: None };
+    let spec = MachineSpec { mounts: vec![mount], ..MachineSpec::default() };
+    let other = soon(UnixLocal::new().create(spec)).await.expect("create");
+    let inside = format!("/shown/{}/{DOOR}", door.parent().and_then(Path::file_name).expect("a name").display());
+    let script = format!("python3 -c '{KNOCK}' {inside} {knock} 2>&1 | tail -1");
+    let answer = printed(&*other, &script).await;
+    assert!(answer == "0\n" || answer.contains("PermissionError"), "{answer}");
+    soon(other.stop()).await.expect("stop");
     soon(bench.client().delete(&handle)).await.expect("delete");
 }
 

@@ -159,9 +159,21 @@ fn watch(dir: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(watch)
 }
 
-/// Only the machine's own user, and root, who could do anything anyway.
+/// Only the machine's own user, and root, who could do anything anyway; and nobody from inside a machine, who is the same
+/// user where an ordinary one made it, and could have been shown the door and its nonce by mistake.
 fn is_welcome(stream: &OwnedFd) -> bool {
-    socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+    let Ok(peer) = socket_peercred(stream) else { return false };
+    let known = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
+    known && is_outside(peer.pid)
+}
+
+/// Whether a process is in the user namespace this one is in. One that cannot be looked at is not.
+fn is_outside(pid: rustix::process::Pid) -> bool {
+    let place = |who: &str| rustix::fs::stat(format!("/proc/{who}/ns/user")).map(|stat| (stat.st_dev, stat.st_ino));
+    match (place("self"), place(&pid.as_raw_nonzero().to_string())) {
+        (Ok(ours), Ok(theirs)) => ours == theirs,
+        _ => false,
+    }
 }
 
 /// Somebody at the door.

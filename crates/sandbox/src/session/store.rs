@@ -103,8 +103,11 @@ impl SessionStore {
     /// `session_not_found`, also when several fit.
     pub fn find(&self, given: &str) -> Result<SessionState> {
         let states = self.list()?;
-        let exact = |state: &&SessionState| state.session_id == given || state.name.as_deref() == Some(given);
-        let mut found: Vec<&SessionState> = states.iter().filter(exact).collect();
+        // An id is an id, whatever others are called.
+        let mut found: Vec<&SessionState> = states.iter().filter(|state| state.session_id == given).collect();
+        if found.is_empty() {
+            found = states.iter().filter(|state| state.name.as_deref() == Some(given)).collect();
+        }
         if found.is_empty() && given.len() >= 4 {
             let part = |state: &&SessionState| state.session_id.starts_with(given) || state.session_id.ends_with(given);
             found = states.iter().filter(part).collect();
