@@ -41,9 +41,9 @@ pub(crate) fn run(options: &Options) -> Result {
     if !options.quick {
         stages.push(docs());
         stages.push(cargo("doc tests", &["test", "--quiet", "--workspace", "--all-features", "--doc"]));
-        stages
-            .push(cargo("example quickstart", &["run", "--quiet", "--package", "sandbar", "--example", "quickstart"]));
-        stages.push(cargo("example machine", &["run", "--quiet", "--package", "sandbar", "--example", "machine"]));
+        for name in ["quickstart", "machine", "stay"] {
+            stages.push(cargo("example", &["run", "--quiet", "--package", "sandbar", "--example", name]));
+        }
         let exec = ["run", "--quiet", "--package", "sandbar", "--example", "exec", "--", "ls", "Cargo.toml"];
         stages.push(cargo("example exec", &exec));
     }

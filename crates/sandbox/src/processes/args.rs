@@ -26,7 +26,7 @@ pub struct ExecCommandArgs {
     /// Whether it gets a terminal.
     #[serde(default)]
     pub tty: bool,
-    /// How long to wait for it.
+    /// How many milliseconds to wait for it; 10,000 unless said.
     #[serde(default = "exec_yield", deserialize_with = "whole")]
     pub yield_time_ms: u64,
     /// How much of its output to return.
@@ -43,7 +43,7 @@ pub struct WriteStdinArgs {
     /// What to type; nothing only asks for news.
     #[serde(default)]
     pub chars: String,
-    /// How long to wait for an answer.
+    /// How many milliseconds to wait for an answer; 250 unless said.
     #[serde(default = "write_yield", deserialize_with = "whole")]
     pub yield_time_ms: u64,
     /// How much output to return.

@@ -1,0 +1,35 @@
+//! A session that stays when its maker lets go, found again by what was saved of it, with a program typed to in it.
+//!
+//! Run with `cargo run -p sandbar --example stay`.
+
+#![allow(clippy::print_stdout, reason = "an example prints")]
+
+use std::sync::Arc;
+
+use sandbar::{
+    Lifetime,
+    client::UnixLocal,
+    prelude::*,
+    processes::{ExecCommandArgs, WriteStdinArgs},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), SandboxError> {
+    let client = Arc::new(UnixLocal::new());
+    let options = SessionOptions::new(Manifest::new().file("note.txt", "stays\n")).lifetime(Lifetime::Detached);
+    let state = SandboxSession::open(client.clone(), options).await?.state();
+
+    // The state is plain data: saved with serde, it is all that another process needs.
+    let Some(session) = SandboxSession::attach(client, state, SessionOptions::default()).await? else {
+        return Ok(());
+    };
+    print!("{}", session.read_text("note.txt").await?);
+
+    let update =
+        session.exec_command(ExecCommandArgs::new("read name; echo \"hello, $name\"").tty().yield_time_ms(250)).await?;
+    if let Some(process) = update.process_id {
+        let answer = session.write_stdin(WriteStdinArgs::new(process, "world\n").yield_time_ms(5_000)).await?;
+        print!("{}", answer.output);
+    }
+    session.delete().await
+}
