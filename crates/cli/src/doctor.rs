@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::{
     args::DoctorArgs,
     failure::Failure,
-    render::{Render, Style},
+    render::{Render, Style, inert, inert_line},
 };
 
 /// Machines that are made and commands that are run to tell what they cost.
@@ -159,10 +159,13 @@ fn describe(findings: &Findings, render: &Render) -> String {
         lines.push((if at == 0 { "limits" } else { "" }, format!("{word}{}", names.join(", "))));
     }
     for (at, setting) in findings.host.settings.iter().enumerate() {
-        lines.push((if at == 0 { "settings" } else { "" }, format!("{} = {}", setting.name, setting.value)));
+        lines.push((
+            if at == 0 { "settings" } else { "" },
+            inert_line(&format!("{} = {}", setting.name, setting.value)),
+        ));
     }
     for (at, fix) in findings.fixes.iter().enumerate() {
-        lines.push((if at == 0 { "to fix" } else { "" }, fix.clone()));
+        lines.push((if at == 0 { "to fix" } else { "" }, inert(fix)));
     }
     lines.into_iter().fold(String::new(), |mut text, (name, value)| {
         let _memory_is_enough = writeln!(text, "{} {value}", render.paint(Style::Strong, &format!("{name:<9}")));
@@ -188,7 +191,7 @@ fn describe_level(report: &LevelReport, render: &Render) -> String {
         let layers = if report.layers.is_empty() { "no walls at all".to_owned() } else { report.layers.join(", ") };
         return format!("{name} {}  {layers}", render.paint(Style::Good, "works  "));
     }
-    let missing = report.missing.as_deref().unwrap_or("no reason was given");
+    let missing = inert(report.missing.as_deref().unwrap_or("no reason was given"));
     format!("{name} {}  {missing}", render.paint(Style::Bad, "missing"))
 }
 

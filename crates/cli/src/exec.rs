@@ -75,7 +75,9 @@ async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Resu
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let session = making::session(Arc::new(UnixLocal::new()), options, signals).await?;
-    making::fill(&session, signals).await?;
+    let arrived = making::fill(&session, signals).await?;
+    drop(meter);
+    render.left_out(&arrived);
     Ok(Ground::Session(session))
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     args::{CheckArgs, ManifestTask, RenderArgs, SourceArgs},
     failure::Failure,
-    render::{Render, Style},
+    render::{Render, Style, inert, inert_line},
 };
 
 /// One byte more than the longest text that is read.
@@ -61,11 +61,12 @@ fn check(args: &CheckArgs, render: &Render) -> Result<u8, (Failure, u8)> {
 }
 
 fn describe(file: &str, entries: usize, faults: &[SandboxError], render: &Render) -> String {
+    let file = inert_line(file);
     if faults.is_empty() {
         let count = if entries == 1 { "1 entry".to_owned() } else { format!("{entries} entries") };
         return format!("{file}: {}, {count}\n", render.paint(Style::Good, "sound"));
     }
-    let lines = faults.iter().map(|fault| format!("{file}: {}\n", fault.full_message()));
+    let lines = faults.iter().map(|fault| format!("{file}: {}\n", inert(&fault.full_message())));
     lines.collect()
 }
 
@@ -96,7 +97,7 @@ fn shown(args: &RenderArgs, text: &str, format: Format) -> Result<String, Sandbo
     let manifest = Manifest::from_text_unchecked(text, format)?;
     manifest.check()?;
     let mut text = match args.format.map(Format::from) {
-        None => manifest.describe(args.depth),
+        None => inert(&manifest.describe(args.depth)),
         Some(Format::Json) => manifest.to_json()?,
         Some(Format::Yaml) => manifest.to_yaml()?,
         Some(Format::Toml) => manifest.to_toml()?,

@@ -1,6 +1,9 @@
 //! `sandbar patch`: a patch to the files of a directory, all of it or nothing, by the guest of a machine that sees only them.
 
-use std::io::{self, IsTerminal, Read};
+use std::{
+    io::{self, IsTerminal, Read},
+    path::Path,
+};
 
 use sandbar::{
     Access, Paths,
@@ -13,7 +16,7 @@ use crate::{
     failure::Failure,
     host_side::HostSide,
     plan,
-    render::Render,
+    render::{Render, inert},
     signals::Signals,
 };
 
@@ -27,14 +30,15 @@ pub(crate) async fn run(args: PatchArgs, render: &Render) -> Result<u8, (Failure
     let usage = |failure: Failure| (failure.code("usage"), USAGE);
     plan::directory("--workspace", &args.workspace).map_err(usage)?;
     let text = match &args.patch {
+        Some(text) if is_file_name(text) => return Err(usage(file_name(text))),
         Some(text) => text.clone(),
         None => text_of_stdin().map_err(usage)?,
     };
     let applied = apply(&text, &args).await.map_err(|failure| (failure, 1))?;
     let report = match (args.json, args.profile) {
         (true, _) => json!({"applied": true, "changes": changes(&applied)}).to_string(),
-        (false, ProfileArg::Codex) => applied.codex_text(),
-        (false, ProfileArg::Sdk) => applied.sdk_text(),
+        (false, ProfileArg::Codex) => inert(&applied.codex_text()),
+        (false, ProfileArg::Sdk) => inert(&applied.sdk_text()),
     };
     render.result(format!("{}\n", report.trim_end()).as_bytes()).map_err(|failure| (failure, 1))
 }
@@ -52,6 +56,17 @@ async fn apply(text: &str, args: &PatchArgs) -> Result<Applied, Failure> {
     let applied = patch::apply(host.machine().as_ref(), &Paths::new(host.root()), &patch, &options).await;
     host.close().await;
     Ok(applied?)
+}
+
+/// Whether somebody gave the name of a patch for the patch.
+fn is_file_name(text: &str) -> bool {
+    let begins_like_one = ["***", "{", "["].iter().any(|begin| text.starts_with(begin));
+    !text.contains('\n') && (!begins_like_one || Path::new(text).is_file())
+}
+
+fn file_name(text: &str) -> Failure {
+    let start: String = text.chars().take(200).collect();
+    Failure::new(format!("{start} is not a patch")).next(format!("to apply a file: sandbar patch < {start}"))
 }
 
 fn text_of_stdin() -> Result<String, Failure> {

@@ -71,7 +71,7 @@ impl Seen {
     fn line(&self) -> String {
         let bytes = size(self.bytes.values().sum());
         let count = if self.total == 0 { String::new() } else { format!("{}/{} entries, ", self.done, self.total) };
-        let latest: String = self.latest.chars().filter(|c| !c.is_control()).take(40).collect();
+        let latest: String = render::inert_line(&self.latest).chars().take(40).collect();
         format!("filling the workspace: {count}{bytes}  {latest}")
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::error::ErrorKind;
-use sandbar::Endpoint;
+use sandbar::{Endpoint, Materialised};
 
 use crate::{args::Color, failure::Failure};
 
@@ -79,7 +79,8 @@ impl Render {
     }
 
     pub(crate) fn failure(&self, failure: &Failure) {
-        self.say(&format!("{} {failure}", self.stderr.apply(Style::Bad, "sandbar:")));
+        let text = inert(&failure.to_string());
+        self.say(&format!("{} {text}", self.stderr.apply(Style::Bad, "sandbar:")));
     }
 
     /// A failure for programs; standard output stays empty.
@@ -93,7 +94,14 @@ impl Render {
     }
 
     pub(crate) fn note(&self, text: &str) {
-        self.say(&format!("{} {text}", self.stderr.apply(Style::Strong, "sandbar:")));
+        self.say(&format!("{} {}", self.stderr.apply(Style::Strong, "sandbar:"), inert_line(text)));
+    }
+
+    /// What is not in a workspace although somebody might look for it there.
+    pub(crate) fn left_out(&self, arrived: &Materialised) {
+        for left_out in &arrived.left_out {
+            self.note(&format!("left out {}: {}", left_out.path, left_out.reason));
+        }
     }
 
     pub(crate) fn port(&self, port: u16, endpoint: &Endpoint) {
@@ -112,7 +120,7 @@ impl Render {
                 code
             }
             kind => {
-                let text = error.render().to_string();
+                let text = inert(&error.render().to_string());
                 let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
                 self.say(&format!("{} {text}", self.stderr.apply(Style::Bad, "sandbar:")));
                 if kind == ErrorKind::InvalidSubcommand {
@@ -126,6 +134,23 @@ impl Render {
     fn say(&self, line: &str) {
         let _nobody_reads = writeln!(io::stderr().lock(), "{line}");
     }
+}
+
+/// Text of whatever origin that cannot give orders to a terminal, nor show its characters in another order than theirs.
+/// Lines stay lines.
+pub(crate) fn inert(text: &str) -> String {
+    let tame = |c: char| match c {
+        '\n' => c,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',
+        c if c.is_control() => '?',
+        c => c,
+    };
+    text.chars().map(tame).collect()
+}
+
+/// The same for what is one line, and must not look like two.
+pub(crate) fn inert_line(text: &str) -> String {
+    inert(text).replace('\n', "?")
 }
 
 /// Writes over the terminal's current line; nothing removes what was there.
@@ -168,5 +193,16 @@ mod tests {
         assert_eq!(Paint::choose(Color::Auto, false, false), Paint::Plain);
         assert_eq!(Paint::choose(Color::Always, false, true), Paint::Coloured);
         assert_eq!(Paint::choose(Color::Never, true, false), Paint::Plain);
+    }
+
+    #[test]
+    fn no_text_can_give_orders_or_turn_around() {
+        for c in ('\0'..=' ').chain('\x7f'..='\u{a0}').chain('\u{2029}'..='\u{202f}').chain('\u{2065}'..='\u{206a}') {
+            let kept = matches!(c, ' ' | '\n' | '\u{a0}' | '\u{2029}' | '\u{202f}' | '\u{2065}' | '\u{206a}');
+            let expected = if kept { format!("a{c}b") } else { "a?b".to_owned() };
+            assert_eq!(inert(&format!("a{c}b")), expected, "{c:?}");
+        }
+        assert_eq!(inert("größe ✓\r\n"), "größe ✓?\n");
+        assert_eq!(inert_line("a\x1b[2J\nb"), "a?[2J?b");
     }
 }

@@ -177,7 +177,11 @@ pub(crate) fn inside(text: OsString) -> Result<Inside, String> {
 /// `ID:PATH`, with both.
 pub(crate) fn file_inside(text: OsString) -> Result<Inside, String> {
     let inside = inside(text)?;
-    if inside.path.is_empty() { Err("names no file; use ID:PATH".to_owned()) } else { Ok(inside) }
+    match inside.path.as_bytes().last() {
+        None => Err("names no file; use ID:PATH".to_owned()),
+        Some(b'/') => Err("names a directory, not a file; leave out the slash at its end".to_owned()),
+        Some(_) => Ok(inside),
+    }
 }
 
 /// A name for a session, which must not look like an option, a path or `ID:PATH`.
@@ -267,7 +271,9 @@ mod tests {
             assert_eq!(place(text.into()), host(text));
         }
         assert!(place("".into()).is_err() && place(":a".into()).is_err());
-        assert!(file_inside("work".into()).is_err() && file_inside("work:".into()).is_err());
+        for bad in ["work", "work:", "work:dir/", "work:/"] {
+            assert!(file_inside(bad.into()).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -89,8 +89,6 @@ fn tell(session: &SandboxSession, arrived: &Materialised, args: &CreateArgs, ren
         });
         return render.result(format!("{document}\n").as_bytes());
     }
-    for left_out in &arrived.left_out {
-        render.note(&format!("left out {}: {}", left_out.path, left_out.reason));
-    }
+    render.left_out(arrived);
     render.result(format!("{}\n", session.id()).as_bytes())
 }

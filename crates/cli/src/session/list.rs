@@ -12,7 +12,7 @@ use crate::{
     args::LsArgs,
     failure::Failure,
     progress::size,
-    render::{Render, Style},
+    render::{Render, Style, inert_line},
     values::Inside,
 };
 
@@ -95,16 +95,17 @@ fn document(state: &SessionState, condition: Condition) -> Value {
 }
 
 fn table(found: &[(SessionState, Condition)], now: i64, render: &Render) -> String {
-    let wide = found.iter().filter_map(|(state, _)| state.name.as_ref()).map(String::len).max().unwrap_or(0).max(4);
+    let names = found.iter().filter_map(|(state, _)| state.name.as_ref());
+    let wide = names.map(|name| name.chars().count()).max().unwrap_or(0).max(4);
     let head = format!("{:36}  {:wide$}  {:>4}  {:10}  WORKSPACE", "ID", "NAME", "AGE", "STATE");
     let mut text = render.paint(Style::Faint, &head);
     text.push('\n');
     for (state, condition) in found {
-        let name = state.name.as_deref().unwrap_or("-");
+        let name = inert_line(state.name.as_deref().unwrap_or("-"));
         let age = age(now.saturating_sub(state.created_at.as_second()));
         let condition = render.paint(condition.style(), &format!("{:10}", condition.name()));
-        let root = &state.manifest.manifest.root;
-        text.push_str(&format!("{:36}  {name:wide$}  {age:>4}  {condition}  {root}\n", state.session_id));
+        let (id, root) = (inert_line(&state.session_id), inert_line(&state.manifest.manifest.root.to_string()));
+        text.push_str(&format!("{id:36}  {name:wide$}  {age:>4}  {condition}  {root}\n"));
     }
     text
 }
@@ -173,7 +174,7 @@ fn long(entries: &[DirEntry]) -> String {
             EntryKind::Symlink => 'l',
             EntryKind::Other => '?',
         };
-        let link = entry.link.as_ref().map(|link| format!(" -> {}", printable(&link.to_string_lossy())));
+        let link = entry.link.as_ref().map(|link| format!(" -> {}", inert_line(&link.to_string_lossy())));
         let age = age(now.saturating_sub(entry.modified_ns / 1_000_000_000));
         let (mode, size) = (entry.mode, size(entry.size));
         format!("{kind}{mode:04o}  {size:>6}  {age:>4}  {}{}\n", shown(entry), link.unwrap_or_default())
@@ -182,13 +183,8 @@ fn long(entries: &[DirEntry]) -> String {
 }
 
 fn shown(entry: &DirEntry) -> String {
-    let name = printable(&entry.name.to_string_lossy());
+    let name = inert_line(&entry.name.to_string_lossy());
     if entry.kind == EntryKind::Dir { format!("{name}/") } else { name }
-}
-
-/// A name from inside must not give orders to a terminal, nor look like two.
-fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -200,10 +196,5 @@ mod tests {
         for (seconds, text) in [(-5, "0s"), (59, "59s"), (60, "1m"), (7199, "1h"), (86_400 * 400, "400d")] {
             assert_eq!(age(seconds), text);
         }
-    }
-
-    #[test]
-    fn names_cannot_give_orders() {
-        assert_eq!(printable("a\x1b[2J\nb"), "a?[2J?b");
     }
 }

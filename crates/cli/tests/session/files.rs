@@ -111,5 +111,8 @@ fn what_is_not_there_or_elsewhere_is_refused() {
             assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{task} {path}: {run:?}");
             assert!(run.stderr.starts_with("sandbar: ") && run.stderr.contains(word), "{task} {path}: {run:?}");
         }
+        let slash = sandbar.run(&["session", "write", &made.at("new/")]);
+        assert!(slash.code == 2 && slash.stderr.contains("slash"), "{slash:?}");
+        assert_eq!(made.does(&["ls", &made.id]), "dir/\nout\n");
     });
 }

@@ -57,6 +57,21 @@ fn a_sound_manifest_is_said_to_be_and_shown() {
 }
 
 #[test]
+fn what_a_manifest_says_gives_no_orders_to_a_terminal() {
+    let sandbar = Sandbar::own();
+    let text = r#"{"entries": {"a": {"type": "dir", "description": "red \u001b[31m \u202e \u009b"}}}"#;
+    let file = sandbar.make_file("m.json", text).display().to_string();
+    let run = sandbar.run(&["manifest", "render", &file]);
+    assert!(run.code == 0 && run.stdout.contains("red ?[31m ? ?"), "{run:?}");
+    let text = r#"{"entries": {"a\u001b[2J": {"type": "nonsense\u001b[2J"}}}"#;
+    let file = sandbar.make_file("faulty.json", text).display().to_string();
+    for task in ["check", "render"] {
+        let run = sandbar.run(&["manifest", task, &file]);
+        assert!(run.code == 1 && !run.stdout.contains('\x1b') && !run.stderr.contains('\x1b'), "{run:?}");
+    }
+}
+
+#[test]
 fn without_a_manifest_there_is_nothing_to_check() {
     let sandbar = Sandbar::own();
     let nameless = sandbar.make_file("nameless", "{}").display().to_string();

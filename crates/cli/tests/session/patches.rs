@@ -98,13 +98,31 @@ fn a_patch_that_is_refused_changes_nothing() {
 #[test]
 fn wrong_use_is_told_apart_from_a_refused_patch() {
     let sandbar = Sandbar::own();
-    assert_eq!(sandbar.run(&["patch", "nonsense"]).code, 1);
+    sandbar.make_file("x.patch", "*** Begin Patch\n*** Add File: made\n+x\n*** End Patch\n");
+    sandbar.make_file("[x", "");
+    for name in ["x.patch", "./x.patch", "no-such.patch", "[x"] {
+        let run = sandbar.run(&["patch", name]);
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{name}: {run:?}");
+        assert!(run.stderr.contains(&format!("to apply a file: sandbar patch < {name}")), "{name}: {run:?}");
+    }
+    assert!(!sandbar.dir().join("made").exists());
+    assert_eq!(sandbar.run(&["patch", "*** nonsense"]).code, 1);
     assert_eq!(sandbar.run(&["patch", "--workspace", "/no/such", "x"]).code, 2);
     assert_eq!(sandbar.run(&["patch", "--profile", "other", "x"]).code, 2);
     assert_eq!(sandbar.run(&["patch", "a", "b"]).code, 2);
     let bytes = sandbar.feed(&["patch"], b"\xff\xfe");
     assert_eq!(bytes.status.code(), Some(2), "{bytes:?}");
     assert!(sandbar.left().is_empty());
+}
+
+#[test]
+fn what_is_said_about_a_patch_gives_no_orders_to_a_terminal() {
+    let sandbar = Sandbar::own();
+    let dir = work(&sandbar);
+    let run = patch(&sandbar, &dir, &[], "*** Add File: a\x1b]0;x\x07\u{202e}b\n+x\n");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "Success. Updated the following files:\nA a?]0;x??b\n"), "{run:?}");
+    let run = patch(&sandbar, &dir, &[], "*** Update File: a.txt\n@@\n-\x1b[2Jnowhere\n+x\n");
+    assert!(run.code == 1 && run.stderr.contains("nowhere") && !run.stderr.contains('\x1b'), "{run:?}");
 }
 
 #[test]
