@@ -1,9 +1,18 @@
 //! A directory of the host behind the walls of a machine that runs nothing: what its guest writes cannot land outside.
 
-use std::{ffi::OsStr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
+use rustix::fs::{Mode, OFlags};
 use sandbar::{
-    Access, Isolation, Machine, MachinePath, MachineSpec, SandboxClient, Target, Workspace, client::UnixLocal,
+    Access, FileIdentity, HostMount, Isolation, Machine, MachinePath, MachineSpec, SandboxClient, Target, Workspace,
+    client::UnixLocal,
 };
 use tokio::time::timeout;
 
@@ -16,15 +25,53 @@ use crate::{
 /// How long the guest may take to clean up after something that was given up.
 const SETTLING: Duration = Duration::from_secs(5);
 
+/// Where a directory is shown by machines that can show it anywhere.
+const SHOWN: &str = "/workspace/out";
+
+/// A directory that was opened once. Whatever its path leads to later, no other one is written to.
+pub(crate) struct OpenDir {
+    path: PathBuf,
+    /// As long as it is open, no other directory can have its number.
+    place: File,
+}
+
+impl OpenDir {
+    /// Opens it, unless it is a symbolic link without a slash after it.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Self { path: path.to_owned(), place: rustix::fs::open(path, flags, Mode::empty())?.into() })
+    }
+
+    fn mount(&self, isolation: Isolation) -> Result<HostMount, Failure> {
+        let bad = |error| Failure::new(format!("cannot copy to {}", self.path.display())).because(error);
+        let inside = match isolation {
+            Isolation::Full => MachinePath::new(SHOWN)?,
+            _ => MachinePath::new(fs::canonicalize(&self.path).map_err(bad)?)?,
+        };
+        let identity = FileIdentity::from(&self.place.metadata().map_err(bad)?);
+        Ok(HostMount { host: self.path.clone(), inside, access: Access::ReadWrite, identity: Some(identity) })
+    }
+}
+
 /// The directory, reached through its machine, which ends with this.
 pub(crate) struct HostSide {
     machine: Arc<dyn Machine>,
+    root: MachinePath,
 }
 
 impl HostSide {
     pub(crate) async fn open(path: PathBuf, access: Access, isolation: Isolation) -> Result<Self, Failure> {
         let spec = MachineSpec { workspace: Workspace::Host { path, access }, isolation, ..MachineSpec::default() };
-        Ok(Self { machine: UnixLocal::new().create(spec).await? })
+        let machine = UnixLocal::new().create(spec).await?;
+        Ok(Self { root: machine.features().workspace, machine })
+    }
+
+    /// A directory that is written to: the one that was opened, or none.
+    pub(crate) async fn writing(dir: &OpenDir, isolation: Isolation) -> Result<Self, Failure> {
+        let mount = dir.mount(isolation)?;
+        let root = mount.inside.clone();
+        let spec = MachineSpec { mounts: vec![mount], isolation, ..MachineSpec::default() };
+        Ok(Self { machine: UnixLocal::new().create(spec).await?, root })
     }
 
     pub(crate) fn machine(&self) -> Arc<dyn Machine> {
@@ -33,7 +80,7 @@ impl HostSide {
 
     /// Where the machine sees the directory.
     pub(crate) fn root(&self) -> MachinePath {
-        self.machine.features().workspace
+        self.root.clone()
     }
 
     /// Something in the directory, or the directory itself.
@@ -63,5 +110,33 @@ impl HostSide {
         if let Err(error) = self.machine.stop().await {
             tracing::warn!(%error, "the machine between did not end cleanly");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_was_exchanged_is_not_written_to() {
+        let temp = tempfile::tempdir().expect("tempdir");
+        let at = |name: &str| temp.path().join(name);
+        let refused = |dir: &OpenDir| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+            match runtime.block_on(HostSide::writing(dir, Isolation::Full)) {
+                Ok(_) => panic!("another directory would be written to"),
+                Err(failure) => failure.to_string(),
+            }
+        };
+        fs::create_dir(at("dir")).expect("create");
+        fs::create_dir(at("victim")).expect("create");
+        let dir = OpenDir::open(&at("dir")).expect("open");
+        fs::rename(at("dir"), at("old")).expect("rename");
+        std::os::unix::fs::symlink(at("victim"), at("dir")).expect("symlink");
+        assert!(refused(&dir).contains("changed since it was judged"));
+        assert!(OpenDir::open(&at("dir")).is_err());
+        fs::remove_file(at("dir")).expect("remove");
+        fs::rename(at("victim"), at("dir")).expect("rename");
+        assert!(refused(&dir).contains("changed since it was judged"));
     }
 }

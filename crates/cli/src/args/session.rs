@@ -175,6 +175,10 @@ pub(crate) struct CopyArgs {
     /// Copy symbolic links that lead out of the copied directory as they are, instead of refusing it.
     #[arg(long)]
     pub(crate) keep_links: bool,
+
+    /// Copy no more than this out of a session at once, like 512m or 64g.
+    #[arg(long, value_name = "SIZE", default_value = "16g", value_parser = values::size)]
+    pub(crate) max_bytes: u64,
 }
 
 #[derive(Debug, clap::Args)]

@@ -23,29 +23,40 @@ use super::{Home, files};
 use crate::{
     args::CopyArgs,
     failure::Failure,
-    host_side::HostSide,
+    host_side::{HostSide, OpenDir},
     making::{Halt, unless_signalled},
     signals::{self, Signals},
     values::{Inside, Place},
 };
 
-/// The most bytes that are copied out at once.
-const MOST: u64 = 64 << 30;
+/// What to do when a copy is refused for its size.
+const RAISE: &str = "raise --max-bytes, or copy it in parts";
 
-/// The most that is copied out at once.
-const LIMITS: ArchiveLimits = ArchiveLimits {
-    max_input_bytes: NonZeroU64::new(MOST),
-    max_extracted_bytes: NonZeroU64::new(MOST),
-    max_members: NonZeroU64::new(2_000_000),
-    max_depth: NonZeroU64::new(256),
-};
+/// What is copied out.
+#[derive(Clone, Copy)]
+struct Terms {
+    links: Links,
+    max_bytes: u64,
+}
+
+impl Terms {
+    fn limits(self) -> ArchiveLimits {
+        ArchiveLimits {
+            max_input_bytes: NonZeroU64::new(self.max_bytes),
+            max_extracted_bytes: NonZeroU64::new(self.max_bytes),
+            max_members: NonZeroU64::new(2_000_000),
+            max_depth: NonZeroU64::new(256),
+        }
+    }
+}
 
 pub(super) async fn run(args: CopyArgs, home: &Home) -> Result<u8, Failure> {
     let links = if args.keep_links { Links::KeepAll } else { Links::KeepInside };
+    let terms = Terms { links, max_bytes: args.max_bytes };
     let mut signals = Signals::listen()?;
     let copied = match (args.from, args.to) {
         (Place::Host(from), Place::Inside(to)) => copy_in(&from, &to, home, &mut signals).await,
-        (Place::Inside(from), Place::Host(to)) => copy_out(&from, &to, links, home, &mut signals).await,
+        (Place::Inside(from), Place::Host(to)) => copy_out(&from, &to, terms, home, &mut signals).await,
         // Refused before.
         (Place::Host(_), Place::Host(_)) | (Place::Inside(_), Place::Inside(_)) => return Ok(2),
     };
@@ -96,7 +107,7 @@ async fn landing(session: &SandboxSession, path: &OsStr, name: Option<&OsStr>) -
     Ok(target)
 }
 
-async fn copy_out(from: &Inside, to: &Path, links: Links, home: &Home, signals: &mut Signals) -> Result<(), Halt> {
+async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: &mut Signals) -> Result<(), Halt> {
     let session = unless_signalled(home.attach(&from.session), signals).await?;
     let path = whole(&from.path);
     let source = session.paths().target(path, Intent::Read)?;
@@ -108,12 +119,15 @@ async fn copy_out(from: &Inside, to: &Path, links: Links, home: &Home, signals: 
     let name = name.map_err(|error| Failure::new("cannot name the copy").because(error))?;
     let (dir, name) = destination(to, name)?;
     let content = if is_directory(session.machine().as_ref(), &source, &found).await {
-        Content::Tree(unless_signalled(tree_of(&session, &source, links), signals).await?)
+        Content::Tree(unless_signalled(tree_of(&session, &source, terms), signals).await?)
     } else {
         let mode = if found.kind == EntryKind::File { found.mode & 0o777 } else { 0o644 };
-        Content::File(file_of(&session, &source).await?, mode)
+        if found.kind == EntryKind::File && found.size > terms.max_bytes {
+            return Err(too_large(&path.to_string_lossy(), terms.max_bytes).into());
+        }
+        Content::File(file_of(&session, &source, terms.max_bytes).await?, mode)
     };
-    let host = HostSide::open(dir, Access::ReadWrite, session.features().isolation).await?;
+    let host = HostSide::writing(&dir, session.features().isolation).await?;
     let (machine, target) = (host.machine(), host.target(name.as_deref())?);
     let write = async move {
         let written = match content {
@@ -133,29 +147,34 @@ enum Content {
     File(ByteStream, u32),
 }
 
+fn too_large(shown: &str, max_bytes: u64) -> Failure {
+    Failure::new(format!("{shown} is larger than {max_bytes} bytes")).code("limit_exceeded").next(RAISE)
+}
+
 /// A file, of which there may be more than anybody said.
-async fn file_of(session: &SandboxSession, source: &Target) -> Result<ByteStream, Failure> {
+async fn file_of(session: &SandboxSession, source: &Target, max_bytes: u64) -> Result<ByteStream, Failure> {
     let shown = source.path.to_string();
     let bytes = session.machine().read(source).await.map_err(|cause| SandboxError::reading(&shown, cause))?;
-    let mut left = MOST;
+    let mut left = max_bytes;
     Ok(Box::pin(bytes.map(move |piece| {
         let piece = piece?;
         left = left.checked_sub(piece.len() as u64).ok_or_else(|| MachineError::Exhausted {
             what: "what is copied at once".to_owned(),
-            reason: format!("{shown} is larger than {MOST} bytes"),
+            reason: format!("{shown} is larger than {max_bytes} bytes; {RAISE}"),
         })?;
         Ok(piece)
     })))
 }
 
 /// A directory as an archive, of which everything was looked at.
-async fn tree_of(session: &SandboxSession, source: &Target, links: Links) -> Result<ByteStream, Failure> {
+async fn tree_of(session: &SandboxSession, source: &Target, terms: Terms) -> Result<ByteStream, Failure> {
     let shown = source.path.to_string();
-    let policy = Policy { links, modes: Modes::Usable, names: Names::Any, ..Policy::default() };
+    let policy = Policy { links: terms.links, modes: Modes::Usable, names: Names::Any, ..Policy::default() };
     let packed = session.machine().pack(source, &[]).await.map_err(|cause| SandboxError::reading(&shown, cause))?;
-    let checked = archive::check(packed, Format::Tar, &LIMITS, &policy, &shown).await.map_err(|error| {
+    let checked = archive::check(packed, Format::Tar, &terms.limits(), &policy, &shown).await.map_err(|error| {
         let next = match error.code() {
             "archive_refused" => "copy what is needed of it one by one, or keep its links with --keep-links",
+            "limit_exceeded" => RAISE,
             _ => "copy it in parts",
         };
         Failure::from(error).next(next)
@@ -172,26 +191,30 @@ async fn is_directory(machine: &dyn Machine, source: &Target, found: &DirEntry) 
 }
 
 /// The directory of the host that is written to, and the name in it; without a name, the directory itself.
-fn destination(to: &Path, name: Option<OsString>) -> Result<(PathBuf, Option<OsString>), Failure> {
+fn destination(to: &Path, name: Option<OsString>) -> Result<(OpenDir, Option<OsString>), Failure> {
     let refuse = || Failure::new(format!("cannot copy to {}", to.display()));
     // It may have come out of a session itself.
     if fs::symlink_metadata(to).is_ok_and(|found| found.is_symlink()) {
         let next = "name what it leads to, or write a slash after it to follow it";
         return Err(refuse().because(io::Error::other("it is a symbolic link")).next(next));
     }
-    if to.is_dir() {
-        return Ok((to.to_owned(), name));
+    // What is a link by now is not opened.
+    if let Ok(dir) = OpenDir::open(to) {
+        return Ok((dir, name));
     }
     let parent = match to.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    if to.as_os_str().as_bytes().ends_with(b"/") || !parent.is_dir() {
+    if to.as_os_str().as_bytes().ends_with(b"/") {
         let missing = io::Error::from(io::ErrorKind::NotFound);
         return Err(refuse().because(missing).next("make the directory first"));
     }
+    // The slash after it is there: with the empty name, it is here too.
+    let dir = OpenDir::open(&parent.join(""));
+    let dir = dir.map_err(|error| refuse().because(error).next("make the directory first"))?;
     let name = to.file_name().ok_or_else(|| refuse().next("give it a name"))?;
-    Ok((parent.to_owned(), Some(name.to_owned())))
+    Ok((dir, Some(name.to_owned())))
 }
 
 /// What a copy of this is called; `None` when its contents are meant, as with `dir/.`.

@@ -153,11 +153,32 @@ fn a_hostile_tree_writes_nothing_outside() {
 }
 
 #[test]
+fn what_is_too_large_is_not_copied() {
+    each(|sandbar| {
+        let out = sandbar.make_dir("out");
+        let made = Made::new(sandbar, &[]);
+        assert_eq!(
+            made.sh("mkdir dir; truncate -s 4T dir/sparse; mkdir small; head -c 5000 /dev/zero > small/f").code,
+            0
+        );
+        let to = out.display().to_string();
+        for (name, most) in [("dir", "8m"), ("dir/sparse", "16g"), ("small", "4k"), ("small/f", "4k")] {
+            let run = sandbar.run(&["session", "cp", "--max-bytes", most, &made.at(name), &to]);
+            assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{name}: {run:?}");
+            assert!(run.stderr.contains("raise --max-bytes"), "{name}: {run:?}");
+            assert!(tree(&out).is_empty(), "{name}: {:?}", fs::read_dir(&out).expect("out").collect::<Vec<_>>());
+        }
+        made.does(&["cp", "--max-bytes", "64k", &made.at("small"), &to]);
+        assert_eq!(fs::metadata(out.join("small/f")).expect("metadata").len(), 5000);
+    });
+}
+
+#[test]
 fn a_copy_that_is_interrupted_leaves_no_half_file() {
     each(|sandbar| {
         let out = sandbar.make_dir("out");
         let made = Made::new(sandbar, &[]);
-        assert_eq!(made.sh("truncate -s 20G endless").code, 0);
+        assert_eq!(made.sh("truncate -s 15G endless").code, 0);
         let words = ["session", "cp", &made.at("endless"), &out.display().to_string()];
         let fresh = ["env", "--default-signal=INT,TERM"];
         for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {

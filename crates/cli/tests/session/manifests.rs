@@ -122,6 +122,20 @@ fn a_command_runs_in_a_workspace_that_a_manifest_fills() {
 }
 
 #[test]
+fn what_is_left_out_is_said_before_the_command_runs() {
+    each(|sandbar| {
+        let base = sandbar.make_dir("base");
+        fs::create_dir(base.join("src")).expect("create");
+        std::os::unix::fs::symlink("/etc/passwd", base.join("src/o\x1but\nx")).expect("symlink");
+        let text = "entries:\n  code: {type: local_dir, src: src, symlinks: drop}\n";
+        let manifest = sandbar.make_file("base/w.yaml", text).display().to_string();
+        let run = sandbar.run(&["exec", "--manifest", &manifest, "--", "ls", "-A", "code"]);
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.lines().count()), (0, "", 1), "{run:?}");
+        assert!(run.stderr.starts_with("sandbar: left out code/o") && !run.stderr.contains('\x1b'), "{run:?}");
+    });
+}
+
+#[test]
 fn a_grant_lets_a_manifest_copy_from_elsewhere_and_shows_it() {
     each(|sandbar| {
         sandbar.make_dir("base");
