@@ -236,9 +236,15 @@ async fn the_supervisor_keeps_nothing_of_its_maker() {
 }
 
 /// Knocks with these bytes, in hexadecimal digits, at the door whose path is given, and says how much was answered.
-const KNOCK: &str = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.settimeout(20)\n\
-    s.connect(sys.argv[1])\ns.sendall(bytes.fromhex(sys.argv[2]))\n\
-    try: print(len(s.recv(100)))\nexcept ConnectionError: print(0)";
+const KNOCK: &str = "import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(20)
+s.connect(sys.argv[1])
+try:
+    s.sendall(bytes.fromhex(sys.argv[2]))
+    print(len(s.recv(100)))
+except ConnectionError:
+    print(0)";
 
 #[tokio::test]
 async fn a_door_does_not_open_to_somebody_in_another_machine() {
