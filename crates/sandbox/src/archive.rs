@@ -21,6 +21,7 @@ use std::num::NonZeroU64;
 use serde::{Deserialize, Serialize};
 
 pub use self::pass::{Checked, Outcome, check, clean};
+pub(crate) use self::rules::stays_inside;
 use crate::{Result, SandboxError, WorkspacePath};
 
 /// What an archive is and how it is compressed.
@@ -30,10 +31,10 @@ pub enum Format {
     #[serde(rename = "tar")]
     Tar,
     /// Compressed by gzip.
-    #[serde(rename = "tar.gz")]
+    #[serde(rename = "tar.gz", alias = "tgz")]
     TarGz,
     /// Compressed by Zstandard.
-    #[serde(rename = "tar.zst")]
+    #[serde(rename = "tar.zst", alias = "tzst")]
     TarZst,
     /// Each member by itself, with a directory at the end.
     #[serde(rename = "zip")]
@@ -44,11 +45,12 @@ impl Format {
     /// What a file of this name is expected to be, by its ending.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        const ENDINGS: [(&str, Format); 6] = [
+        const ENDINGS: [(&str, Format); 7] = [
             (".tar", Format::Tar),
             (".tar.gz", Format::TarGz),
             (".tgz", Format::TarGz),
             (".tar.zst", Format::TarZst),
+            (".tar.zstd", Format::TarZst),
             (".tzst", Format::TarZst),
             (".zip", Format::Zip),
         ];

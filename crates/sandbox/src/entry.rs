@@ -29,7 +29,7 @@ pub use self::{
     local_dir::{LocalDir, Symlinks},
     local_file::LocalFile,
     mount::{Mount, MountPoint, MountStrategy, Settings},
-    remote_dir::{ArchiveFormat, RemoteDir},
+    remote_dir::RemoteDir,
     remote_file::RemoteFile,
 };
 use crate::manifest::{At, EntryGroup, Fault, Permissions, Reader};

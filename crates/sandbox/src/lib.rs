@@ -23,11 +23,11 @@ pub mod processes;
 mod secret;
 mod session;
 
-pub use archive::ArchiveLimits;
+pub use archive::{ArchiveLimits, Format as ArchiveFormat};
 pub use entry::{
-    ArchiveFormat, Attributes, AzureBlobMount, BoxMount, Content, Credential, Dir, Entry, File, GcsMount, GitRepo,
-    LocalDir, LocalFile, Mount, MountPoint, MountStrategy, R2Mount, RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said,
-    Settings, Shape, Symlinks,
+    Attributes, AzureBlobMount, BoxMount, Content, Credential, Dir, Entry, File, GcsMount, GitRepo, LocalDir,
+    LocalFile, Mount, MountPoint, MountStrategy, R2Mount, RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said, Settings,
+    Shape, Symlinks,
 };
 pub use error::{PathFault, Result, SandboxError};
 pub use manifest::{

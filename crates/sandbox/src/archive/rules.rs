@@ -136,10 +136,6 @@ impl Rules {
     }
 
     /// Judges what a symbolic link leads to, `depth` directories below the top.
-    ///
-    /// A way up is counted only at the beginning: after a name it would start from wherever that name leads, which may
-    /// be another link. Every link that is kept leads inside from the real place it is at, so following any number of
-    /// them does too.
     fn symlink(&self, target: &[u8], depth: usize) -> Result<(), &'static str> {
         if target.is_empty() || target.contains(&0) || target.len() > PATH_LIMIT {
             return Err("is a symbolic link to nothing that can be");
@@ -150,15 +146,7 @@ impl Rules {
         if target.starts_with(b"/") {
             return Err("is a symbolic link to an absolute path");
         }
-        let parts = target.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
-        let mut parts = parts.skip_while({
-            let mut ups = 0;
-            move |part| {
-                ups += 1;
-                *part == b".." && ups <= depth
-            }
-        });
-        if parts.any(|part| part == b"..") {
+        if !stays_inside(target, depth) {
             return Err("is a symbolic link that leads, or may lead, out of the archive");
         }
         Ok(())
@@ -224,4 +212,24 @@ pub(super) fn shown(member: &[u8]) -> String {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.into_owned(),
     }
+}
+
+/// Whether a relative link that is `depth` directories below the top of a tree leads to something in the tree.
+///
+/// A way up is counted only at the beginning: after a name it would start from wherever that name leads, which may be
+/// another link. Every link that is kept leads inside from the real place it is at, so following any number of them does
+/// too.
+pub(crate) fn stays_inside(target: &[u8], depth: usize) -> bool {
+    if target.is_empty() || target.starts_with(b"/") {
+        return false;
+    }
+    let parts = target.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
+    let mut parts = parts.skip_while({
+        let mut ups = 0;
+        move |part| {
+            ups += 1;
+            *part == b".." && ups <= depth
+        }
+    });
+    !parts.any(|part| part == b"..")
 }

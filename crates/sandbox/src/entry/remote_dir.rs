@@ -12,44 +12,10 @@ use super::{
 };
 use crate::{
     WorkspacePath,
+    archive::Format,
     fetch::shown_text,
     manifest::{At, Fault},
 };
-
-/// How an archive is packed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ArchiveFormat {
-    /// Not compressed.
-    #[serde(rename = "tar")]
-    Tar,
-    /// Compressed with gzip.
-    #[serde(rename = "tar.gz", alias = "tgz")]
-    TarGz,
-    /// Compressed with Zstandard.
-    #[serde(rename = "tar.zst", alias = "tzst")]
-    TarZst,
-    /// Zip.
-    #[serde(rename = "zip")]
-    Zip,
-}
-
-impl ArchiveFormat {
-    /// What the end of a name says, if it says anything.
-    #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        let name = name.to_ascii_lowercase();
-        let endings: [(&str, Self); 7] = [
-            (".tar", Self::Tar),
-            (".tar.gz", Self::TarGz),
-            (".tgz", Self::TarGz),
-            (".tar.zst", Self::TarZst),
-            (".tar.zstd", Self::TarZst),
-            (".tzst", Self::TarZst),
-            (".zip", Self::Zip),
-        ];
-        endings.iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| *format)
-    }
-}
 
 /// An archive that is fetched over HTTP and unpacked.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +34,7 @@ pub struct RemoteDir {
     pub sha256: Option<String>,
     /// How it is packed, if the address does not end in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<ArchiveFormat>,
+    pub format: Option<Format>,
     /// How many directories are taken off the front of every name.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub strip_components: u32,
@@ -116,7 +82,7 @@ impl RemoteDir {
 
     /// The same, packed in this way whatever its address ends in.
     #[must_use]
-    pub fn format(mut self, format: ArchiveFormat) -> Self {
+    pub fn format(mut self, format: Format) -> Self {
         self.format = Some(format);
         self
     }
@@ -144,9 +110,9 @@ impl RemoteDir {
 
     /// How it is packed, as said or as its address ends; `None` when neither says.
     #[must_use]
-    pub fn packed_as(&self) -> Option<ArchiveFormat> {
+    pub fn packed_as(&self) -> Option<Format> {
         let path = self.url.split(['?', '#']).next().unwrap_or_default();
-        self.format.or_else(|| ArchiveFormat::of_name(path))
+        self.format.or_else(|| Format::from_name(path))
     }
 
     /// The address as it may be shown: without users, passwords and the values of a query.
@@ -201,11 +167,11 @@ mod tests {
     #[test]
     fn the_format_is_said_or_seen() {
         let table = [
-            ("https://x.org/a.tar", Some(ArchiveFormat::Tar)),
-            ("https://x.org/a.TAR.GZ?x=y", Some(ArchiveFormat::TarGz)),
-            ("https://x.org/a.tgz", Some(ArchiveFormat::TarGz)),
-            ("https://x.org/a.tar.zst#x", Some(ArchiveFormat::TarZst)),
-            ("https://x.org/a.zip", Some(ArchiveFormat::Zip)),
+            ("https://x.org/a.tar", Some(Format::Tar)),
+            ("https://x.org/a.TAR.GZ?x=y", Some(Format::TarGz)),
+            ("https://x.org/a.tgz", Some(Format::TarGz)),
+            ("https://x.org/a.tar.zst#x", Some(Format::TarZst)),
+            ("https://x.org/a.zip", Some(Format::Zip)),
             ("https://x.org/a.tar.xz", None),
             ("https://x.org/a?b.zip", None),
         ];
@@ -213,7 +179,7 @@ mod tests {
             let entry = RemoteDir::new(url);
             assert_eq!(entry.packed_as(), format, "{url}");
             assert_eq!(entry.faults(&At::top("x")).is_empty(), format.is_some());
-            assert!(entry.format(ArchiveFormat::Zip).faults(&At::top("x")).is_empty());
+            assert!(entry.format(Format::Zip).faults(&At::top("x")).is_empty());
         }
     }
 

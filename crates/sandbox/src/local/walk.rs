@@ -19,7 +19,7 @@ use super::{
     TreeOptions,
     ignored::{Ignored, PATTERN_FILE_LIMIT},
 };
-use crate::Symlinks;
+use crate::{Symlinks, archive::stays_inside};
 
 /// Directories inside directories; each level holds a descriptor.
 const DEPTH_LIMIT: usize = 128;
@@ -110,7 +110,8 @@ impl Walk<'_> {
 
     fn link(&mut self, dir: &OwnedFd, name: &CString, path: &[u8]) -> Result<(), Broken> {
         let to = rustix::fs::readlinkat(dir, name, Vec::new()).map_err(|error| broken(path, error))?.into_bytes();
-        match (stays_inside(path, &to), self.options.links) {
+        let depth = path.iter().filter(|byte| **byte == b'/').count();
+        match (stays_inside(&to, depth), self.options.links) {
             (_, Symlinks::Drop) => return (self.each)(path, Found::LeftOut("it is a symbolic link")),
             (true, Symlinks::Preserve | Symlinks::Reject) => return (self.each)(path, Found::Link { to }),
             (false, Symlinks::Preserve) => {
@@ -124,25 +125,6 @@ impl Walk<'_> {
         );
         Err(Broken { path: path.to_vec(), reason })
     }
-}
-
-/// Whether a link leads to something in the tree it is in, whatever else is there: it may go up only at its beginning,
-/// because going up again after a name goes up from wherever that name leads.
-pub(super) fn stays_inside(path: &[u8], to: &[u8]) -> bool {
-    if to.is_empty() || to.starts_with(b"/") {
-        return false;
-    }
-    let mut up = path.iter().filter(|byte| **byte == b'/').count();
-    let mut down = false;
-    for part in to.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." if down || up == 0 => return false,
-            b".." => up -= 1,
-            _ => down = true,
-        }
-    }
-    true
 }
 
 /// The permission bits; systems disagree about the width of the field they are in.

@@ -3,7 +3,7 @@
 use sandbar_machine::Sha256;
 
 use crate::{
-    ArchiveFormat, Credential, GitRepo, RemoteDir, RemoteFile, Result, SandboxError, Secret, SecretStore,
+    Credential, GitRepo, RemoteDir, RemoteFile, Result, SandboxError, Secret, SecretStore,
     archive::Format,
     fetch::{GitRequest, HttpRequest},
 };
@@ -29,13 +29,7 @@ pub(super) fn archive(entry: &RemoteDir, secrets: &SecretStore) -> Result<HttpRe
 }
 
 pub(super) fn format(entry: &RemoteDir) -> Result<Format> {
-    match entry.packed_as() {
-        Some(ArchiveFormat::Tar) => Ok(Format::Tar),
-        Some(ArchiveFormat::TarGz) => Ok(Format::TarGz),
-        Some(ArchiveFormat::TarZst) => Ok(Format::TarZst),
-        Some(ArchiveFormat::Zip) => Ok(Format::Zip),
-        None => Err(SandboxError::invalid_compression_scheme(entry.shown_url(), "unknown")),
-    }
+    entry.packed_as().ok_or_else(|| SandboxError::invalid_compression_scheme(entry.shown_url(), "unknown"))
 }
 
 fn request<'a>(
