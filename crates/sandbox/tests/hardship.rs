@@ -69,6 +69,27 @@ async fn a_patch_on_a_full_disk_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_workspace_that_does_not_fit_stays_as_it_is() {
+    let disk = SmallDisk::new();
+    let machine = MachineSpec {
+        workspace: Workspace::Host { path: disk.path().to_owned(), access: Access::ReadWrite },
+        ..MachineSpec::default()
+    };
+    let options = SessionOptions::new(Manifest::new().file("a", "old").file("d/b", "too")).machine(machine);
+    let session = SandboxSession::open(Arc::new(UnixLocal::new()), options).await.unwrap();
+    session.write("large", vec![7; 2_500_000]).await.unwrap();
+    // Both the old and the new do not fit beside each other.
+    let packed = sandbar_machine::collect(session.persist_workspace().await.unwrap(), 8 << 20).await.unwrap();
+    session.write("a", "edited").await.unwrap();
+    let error = session.hydrate_workspace(sandbar_machine::once(packed)).await.unwrap_err();
+    assert_eq!((error.code(), &error.context()["reason"]), ("workspace_archive_write_error", &"exhausted".into()));
+    let names = session.exec(Exec::shell("find . -type f | sort")).await.unwrap().stdout_text();
+    assert_eq!(names, "./a\n./d/b\n./large\n", "something is lost, or left behind");
+    assert_eq!(session.read("a").await.unwrap(), "edited");
+    session.delete().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_mount_is_read_only_because_the_kernel_says_so() {
     let host = tempfile::tempdir().unwrap();
     fs::create_dir(host.path().join("data")).unwrap();
