@@ -17,12 +17,12 @@ pub use event::{BootFailure, Event, ExitKind, FailKind, Hello};
 pub use frame::{FRAME_HEADER, FrameHeader, MAX_DATA, MAX_PAYLOAD};
 pub use launch::{HostPath, Launch, LaunchMount, Level};
 pub use record::{Kind, Record, Records};
-pub use request::{At, Open, Request, Spawn};
+pub use request::{At, Expected, Open, Request, Spawn};
 pub use wire::WireError;
 
 /// Version of everything in this module. Both sides must agree exactly: the guest ships inside the host's library, and a
 /// machine that outlives its maker may meet another version of it.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Bytes a peer may send on a new channel towards the guest before it has been granted more.
 pub const INPUT_WINDOW: u32 = 256 * 1024;

@@ -1,6 +1,9 @@
 //! The server inside a machine: one thread, one stream to each host, many channels.
 
+mod bulk;
 mod files;
+mod guise;
+mod intake;
 mod link;
 mod outbox;
 mod process;
@@ -30,6 +33,7 @@ use rustix::{
 use sandbar_guest::protocol::{Event, Hello};
 
 use self::{
+    guise::Guise,
     link::{CHILDREN, HUB, Id, Link, Wake},
     process::Running,
     relay::{Relay, Role},
@@ -134,6 +138,7 @@ struct Server {
     sending: VecDeque<Id>,
     scratch: Vec<u8>,
     stack: Stack,
+    guise: Guise,
     tags: Tags,
     /// The connection on which the end was asked for.
     stopping: Option<u32>,
@@ -155,6 +160,7 @@ impl Server {
         }
         Ok(Self {
             tags: Tags::new(Token::random()?.0[0]),
+            guise: Guise::new(settings.users),
             settings,
             epoll,
             children,
@@ -223,6 +229,7 @@ impl Server {
         let Some(link) = self.links.get_mut(&id.link) else { return };
         match role {
             Role::Sink => channel.relay.drain(&mut link.outbox, &self.epoll),
+            Role::Err if channel.relay.read_meter(&mut link.outbox) => {}
             Role::Out | Role::Err => {
                 if let Err(error) = channel.relay.pump(role, &mut self.scratch, &mut link.outbox, &self.epoll) {
                     return self.lose(id.link, Err(error));

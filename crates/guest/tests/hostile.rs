@@ -111,7 +111,8 @@ fn some_requests(random: &mut Seeded) -> Vec<u8> {
     for channel in 1..12 {
         let open = opens[random.below(opens.len())].clone();
         Request::Open(1 << random.below(20), open).encode(channel, &mut stream);
-        let noise = vec![b'x'; 1 + random.below(5000)];
+        let most = if random.below(4) == 0 { 250_000 } else { 5000 };
+        let noise = vec![b'x'; 1 + random.below(most)];
         match random.below(6) {
             0 => Request::Data(&noise).encode(channel, &mut stream),
             1 => Request::End.encode(channel, &mut stream),

@@ -238,6 +238,7 @@ list! { $
         making_a_directory_twice_is_fine
         a_directory_is_not_made_over_a_file
         removing_is_complete_and_idempotent
+        a_write_that_expects_something_else_does_nothing
         a_rename_replaces_a_file
         a_rename_never_loses_a_directory
         renaming_what_is_missing_is_not_found
@@ -258,6 +259,8 @@ list! { $
     }
     Files, Files, archives {
         a_tree_survives_packing_and_unpacking
+        members_of_every_size_arrive_whole
+        an_unpacking_that_waits_holds_nobody_up
         packing_leaves_out_what_it_is_told_to
         packing_what_is_missing_is_not_found
         unpacking_replaces_what_was_there

@@ -39,6 +39,46 @@ pub struct DirEntry {
     pub link: Option<OsString>,
 }
 
+/// What tells a file that was written since from one that was not, without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Last change of its content.
+    pub modified_ns: i64,
+}
+
+/// What must be at a place for it to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Nothing.
+    Nothing,
+    /// A file that looks like this.
+    File(Stamp),
+}
+
+impl Expected {
+    /// Whether that is what was found.
+    #[must_use]
+    pub fn is(&self, found: Option<&DirEntry>) -> bool {
+        match (self, found) {
+            (Self::Nothing, None) => true,
+            (Self::File(stamp), Some(entry)) => entry.kind == EntryKind::File && entry.stamp() == *stamp,
+            _ => false,
+        }
+    }
+}
+
+impl DirEntry {
+    /// How it looks now.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        Stamp { size: self.size, mode: self.mode, modified_ns: self.modified_ns }
+    }
+}
+
 /// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sha256(pub [u8; 32]);

@@ -36,6 +36,9 @@ pub enum MachineError {
         #[source]
         source: io::Error,
     },
+    /// What is there is not what the request expected; nothing was done.
+    #[error("{0} is not what it was")]
+    Changed(MachinePath),
     /// The request itself makes no sense, whatever the machine.
     #[error("{what}: {reason}")]
     Invalid {
@@ -94,6 +97,7 @@ impl MachineError {
             Self::NotFound(_) => "not_found",
             Self::Denied { .. } => "denied",
             Self::File { .. } => "file",
+            Self::Changed(_) => "changed",
             Self::Invalid { .. } => "invalid",
             Self::Unsupported(_) => "unsupported",
             Self::Isolation { .. } => "isolation",

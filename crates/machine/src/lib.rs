@@ -38,7 +38,7 @@ mod traced;
 pub use bare::{Bare, BareClient};
 pub use client::{MachineHandle, SandboxClient};
 pub use command::{Command, Control, Exit, ExitReason, Output, Process, Signal, TerminalSize};
-pub use entry::{DirEntry, EntryKind, Hashes, ScanOptions, Sha256, TreeEntry, TreeIndex};
+pub use entry::{DirEntry, EntryKind, Expected, Hashes, ScanOptions, Sha256, Stamp, TreeEntry, TreeIndex};
 pub use error::{BoxError, MachineError, Result};
 pub use features::{Enforcement, Features, Isolation, LimitReport};
 pub use machine::{Endpoint, Machine};

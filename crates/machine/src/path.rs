@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{MachineError, Result};
+use crate::{Expected, MachineError, Result};
 
 /// An absolute path inside a machine: no `.` or `..`, no empty part, no NUL, at most 4,095 bytes. Names need not be UTF-8.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -199,6 +199,9 @@ pub struct Target {
     pub beneath: Option<MachinePath>,
     /// Permission bits for a file or directory that is made; `None` keeps a replaced file's own, else 0644 or 0755.
     pub mode: Option<u32>,
+    /// What must be there for a write to take place; anything when `None`. A write that finds something else is
+    /// [`Changed`](crate::MachineError::Changed), and nothing is written.
+    pub expected: Option<Expected>,
 }
 
 impl Target {
@@ -216,6 +219,13 @@ impl Target {
         self
     }
 
+    /// The same target, written only if this is what is there.
+    #[must_use]
+    pub fn expecting(mut self, expected: Expected) -> Self {
+        self.expected = Some(expected);
+        self
+    }
+
     /// The same target, made with these permission bits (`0o777` at most: set-id bits are never granted).
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
@@ -226,7 +236,7 @@ impl Target {
 
 impl From<MachinePath> for Target {
     fn from(path: MachinePath) -> Self {
-        Self { path, user: None, beneath: None, mode: None }
+        Self { path, user: None, beneath: None, mode: None, expected: None }
     }
 }
 

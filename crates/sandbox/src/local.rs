@@ -1,6 +1,7 @@
 //! Files of the host on their way into a workspace: opened by handle below a trusted directory, read once, hashed.
 
 mod ignored;
+mod pieces;
 mod read;
 mod roots;
 #[cfg(test)]

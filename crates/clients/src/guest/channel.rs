@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use sandbar_guest::protocol::{FRAME_HEADER, FrameHeader, INPUT_WINDOW, MAX_PAYLOAD, Open, Request};
+use sandbar_guest::protocol::{FRAME_HEADER, FrameHeader, INPUT_WINDOW, MAX_DATA, MAX_PAYLOAD, Open, Request};
 use sandbar_machine::{MachineError, Result};
 
 use super::{
@@ -104,10 +104,11 @@ impl Channel {
         }
     }
 
-    /// Takes what the guest allows off `bytes`, in frames.
+    /// Takes what the guest allows off `bytes`, in frames: longer ones where it allows more than it does at first.
     fn pieces(&self, bytes: &mut Bytes) -> impl Iterator<Item = Bytes> {
         let mut now = bytes.split_to(self.lane.spend(bytes.len()));
-        std::iter::from_fn(move || (!now.is_empty()).then(|| now.split_to(now.len().min(PIECE))))
+        let piece = if self.lane.is_wide() { MAX_DATA } else { PIECE };
+        std::iter::from_fn(move || (!now.is_empty()).then(|| now.split_to(now.len().min(piece))))
     }
 
     /// Sends a request about this channel.

@@ -33,6 +33,7 @@ impl Failure {
             }
             FailKind::User => MachineError::invalid("user", or("no such user on this machine")),
             FailKind::Archive => denied(or("the archive holds something that must not be unpacked")),
+            FailKind::Changed => MachineError::Changed(path.clone()),
             FailKind::Invalid => MachineError::invalid(path.to_string(), or("the request makes no sense now")),
         }
     }
@@ -75,6 +76,7 @@ mod tests {
             (FailKind::User, 0, "invalid"),
             (FailKind::Archive, 0, "denied"),
             (FailKind::Invalid, 0, "invalid"),
+            (FailKind::Changed, 0, "changed"),
         ];
         for (kind, errno, code) in cases {
             assert_eq!(error(kind, errno).code(), code, "{kind:?} {errno}");

@@ -9,8 +9,8 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt};
-use sandbar_guest::protocol::{At, INPUT_WINDOW, Open, Record, Records, Request, WireError};
-use sandbar_machine::{ByteStream, MachineError, MachinePath, Result, Target};
+use sandbar_guest::protocol::{At, Expected, INPUT_WINDOW, Open, Record, Records, Request, WireError};
+use sandbar_machine::{ByteStream, MachineError, MachinePath, Result, Stamp, Target};
 
 use super::{
     channel::{Batch, Channel},
@@ -71,6 +71,12 @@ pub(super) fn at(target: &Target) -> Result<At> {
         user: target.user.clone().map(user_name).transpose()?,
         beneath: target.beneath.as_ref().map(|root| root.as_bytes().to_vec()),
         mode: target.mode,
+        expected: target.expected.map(|expected| match expected {
+            sandbar_machine::Expected::Nothing => Expected::Nothing,
+            sandbar_machine::Expected::File(Stamp { size, mode, modified_ns }) => {
+                Expected::File(size, mode, modified_ns)
+            }
+        }),
     })
 }
 

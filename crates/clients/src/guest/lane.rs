@@ -83,8 +83,9 @@ struct State {
     allowance: u64,
     /// Bytes the owner has taken that the guest has not been told of.
     taken: u32,
-    /// Bulk bytes the guest lets us send.
+    /// Bulk bytes the guest lets us send, and whether that ever was more than it does at first.
     credit: u64,
+    wide: bool,
     started: bool,
     exited: bool,
     end: Option<End>,
@@ -153,6 +154,7 @@ impl Lane {
             }
             Event::Credit(more) if matches!(self.shape, Shape::Process | Shape::Upload | Shape::Connection) => {
                 state.credit = state.credit.saturating_add(u64::from(more));
+                state.wide |= state.credit > u64::from(INPUT_WINDOW);
                 state.wake();
                 return Ok(Then::More);
             }
@@ -217,6 +219,11 @@ impl Lane {
         }
         state.wait(cx);
         Poll::Pending
+    }
+
+    /// Whether the guest takes more at once than every guest does at first.
+    pub(crate) fn is_wide(&self) -> bool {
+        lock(&self.state).wide
     }
 
     /// Uses up to `wanted` bytes of what may be sent.

@@ -78,7 +78,13 @@ fn some_record(noise: &mut Noise) -> Record {
 
 fn some_requests(noise: &mut Noise) -> Vec<Request<'static>> {
     let text = |noise: &mut Noise| noise.bytes(20).into_iter().map(|byte| byte | 1).collect::<Vec<_>>();
-    let at = At { path: b"/a".to_vec(), user: Some(text(noise)), beneath: Some(b"/".to_vec()), mode: Some(0o600) };
+    let at = At {
+        path: b"/a".to_vec(),
+        user: Some(text(noise)),
+        beneath: Some(b"/".to_vec()),
+        mode: Some(0o600),
+        expected: None,
+    };
     let spawn = Spawn {
         argv: vec![text(noise), text(noise)],
         env: vec![text(noise)],

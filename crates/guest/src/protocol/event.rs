@@ -35,6 +35,8 @@ pub enum FailKind {
     Archive,
     /// The request makes no sense now (data for a closed input, a port that is 0).
     Invalid,
+    /// What is there is not what was expected.
+    Changed,
 }
 
 /// How a command ended.
@@ -80,8 +82,15 @@ mod kind {
     pub(super) const FAIL: u8 = 71;
 }
 
-const FAILS: [FailKind; 6] =
-    [FailKind::Errno, FailKind::Symlink, FailKind::WrongKind, FailKind::User, FailKind::Archive, FailKind::Invalid];
+const FAILS: [FailKind; 7] = [
+    FailKind::Errno,
+    FailKind::Symlink,
+    FailKind::WrongKind,
+    FailKind::User,
+    FailKind::Archive,
+    FailKind::Invalid,
+    FailKind::Changed,
+];
 const EXITS: [ExitKind; 3] = [ExitKind::Exited, ExitKind::Signaled, ExitKind::Deadline];
 
 fn number<T: PartialEq>(all: &[T], one: &T) -> u8 {

@@ -16,6 +16,35 @@ pub struct At {
     pub beneath: Option<Vec<u8>>,
     /// Permission bits for what is made.
     pub mode: Option<u32>,
+    /// What must be there for a write; anything when `None`.
+    pub expected: Option<Expected>,
+}
+
+/// What must be at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Nothing.
+    Nothing,
+    /// A file with this many bytes, these permission bits and this time of its last change.
+    File(u64, u32, i64),
+}
+
+impl Expected {
+    fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
+        if !from.flag()? {
+            return Ok(Self::Nothing);
+        }
+        Ok(Self::File(from.u64()?, from.u32()?, from.i64()?))
+    }
+
+    fn write(self, to: &mut Writer<'_>) {
+        to.flag(matches!(self, Self::File(..)));
+        if let Self::File(size, mode, modified_ns) = self {
+            to.u64(size);
+            to.u32(mode);
+            to.i64(modified_ns);
+        }
+    }
 }
 
 /// A command to start.
@@ -118,6 +147,7 @@ impl At {
             user: from.option(Reader::string)?,
             beneath: from.option(Reader::string)?,
             mode: from.option(Reader::u32)?,
+            expected: from.option(Expected::read)?,
         };
         let absolute = |path: &[u8]| path.starts_with(b"/");
         if absolute(&at.path) && at.beneath.as_deref().is_none_or(absolute) {
@@ -132,6 +162,7 @@ impl At {
         to.option(self.user.as_ref(), |to, user| to.bytes(user));
         to.option(self.beneath.as_ref(), |to, root| to.bytes(root));
         to.option(self.mode.as_ref(), |to, mode| to.u32(*mode));
+        to.option(self.expected.as_ref(), |to, expected| expected.write(to));
     }
 }
 
@@ -235,6 +266,25 @@ impl Open {
 }
 
 impl<'a> Request<'a> {
+    /// Whether it needs no other power than that over the files of whoever asks.
+    #[must_use]
+    pub fn is_about_files(&self) -> bool {
+        match self {
+            Self::Open(_, open) => matches!(
+                open,
+                Open::Read(_) | Open::Write(_) | Open::Stat(_) | Open::List(_) | Open::MakeDir(_) | Open::Rename(..)
+            ),
+            Self::Data(_) | Self::End | Self::Credit(_) => true,
+            Self::Signal(_) | Self::Resize(..) | Self::Close => false,
+        }
+    }
+
+    /// Whether a frame of this kind carries bulk bytes, which a reader can pass on before all have come.
+    #[must_use]
+    pub fn is_bulk(kind: u8) -> bool {
+        kind == kind::DATA
+    }
+
     /// Appends this request as a frame.
     pub fn encode(&self, channel: u32, out: &mut Vec<u8>) {
         match self {

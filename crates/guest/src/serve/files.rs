@@ -14,7 +14,7 @@ use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat},
     io::Errno,
 };
-use sandbar_guest::protocol::{At, FailKind, Kind, Record};
+use sandbar_guest::protocol::{At, Expected, FailKind, Kind, Record};
 
 use crate::{
     state::names,
@@ -63,9 +63,12 @@ impl Files {
         let Some(root) = &at.beneath else {
             return open_how(CWD, &CString::new(at.path.clone())?, flags, NO_MAGICLINKS, self.0);
         };
-        let dir = open_how(CWD, &CString::new(root.clone())?, libc::O_PATH | libc::O_DIRECTORY, NO_MAGICLINKS, self.0)?;
         let relative = relative_to(&at.path, root).ok_or(Errno::XDEV)?;
-        let relative = if relative.is_empty() { b".".as_slice() } else { relative };
+        let from_root = if relative.is_empty() { flags } else { libc::O_PATH };
+        let dir = open_how(CWD, &CString::new(root.clone())?, from_root | libc::O_DIRECTORY, NO_MAGICLINKS, self.0)?;
+        if relative.is_empty() {
+            return Ok(dir);
+        }
         open_how(dir.as_fd(), &CString::new(relative)?, flags, NO_MAGICLINKS | BENEATH, self.0)
     }
 
@@ -128,15 +131,16 @@ impl Files {
         Ok(rustix::fs::renameat(&from_dir, from_name, &to_dir, to_name)?)
     }
 
-    /// Opens a regular file for reading; anything else is refused without waiting for it.
-    pub(crate) fn open_regular(self, at: &At) -> Answer<File> {
+    /// Opens a regular file for reading, and tells its size; anything else is refused without waiting for it.
+    pub(crate) fn open_regular(self, at: &At) -> Answer<(File, u64)> {
         // O_NONBLOCK: opening a FIFO nobody writes to would wait for ever.
         let file = self.open(at, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY)?;
         if rustix::fs::fstatfs(&file)?.f_type == PROC && !is_public(&at.path) {
             return Err(Errno::ACCESS.into());
         }
-        match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
-            FileType::RegularFile => Ok(file.into()),
+        let stat = rustix::fs::fstat(&file)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok((file.into(), stat.st_size as u64)),
             FileType::Directory => Err(Errno::ISDIR.into()),
             _ => Err(Fail::of(FailKind::WrongKind, "it is not a regular file")),
         }
@@ -207,6 +211,21 @@ fn record(path: Vec<u8>, stat: &Stat, link: Option<Vec<u8>>) -> Record {
     }
 }
 
+fn changed() -> Fail {
+    Fail::of(FailKind::Changed, "it is not what it was")
+}
+
+/// Whether what is at a name is what somebody expects there.
+fn is_there(dir: BorrowedFd<'_>, name: &OsStr, expected: Expected) -> io::Result<bool> {
+    match describe(dir, name) {
+        Ok(found) => {
+            Ok(found.kind == Kind::File && expected == Expected::File(found.size, found.mode, found.modified_ns))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(expected == Expected::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
 /// A file being replaced: bytes go to a neighbour, which takes the name when all have come.
 pub(crate) struct Replacement {
     dir: OwnedFd,
@@ -214,12 +233,24 @@ pub(crate) struct Replacement {
     temporary: String,
     file: File,
     mode: u32,
+    expected: Option<Expected>,
     done: bool,
 }
 
 impl Replacement {
     pub(crate) fn begin(files: Files, at: &At) -> Answer<Self> {
         let (parent, name) = split(at)?;
+        if let Some(expected) = at.expected {
+            let there = match files.parent(at) {
+                Ok((dir, name)) => is_there(dir.as_fd(), name, expected)?,
+                // Where there is no directory there is no file either, and none is made for one that should be there.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => expected == Expected::Nothing,
+                Err(error) => return Err(error.into()),
+            };
+            if !there {
+                return Err(changed());
+            }
+        }
         let dir = files.make_dir(&At { mode: None, ..parent })?;
         let existing = match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat.st_mode),
@@ -237,7 +268,15 @@ impl Replacement {
         let temporary = format!(".sandbar-{:016x}", random.0[0]);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&dir, temporary.as_str(), flags, Mode::from_raw_mode(0o600))?;
-        Ok(Self { dir, name: name.as_bytes().to_vec(), temporary, file: file.into(), mode, done: false })
+        Ok(Self {
+            dir,
+            name: name.as_bytes().to_vec(),
+            temporary,
+            file: file.into(),
+            mode,
+            expected: at.expected,
+            done: false,
+        })
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Answer<()> {
@@ -248,6 +287,11 @@ impl Replacement {
     pub(crate) fn finish(&mut self) -> Answer<()> {
         rustix::fs::fchmod(&self.file, Mode::from_raw_mode(self.mode))?;
         let name = OsStr::from_bytes(&self.name);
+        if let Some(expected) = self.expected
+            && !is_there(self.dir.as_fd(), name, expected)?
+        {
+            return Err(changed());
+        }
         match rustix::fs::renameat(&self.dir, self.temporary.as_str(), &self.dir, name) {
             Ok(()) => self.done = true,
             // The name is a mount of its own, which cannot be replaced, only filled.

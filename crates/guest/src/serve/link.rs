@@ -10,10 +10,14 @@ use rustix::{
 };
 use sandbar_guest::protocol::{Event, FRAME_HEADER, FrameHeader, Request};
 
-use super::{SCRATCH, Server, outbox::Outbox, relay::Role};
+use super::{SCRATCH, Server, bulk::Moving, outbox::Outbox, relay::Role};
 
 /// Connections at a time. Those whose host is gone do not count: what a command left in the background may hold them for long.
 const LINKS: usize = 128;
+/// Frames of one host that are moved before others have their turn.
+const BULK_TURNS: usize = 16;
+/// Requests that are answered together, when many come at once.
+const CROWD: usize = 16;
 /// Connections are numbered in this many bits of a readiness key.
 const NUMBERS: u32 = 1 << 24;
 
@@ -73,10 +77,14 @@ impl Wake {
 /// A connection to a host.
 pub(super) struct Link {
     /// `None` once the host is gone and only the end of what ran for it is awaited.
-    input: Option<OwnedFd>,
+    pub(super) input: Option<OwnedFd>,
     pub(super) outbox: Outbox,
     output_armed: bool,
     inbox: Vec<u8>,
+    /// A frame whose bytes the kernel is moving to where they go.
+    pub(super) moving: Option<Moving>,
+    /// Whether the last frame was such a one: the next is likely to be too.
+    pub(super) in_bulk: bool,
 }
 
 impl Link {
@@ -102,7 +110,9 @@ impl Server {
         epoll::add(&self.epoll, &input, EventData::new_u64(u64::from(number) << 34 | INPUT), EventFlags::IN)?;
         let mut outbox = Outbox::new(output);
         outbox.push(0, &Event::Hello(self.settings.hello.clone()));
-        self.links.insert(number, Link { input: Some(input), outbox, output_armed: false, inbox: Vec::new() });
+        let link =
+            Link { input: Some(input), outbox, output_armed: false, inbox: Vec::new(), moving: None, in_bulk: false };
+        self.links.insert(number, link);
         self.next_link = (number + 1) % NUMBERS;
         Ok(())
     }
@@ -185,7 +195,10 @@ impl Server {
 
     /// Reads frames from a host and acts on them.
     pub(super) fn receive(&mut self, number: u32) {
-        match self.receive_some(number) {
+        self.guise.hold();
+        let received = self.receive_some(number);
+        self.guise.release();
+        match received {
             Ok(true) => {}
             Ok(false) => self.lose(number, Ok(())),
             Err(error) => self.lose(number, Err(error)),
@@ -194,21 +207,45 @@ impl Server {
 
     /// The same; `false` when the host hung up.
     fn receive_some(&mut self, number: u32) -> io::Result<bool> {
-        let Some(link) = self.links.get_mut(&number) else { return Ok(true) };
-        let Some(input) = &link.input else { return Ok(true) };
-        link.inbox.reserve(SCRATCH);
-        match rustix::io::read(input, rustix::buffer::spare_capacity(&mut link.inbox)) {
-            Ok(0) => return Ok(false),
-            Ok(_) => {}
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(true),
-            Err(error) => return Err(error.into()),
+        for _ in 0..BULK_TURNS {
+            let heard = match self.links.get(&number) {
+                Some(Link { moving: Some(_), .. }) => self.receive_moving(number)?,
+                Some(Link { in_bulk: true, .. }) => self.receive_frames(number, Wanted::Header)?,
+                _ => self.receive_frames(number, Wanted::Frames)?,
+            };
+            match heard {
+                Heard::End => return Ok(false),
+                Heard::Something if self.links.get(&number).is_some_and(|link| link.in_bulk) => {}
+                Heard::Something | Heard::Nothing => break,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads some bytes and acts on the frames that are complete with them.
+    fn receive_frames(&mut self, number: u32, what: Wanted) -> io::Result<Heard> {
+        let Some(link) = self.links.get_mut(&number) else { return Ok(Heard::Nothing) };
+        let Some(input) = &link.input else { return Ok(Heard::Nothing) };
+        let heard = read_into(input, &mut link.inbox, what)?;
+        if heard != Heard::Something {
+            return Ok(heard);
         }
         let mut inbox = std::mem::take(&mut link.inbox);
-        let mut used = 0;
+        let (mut used, mut bulk, mut taken) = (0, link.in_bulk, 0);
         while let Some((header, payload)) = next_frame(inbox.get(used..).unwrap_or_default())? {
-            self.accept(Id { link: number, channel: header.channel }, header.kind, payload)?;
+            let id = Id { link: number, channel: header.channel };
+            self.accept(id, header.kind, payload)?;
+            bulk = Request::is_bulk(header.kind) && self.channels.get(&id).is_some_and(|to| to.relay.has_meter());
             used += FRAME_HEADER + payload.len();
+            taken += 1;
+            if taken % CROWD == 0 && !self.answer_early(number)? {
+                return Ok(Heard::Nothing);
+            }
         }
+        if let Some(link) = self.links.get_mut(&number) {
+            link.in_bulk = bulk;
+        }
+        used += self.begin_moving(number, inbox.get(used..).unwrap_or_default())?;
         inbox.drain(..used);
         if inbox.is_empty() && inbox.capacity() > 4 * SCRATCH {
             inbox = Vec::new();
@@ -216,11 +253,23 @@ impl Server {
         if let Some(link) = self.links.get_mut(&number) {
             link.inbox = inbox;
         }
-        Ok(true)
+        Ok(heard)
+    }
+
+    /// Sends what is answered so far, so that the host has something to do as well; `false` when it is gone.
+    fn answer_early(&mut self, number: u32) -> io::Result<bool> {
+        self.guise.shed();
+        self.send_files();
+        self.flush_link(number)?;
+        Ok(self.links.get(&number).is_some_and(Link::is_open))
     }
 
     fn accept(&mut self, id: Id, kind: u8, payload: &[u8]) -> io::Result<()> {
-        match Request::decode(kind, payload).map_err(io::Error::other)? {
+        let request = Request::decode(kind, payload).map_err(io::Error::other)?;
+        if !request.is_about_files() {
+            self.guise.shed();
+        }
+        match request {
             Request::Open(window, open) => self.open(id, window, open),
             other => self.proceed(id, other),
         }
@@ -241,12 +290,55 @@ impl Server {
         }
         link.output_armed = false;
         link.inbox = Vec::new();
+        (link.moving, link.in_bulk) = (None, false);
         link.outbox.shut();
         let own: Vec<Id> = self.channels.keys().filter(|id| id.link == number).copied().collect();
         for id in own {
             self.close(id);
         }
     }
+}
+
+/// What reading from a host came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    Something,
+    Nothing,
+    End,
+}
+
+/// Appends what has come: as much as there is room for, or just what completes a header.
+fn read_into(input: &OwnedFd, inbox: &mut Vec<u8>, what: Wanted) -> io::Result<Heard> {
+    let mut header = [0; FRAME_HEADER];
+    let count = match what {
+        Wanted::Frames => {
+            inbox.reserve(SCRATCH);
+            rustix::io::read(input, rustix::buffer::spare_capacity(inbox))
+        }
+        Wanted::Header => {
+            let missing = FRAME_HEADER.saturating_sub(inbox.len());
+            rustix::io::read(input, header.get_mut(..missing).unwrap_or_default())
+        }
+    };
+    match count {
+        Ok(0) => Ok(Heard::End),
+        Ok(count) => {
+            if what == Wanted::Header {
+                inbox.extend_from_slice(header.get(..count).unwrap_or_default());
+            }
+            Ok(Heard::Something)
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Heard::Nothing),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What to read of a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Frames,
+    /// The bytes after it are left where they are.
+    Header,
 }
 
 /// The first whole frame, if it has all come.

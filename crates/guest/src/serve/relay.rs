@@ -11,8 +11,9 @@ use std::{
 use rustix::{
     event::epoll::{self, EventData, EventFlags},
     io::Errno,
+    pipe::{SpliceFlags, splice},
 };
-use sandbar_guest::protocol::{Event, MAX_DATA};
+use sandbar_guest::protocol::{Event, INPUT_WINDOW, MAX_DATA};
 
 use super::{
     link::Id,
@@ -55,7 +56,9 @@ pub(crate) enum SourceKind {
 /// What is worth moving, and how large a pipe becomes whose writer is faster than we are.
 const WORTH_MOVING: usize = 16 * 1024;
 const FULL_PIPE: usize = 64 * 1024;
-pub(super) const LARGE_PIPE: usize = 256 * 1024;
+const LARGE_PIPE: usize = 256 * 1024;
+/// Room for everything that may be on its way at once.
+pub(super) const BULK_PIPE: usize = BULK_WINDOW as usize;
 
 impl Watched {
     fn new(fd: OwnedFd, kind: SourceKind) -> Self {
@@ -109,7 +112,20 @@ struct Sink {
     last: Option<u8>,
     /// Bytes written since the host was last granted credit.
     owed: u32,
+    /// Bytes the host may have on their way here.
+    window: usize,
+    /// Where whoever reads says how much it has read; credit then is for what was read, not for what was written.
+    meter: Option<OwnedFd>,
     end: SinkEnd,
+}
+
+impl Sink {
+    /// Writes what the process takes at once; what is wrong with it shows again when the rest is written.
+    fn write_now(&mut self, bytes: &[u8]) -> usize {
+        let count = rustix::io::write(&self.watched.shared.fd, bytes).unwrap_or(0);
+        self.owed = self.owed.saturating_add(u32::try_from(count).unwrap_or(0));
+        count
+    }
 }
 
 /// What the end of input means to whoever reads it.
@@ -139,6 +155,8 @@ pub(crate) struct Relay {
 
 /// Granting credit in pieces this large keeps small frames rare.
 const GRANT: u32 = 64 * 1024;
+/// What may be on its way to a sink for bulk.
+const BULK_WINDOW: u32 = 1024 * 1024;
 
 impl Relay {
     pub(crate) fn new(id: Id, credit: u32) -> Self {
@@ -162,7 +180,51 @@ impl Relay {
 
     pub(crate) fn sink(&mut self, fd: OwnedFd, end: SinkEnd) {
         let watched = Watched::new(fd, SourceKind::Stream);
-        self.sink = Some(Sink { watched, queue: VecDeque::new(), ending: false, last: None, owed: 0, end });
+        self.sink = Some(Sink {
+            watched,
+            queue: VecDeque::new(),
+            ending: false,
+            last: None,
+            owed: 0,
+            window: INPUT_WINDOW as usize,
+            meter: None,
+            end,
+        });
+    }
+
+    /// A pipe for bulk: the kernel can move bytes into it, and more of them may be on their way. So that they fit into the
+    /// pipe, credit follows the `meter`: an eventfd to which whoever reads adds what it has read.
+    pub(crate) fn bulk_sink(
+        &mut self,
+        pipe: OwnedFd,
+        meter: OwnedFd,
+        outbox: &mut Outbox,
+        epoll: &OwnedFd,
+    ) -> io::Result<()> {
+        epoll::add(epoll, &meter, Role::Err.key(self.id), EventFlags::IN)?;
+        self.sink(pipe, SinkEnd::Close);
+        if let Some(sink) = &mut self.sink {
+            sink.window = BULK_WINDOW as usize;
+            sink.meter = Some(meter);
+            outbox.push(self.id.channel, &Event::Credit(BULK_WINDOW - INPUT_WINDOW));
+        }
+        Ok(())
+    }
+
+    /// Grants what has been read from the sink since; `false` when nobody counts that.
+    pub(crate) fn read_meter(&mut self, outbox: &mut Outbox) -> bool {
+        let Some(sink) = &mut self.sink else { return false };
+        let Some(meter) = &sink.meter else { return false };
+        let mut count = [0; 8];
+        if rustix::io::read(meter, &mut count).is_ok() {
+            // Never more than was written, whatever the worker says.
+            let read = u32::try_from(u64::from_ne_bytes(count)).unwrap_or(u32::MAX).min(sink.owed);
+            sink.owed -= read;
+            if read > 0 {
+                outbox.push(self.id.channel, &Event::Credit(read));
+            }
+        }
+        true
     }
 
     /// Bytes that may be sent now.
@@ -296,8 +358,9 @@ impl Relay {
     pub(crate) fn feed(&mut self, bytes: &[u8], outbox: &mut Outbox, epoll: &OwnedFd) {
         match &mut self.sink {
             Some(sink) if !sink.ending => {
-                sink.queue.extend(bytes);
-                sink.last = bytes.last().copied();
+                sink.last = bytes.last().copied().or(sink.last);
+                let taken = if sink.queue.is_empty() { sink.write_now(bytes) } else { 0 };
+                sink.queue.extend(bytes.get(taken..).unwrap_or_default());
                 self.drain(outbox, epoll);
             }
             // Nobody reads any more. The bytes are gone, but the host must not wait for credit for ever.
@@ -317,9 +380,24 @@ impl Relay {
         self.drain(outbox, epoll);
     }
 
-    /// Bytes the host has sent that no process has taken yet.
-    pub(crate) fn waiting(&self) -> usize {
-        self.sink.as_ref().map_or(0, |sink| sink.queue.len())
+    /// How many more bytes the host may send: those that no process has taken yet count against its window.
+    pub(crate) fn room(&self) -> usize {
+        self.sink.as_ref().map_or(INPUT_WINDOW as usize, |sink| sink.window.saturating_sub(sink.queue.len()))
+    }
+
+    /// Whether there is a sink for bulk.
+    pub(crate) fn has_meter(&self) -> bool {
+        self.sink.as_ref().is_some_and(|sink| sink.meter.is_some())
+    }
+
+    /// Lets the kernel move up to `most` bytes from a stream into the sink. `None` when it cannot: nothing has come, the
+    /// sink is full, or nobody reads it any more; whoever reads the stream then finds out which.
+    pub(crate) fn move_in(&mut self, from: &OwnedFd, most: usize) -> Option<usize> {
+        let sink = self.sink.as_mut().filter(|sink| sink.queue.is_empty() && !sink.ending)?;
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let count = splice(from, None, &sink.watched.shared.fd, None, most, flags).ok().filter(|count| *count > 0)?;
+        sink.owed = sink.owed.saturating_add(u32::try_from(count).unwrap_or(0));
+        Some(count)
     }
 
     /// Writes what the sink takes.
@@ -346,7 +424,8 @@ impl Relay {
             }
         }
         let empty = sink.queue.is_empty();
-        if sink.owed >= GRANT || (empty && sink.owed > 0) {
+        let counted = sink.meter.is_some() && !sink.ending;
+        if !counted && (sink.owed >= GRANT || (empty && sink.owed > 0)) {
             outbox.push(self.id.channel, &Event::Credit(sink.owed));
             sink.owed = 0;
         }

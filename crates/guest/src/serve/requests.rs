@@ -9,29 +9,32 @@ use std::{
 };
 
 use rustix::{
-    event::epoll::{self, EventData, EventFlags},
+    event::{
+        EventfdFlags,
+        epoll::{self, EventData, EventFlags},
+        eventfd,
+    },
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt::socket_error},
     process::{Resource, Rlimit, setrlimit},
 };
-use sandbar_guest::protocol::{At, Event, FRAME_HEADER, FailKind, FrameHeader, INPUT_WINDOW, Open, Request, Spawn};
+use sandbar_guest::protocol::{At, Event, FRAME_HEADER, FailKind, FrameHeader, Open, Request, Spawn};
 
 use super::{
     Channel, Server, Work,
     files::{Answer, Fail, Files, Replacement, plain},
     link::Id,
     process::{self, NotStarted},
-    relay::{LARGE_PIPE, Relay, Role, SinkEnd, SourceKind},
+    relay::{BULK_PIPE, Relay, Role, SinkEnd, SourceKind},
     sending::Sending,
     tree,
     work::{Digests, Job, report},
 };
 use crate::{
-    identity::{User, Users},
+    identity::User,
     sys::{
         self,
         exec::{Failed, Stage},
-        files::set_fs_identity,
         process::{Fork, exit_now, fork_into},
     },
 };
@@ -103,9 +106,9 @@ impl Server {
         match open {
             Open::Spawn(spawn) => self.spawn(id, window, &spawn),
             Open::Read(at) => {
-                let file = self.as_user(at.user.as_deref(), |files| files.open_regular(&at))?;
+                let (file, size) = self.as_user(at.user.as_deref(), |files| files.open_regular(&at))?;
                 self.push(id, &Event::Started);
-                self.send(id, window, Sending::File(Rc::new(file), 0));
+                self.send(id, window, Sending::File(Rc::new(file), 0, size));
                 Ok(())
             }
             Open::Write(at) => self.begin_write(id, &at),
@@ -154,10 +157,14 @@ impl Server {
     /// Runs a file operation with the identity it was asked for.
     fn as_user<T>(&self, name: Option<&[u8]>, act: impl FnOnce(Files) -> Answer<T>) -> Answer<T> {
         let user = self.find(name)?;
-        as_user(self.settings.users, user, || act(Files(self.settings.token)))
+        self.guise.wear(user, || act(Files(self.settings.token)))
     }
 
     fn find(&self, name: Option<&[u8]>) -> Answer<Option<User>> {
+        if name.is_some() {
+            // Whom the machine knows is the server's own to look up.
+            self.guise.shed();
+        }
         self.settings.users.find(name).map_err(|(kind, message)| Fail::of(kind, message))
     }
 
@@ -169,7 +176,8 @@ impl Server {
         let user = self.find(spawn.user.as_deref())?;
         let tag = self.tags.take();
         let (settings, stack) = (&self.settings, &mut self.stack);
-        let started = as_user(settings.users, user, || Ok(process::launch(spawn, user, settings, tag, stack)))?;
+        let started = self.guise.wear(user, || Ok(process::launch(spawn, user, settings, tag, stack)))?;
+        self.guise.shed();
         match started {
             Ok(started) => {
                 let mut relay = Relay::new(id, window);
@@ -230,18 +238,24 @@ impl Server {
     /// Starts a worker.
     fn work(&mut self, id: Id, window: u32, user: Option<Vec<u8>>, job: Job) -> Answer<()> {
         let user = self.find(user.as_deref())?;
+        self.guise.shed();
         let (stdout, their_stdout) = process::pipe_from_child()?;
         let (status, their_status) = process::pipe_from_child()?;
         let (their_stdin, stdin) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&stdin, true)?;
-        if matches!(job, Job::Unpack(_)) {
-            // As much as may be on its way at once, so that neither side waits for the other at every piece.
-            let _stays_small = rustix::pipe::fcntl_setpipe_size(&stdin, LARGE_PIPE);
-        }
+        let meter = match job {
+            Job::Unpack(_) => {
+                // As much as may be on its way at once, so that neither side waits for the other at every piece.
+                let _stays_small = rustix::pipe::fcntl_setpipe_size(&stdin, BULK_PIPE);
+                Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+            }
+            _ => None,
+        };
         let pid = match fork_into(0)? {
             Fork::Child => {
                 // Its own pipes and nothing else: holding a command's input open would keep its end from it.
-                let mut keep = [their_stdin.as_raw_fd(), their_stdout.as_raw_fd(), their_status.as_raw_fd()];
+                let pipes = [&their_stdin, &their_stdout, &their_status];
+                let mut keep: Vec<_> = pipes.into_iter().chain(&meter).map(AsRawFd::as_raw_fd).collect();
                 if sys::process::close_all_but(&mut keep).is_err() {
                     exit_now(1);
                 }
@@ -252,7 +266,8 @@ impl Server {
                     sys::security::set_caps(sys::security::Caps::NONE)?;
                     sys::security::close_memory()
                 });
-                let done = become_user.map_err(Fail::from).and_then(|()| job.run(files, their_stdin, their_stdout));
+                let done =
+                    become_user.map_err(Fail::from).and_then(|()| job.run(files, (their_stdin, meter), their_stdout));
                 let code = i32::from(done.is_err());
                 if let Err(fail) = done {
                     report(&their_status, fail);
@@ -263,7 +278,10 @@ impl Server {
         };
         let mut relay = Relay::new(id, window);
         relay.source(Role::Out, stdout, SourceKind::Pipe, &self.epoll);
-        relay.sink(stdin, SinkEnd::Close);
+        match (self.links.get_mut(&id.link), meter) {
+            (Some(link), Some(meter)) => relay.bulk_sink(stdin, meter, &mut link.outbox, &self.epoll)?,
+            _ => relay.sink(stdin, SinkEnd::Close),
+        }
         self.pids.insert(pid, id);
         self.insert(id, relay, Work::Worker(Worker { pid, status, code: None }));
         Ok(())
@@ -333,8 +351,8 @@ impl Server {
             }
             (Request::Data(bytes), Work::Writing(_)) => self.write_more(id, bytes),
             (Request::Data(bytes), _) => {
-                if channel.relay.waiting() + bytes.len() > INPUT_WINDOW as usize {
-                    return Err(io::Error::other("the host sent more than it was granted"));
+                if bytes.len() > channel.relay.room() {
+                    return Err(too_much());
                 }
                 channel.relay.feed(bytes, &mut link.outbox, &self.epoll);
                 self.settle(id);
@@ -358,9 +376,9 @@ impl Server {
 
     fn write_more(&mut self, id: Id, bytes: &[u8]) {
         let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
-        let (users, user) = (self.settings.users, writing.user);
+        let user = writing.user;
         let written = match &mut writing.replacement {
-            Some(replacement) => as_user(users, user, || replacement.write(bytes)),
+            Some(replacement) => self.guise.wear(user, || replacement.write(bytes)),
             None => Ok(()),
         };
         match written {
@@ -371,9 +389,9 @@ impl Server {
 
     fn finish_write(&mut self, id: Id) {
         let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
-        let (users, user) = (self.settings.users, writing.user);
+        let user = writing.user;
         let finished = match writing.replacement.take() {
-            Some(mut replacement) => as_user(users, user, || replacement.finish()),
+            Some(mut replacement) => self.guise.wear(user, || replacement.finish()),
             None => Ok(()),
         };
         match finished {
@@ -407,8 +425,8 @@ impl Server {
             }
             Work::Worker(worker) => sys::process::signal(worker.pid, libc::SIGKILL),
             Work::Writing(writing) => {
-                let (users, user, replacement) = (self.settings.users, writing.user, writing.replacement.take());
-                let _undone = as_user(users, user, || {
+                let (user, replacement) = (writing.user, writing.replacement.take());
+                let _undone = self.guise.wear(user, || {
                     drop(replacement);
                     Ok(())
                 });
@@ -421,19 +439,12 @@ impl Server {
     }
 }
 
+pub(super) fn too_much() -> io::Error {
+    io::Error::other("the host sent more than it was granted")
+}
+
 /// No archive or directory, however malicious, makes a worker take more.
 fn bound_memory() {
     let most = Rlimit { current: Some(WORKER_MEMORY), maximum: Some(WORKER_MEMORY) };
     let _has_less_already = setrlimit(Resource::As, most);
-}
-
-/// Opens and changes files as this user while `act` runs.
-fn as_user<T>(users: Users, user: Option<User>, act: impl FnOnce() -> Answer<T>) -> Answer<T> {
-    let Some(user) = user.filter(|_| users == Users::Many) else { return act() };
-    set_fs_identity(user.uid, user.gid);
-    let answer = act();
-    set_fs_identity(0, 0);
-    // The kernel forgets whose death this process follows whenever it changes identity.
-    let _bound_again = sys::process::die_with_parent();
-    answer
 }

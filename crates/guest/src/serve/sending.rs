@@ -11,7 +11,8 @@ const TURN: usize = 1024 * 1024;
 
 /// Bytes on their way to the host: a file, or an answer that was made at once.
 pub(crate) enum Sending {
-    File(Rc<File>, u64),
+    /// A file, how far it has been sent, and how long it was when it was opened; 0 for those that do not know.
+    File(Rc<File>, u64, u64),
     Bytes(Vec<u8>, usize),
 }
 
@@ -56,8 +57,9 @@ impl Server {
             let buffer = self.scratch.get_mut(..room).unwrap_or_default();
             let read = match sending {
                 Sending::File(..) if room == 0 => return Ok(false),
-                Sending::File(file, offset) => {
-                    let moved = move_file(file, *offset, room);
+                Sending::File(_, offset, size) if *size > 0 && *offset >= *size => Ok(0),
+                Sending::File(file, offset, size) => {
+                    let moved = move_file(file, *offset, *size, room);
                     if let Some(length) = moved {
                         link.outbox.file(id.channel, file.clone(), *offset, length);
                         *offset += u64::from(length);
@@ -101,8 +103,11 @@ impl Server {
 }
 
 /// How much of a file is worth letting the kernel move; small pieces, and files that do not know their size, are read.
-fn move_file(file: &File, offset: u64, room: usize) -> Option<u32> {
-    let left = file.metadata().ok()?.len().saturating_sub(offset);
-    let length = left.min(room as u64);
-    u32::try_from(length).ok().filter(|length| *length >= 64 * 1024)
+fn move_file(file: &File, offset: u64, size: u64, room: usize) -> Option<u32> {
+    let large = |size: u64| {
+        let length = size.saturating_sub(offset).min(room as u64);
+        u32::try_from(length).ok().filter(|length| *length >= 64 * 1024)
+    };
+    // It may have become shorter since it was opened.
+    large(size).and_then(|_| large(file.metadata().ok()?.len().min(size)))
 }

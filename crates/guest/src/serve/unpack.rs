@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     ffi::OsStr,
     fs::File,
-    io::{self, BufReader, Read, Write},
+    io::{self, Read},
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -21,22 +21,20 @@ use tar::{Archive, Entry, EntryType};
 
 use super::{
     files::{Answer, Fail},
+    intake::Intake,
     work::{NEW_FILE, Tree, make_dirs, split},
 };
 use crate::remove::remove_tree;
-
-/// What is read at once: headers are small, and a call each would cost more than what is in them.
-const BUFFER: usize = 128 << 10;
 
 /// Directories that are kept open, because the next member is likely to go into one of them.
 const PARENTS: usize = 64;
 
 /// Unpacks everything, or stops at the first member that must not be unpacked. Changes this process's file mode mask.
-pub(crate) fn unpack(tree: Tree, input: impl Read) -> Answer<()> {
-    let mut archive = Archive::new(BufReader::with_capacity(BUFFER, input));
+pub(crate) fn unpack(tree: Tree, intake: Intake) -> Answer<()> {
+    let mut archive = Archive::new(&intake);
     // Files are made with the very permissions they are to have.
     rustix::process::umask(Mode::empty());
-    let mut place = Place { tree, parents: HashMap::new(), buffer: vec![0; BUFFER] };
+    let mut place = Place { tree, parents: HashMap::new(), intake: &intake };
     let mut dir_modes = BTreeMap::new();
     for entry in archive.entries()? {
         let mut entry = entry.map_err(malformed)?;
@@ -98,13 +96,13 @@ fn relative(path: &[u8]) -> Answer<Option<Vec<u8>>> {
 }
 
 /// Where members are put.
-struct Place {
+struct Place<'a> {
     tree: Tree,
     parents: HashMap<Vec<u8>, Rc<OwnedFd>>,
-    buffer: Vec<u8>,
+    intake: &'a Intake,
 }
 
-impl Place {
+impl Place<'_> {
     /// Puts one member in place; the answer is the mode of a directory, to be set later.
     fn member(&mut self, entry: &mut Entry<'_, impl Read>, path: &[u8]) -> Answer<Option<u32>> {
         let mode = entry.header().mode().map_err(malformed)? & 0o777;
@@ -118,7 +116,12 @@ impl Place {
         match kind {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 let mut file = self.fresh(&parent, name, mode)?;
-                copy(entry, &mut file, &mut self.buffer).map_err(malformed)?;
+                // A sparse file's bytes are not in the archive as they will be in the file.
+                match kind {
+                    EntryType::GNUSparse => io::copy(entry, &mut file).map(drop),
+                    _ => self.intake.move_out(&mut file, entry.size()),
+                }
+                .map_err(malformed)?;
                 // Whoever makes an archive on the fly has no time to give.
                 if let Ok(seconds @ 1..) = entry.header().mtime() {
                     stamp(&file, seconds);
@@ -203,18 +206,6 @@ fn usable(tree: &Tree, path: &[u8]) -> Answer<()> {
 fn link_name(entry: &Entry<'_, impl Read>) -> Answer<Vec<u8>> {
     let name = entry.link_name_bytes().map(|name| name.into_owned());
     name.ok_or_else(|| Fail::of(FailKind::Archive, "a link has no target"))
-}
-
-/// In larger steps than the standard library's.
-fn copy(from: &mut impl Read, to: &mut File, buffer: &mut [u8]) -> io::Result<()> {
-    loop {
-        match from.read(buffer) {
-            Ok(0) => return Ok(()),
-            Ok(count) => to.write_all(&buffer[..count])?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 fn stamp(file: &File, seconds: u64) {

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     files::{Answer, Fail, Files, describe},
+    intake::Intake,
     unpack::unpack,
 };
 use crate::{
@@ -45,8 +46,8 @@ pub(crate) enum Digests {
 }
 
 impl Job {
-    /// Does it, reading bulk bytes from `input` and writing them to `output`.
-    pub(crate) fn run(self, files: Files, input: OwnedFd, output: OwnedFd) -> Answer<()> {
+    /// Does it, reading bulk bytes from `input`, where it may be asked to count them, and writing them to `output`.
+    pub(crate) fn run(self, files: Files, input: (OwnedFd, Option<OwnedFd>), output: OwnedFd) -> Answer<()> {
         let mut output = BufWriter::with_capacity(64 * 1024, File::from(output));
         match self {
             Self::List(at) => {
@@ -59,7 +60,7 @@ impl Job {
             Self::Unpack(at) => {
                 files.make_dir(&at)?;
                 let root = files.open(&at, libc::O_RDONLY | libc::O_DIRECTORY)?;
-                unpack(Tree::new(root, files.0), File::from(input))?;
+                unpack(Tree::new(root, files.0), Intake::new(input.0, input.1))?;
             }
             Self::Remove(at) => {
                 let (dir, name) = files.parent(&at)?;

@@ -3,6 +3,7 @@
 use std::{ffi::OsString, os::unix::ffi::OsStrExt};
 
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 
 use super::rig::{PLENTY, Rig, archive, file, soon, symlink};
 use crate::{
@@ -47,6 +48,54 @@ async fn plant(rig: &Rig, at: &str) {
         (symlink(b"dangling", b"\xfe\n"), b""),
     ];
     rig.unpack_at(at, &members).await.expect("it is unpacked");
+}
+
+/// However the sizes of members follow one another, and however the stream is cut into pieces.
+pub async fn members_of_every_size_arrive_whole(client: &dyn SandboxClient) {
+    let rig = Rig::new(client).await;
+    let sizes = [0, 1, 511, 512, 513, 8191, 8192, 8193, 3, 65_535, 131_073, 20, 300_000, 3 << 20, 9000, 0, 100];
+    let long = |at: usize| format!("{}/{at}", "a long name ".repeat(12));
+    let content = |at: usize, size: usize| -> Vec<u8> { (0..size).map(|byte| (byte % 251 + at) as u8).collect() };
+    let contents: Vec<Vec<u8>> = sizes.iter().enumerate().map(|(at, size)| content(at, *size)).collect();
+    let name = |at: usize| if at % 4 == 3 { long(at) } else { at.to_string() };
+    let members = contents.iter().enumerate().map(|(at, bytes)| (file(name(at).as_bytes(), 0o644, bytes), &**bytes));
+    let whole = archive(&members.collect::<Vec<_>>());
+    for piece in [whole.len(), 100_003, 4099] {
+        let pieces: Vec<_> = (0..whole.len()).step_by(piece).map(|from| whole.slice(from..)).collect();
+        let pieces = pieces.into_iter().map(move |rest| Ok(rest.slice(..rest.len().min(piece))));
+        let stream = Box::pin(stream::iter(pieces.collect::<Vec<_>>()));
+        let place = format!("cut at {piece}");
+        soon("unpack", rig.machine.unpack(&rig.at(&place), stream)).await.expect("it is unpacked");
+        for (at, bytes) in contents.iter().enumerate() {
+            let found = rig.get(format!("{place}/{}", name(at))).await;
+            assert!(found == *bytes, "{place}: member {at} of {} bytes came as {} others", bytes.len(), found.len());
+        }
+    }
+}
+
+/// A stream that stops in the middle of a large member, or sends what nobody wants to unpack, is its sender's trouble.
+pub async fn an_unpacking_that_waits_holds_nobody_up(client: &dyn SandboxClient) {
+    let rig = Rig::new(client).await;
+    let large = vec![5; 4 << 20];
+    let whole = archive(&[(file(b"large", 0o644, &large), &large)]);
+    let half = whole.slice(..whole.len() / 2);
+    let waiting = Box::pin(stream::iter([Ok(half)]).chain(stream::pending()));
+    let place = rig.at("waits");
+    let mut unpacking = rig.machine.unpack(&place, waiting);
+    tokio::select! {
+        ended = &mut unpacking => panic!("half an archive was enough: {ended:?}"),
+        () = async {
+            for at in 0..20 {
+                rig.put(format!("note {at}"), "x").await;
+                assert_eq!(rig.get(format!("note {at}")).await, "x");
+            }
+        } => {}
+    }
+    drop(unpacking);
+    let refused = [(file(b"../out", 0o644, b"x"), b"x".as_slice()), (file(b"large", 0o644, &large), &large)];
+    rig.unpack_at("refused", &refused).await.expect_err("it leads out");
+    rig.unpack_at("fine", &[(file(b"large", 0o644, &large), &large)]).await.expect("it is unpacked");
+    assert!(rig.get("fine/large").await == large);
 }
 
 /// Contents, permissions, links, empty directories and odd names: all come back.

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use futures::stream;
 
 use super::rig::{Rig, soon};
-use crate::{ByteStream, EntryKind, Hashes, MachineError, SandboxClient, ScanOptions, TreeIndex, once};
+use crate::{
+    ByteStream, EntryKind, Expected, Hashes, MachineError, SandboxClient, ScanOptions, Stamp, TreeIndex, once,
+};
 
 /// Names that have broken somebody's tool: spaces, newlines, dashes, quotes, patterns, and bytes that are no text.
 pub(super) const NAMES: [&[u8]; 12] = [
@@ -233,6 +235,29 @@ pub async fn removing_is_complete_and_idempotent(client: &dyn SandboxClient) {
         assert_eq!(rig.stat(path).await, None);
     }
     assert_eq!(rig.get("sibling").await, "kept");
+}
+
+/// A write that expects something finds exactly that, or does nothing at all.
+pub async fn a_write_that_expects_something_else_does_nothing(client: &dyn SandboxClient) {
+    let rig = Rig::new(client).await;
+    rig.put("file", "first").await;
+    let stamp = rig.stat("file").await.expect("it is there").stamp();
+    let nothing = Expected::Nothing;
+    let as_it_was = Expected::File(stamp);
+    soon("write", rig.machine.write(&rig.at("file").expecting(as_it_was), once("second"))).await.expect("as it was");
+    soon("write", rig.machine.write(&rig.at("new/file").expecting(nothing), once("made"))).await.expect("nothing was");
+    let larger = Expected::File(Stamp { size: stamp.size + 10, ..stamp });
+    rig.make_dir("dir").await;
+    for (place, expected) in
+        [("file", nothing), ("file", larger), ("gone", as_it_was), ("no/dir/gone", as_it_was), ("dir", as_it_was)]
+    {
+        let error = rig.put_fails(&rig.at(place).expecting(expected)).await;
+        assert!(matches!(error, MachineError::Changed(_)), "{place}: {error:?}");
+    }
+    assert_eq!((rig.get("file").await, rig.get("new/file").await), ("second".into(), "made".into()));
+    assert_eq!((rig.stat("gone").await, rig.stat("no").await), (None, None));
+    let left: Vec<_> = soon("list", rig.machine.list(&rig.at(""))).await.expect("a listing");
+    assert_eq!(left.len(), 3, "nothing is left behind: {left:?}");
 }
 
 /// A renamed file takes the place of one with that name; a directory brings what is in it.

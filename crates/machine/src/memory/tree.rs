@@ -99,6 +99,11 @@ impl Tree {
 
     /// Whether a write would be allowed as things are.
     pub(super) fn check_write(&self, target: &Target) -> Result<()> {
+        if let Some(expected) = target.expected
+            && !expected.is(self.stat(target)?.as_ref())
+        {
+            return Err(MachineError::Changed(target.path.clone()));
+        }
         // Parents may be missing, which is fine: they will be made.
         match self.resolve("write", target, Last::Kept).map(|real| self.node(&real)) {
             Ok(found) => may_replace(target, found),
@@ -108,6 +113,11 @@ impl Tree {
     }
 
     pub(super) fn write(&mut self, target: &Target, bytes: Bytes) -> Result<()> {
+        if let Some(expected) = target.expected
+            && !expected.is(self.stat(target)?.as_ref())
+        {
+            return Err(MachineError::Changed(target.path.clone()));
+        }
         let real = self.with_parents(target)?;
         let found = self.node(&real);
         may_replace(target, found)?;
@@ -219,7 +229,7 @@ impl Tree {
     pub(super) fn place(&mut self, root: &Target, member: &Member, content: Bytes) -> Result<()> {
         let within = root.beneath.clone().unwrap_or_else(|| root.path.clone());
         let path = root.path.join(OsStr::from_bytes(&member.path))?;
-        let target = Target { path, beneath: Some(within), mode: Some(member.mode), user: None };
+        let target = Target { path, beneath: Some(within), mode: Some(member.mode), user: None, expected: None };
         if member.kind == Kind::Dir {
             self.make_dir(&target)?;
             let real = self.resolve("unpack", &target, Last::Followed)?;

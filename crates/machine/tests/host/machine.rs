@@ -183,6 +183,11 @@ impl Machine for HostMachine {
 
     async fn write(&self, target: &Target, mut data: ByteStream) -> Result<()> {
         self.alive(target.user.as_ref())?;
+        if let Some(expected) = target.expected
+            && !expected.is(self.stat(target).await?.as_ref())
+        {
+            return Err(MachineError::Changed(target.path.clone()));
+        }
         let fail = |error| MachineError::from_io("write", &target.path, error);
         let path = Path::new(target.path.as_os_str());
         let parent = path.parent().unwrap();

@@ -22,14 +22,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Report, TreeOptions,
+    pieces::{PIECE, Piece, Pool},
     walk::{Broken, Found, changed, walk},
 };
 
-/// A batch is full with this many bytes of content, or this many files: each holds a descriptor until it is read.
-const BATCH_BYTES: u64 = 512 << 10;
+/// A batch is full with this many bytes of content, or this many files: each holds a descriptor until it is read. Small
+/// files and their headers then are one piece.
+const BATCH_BYTES: u64 = PIECE as u64 / 8 * 7;
 const BATCH_FILES: usize = 32;
-/// What is read and sent at once of a file that does not fit into a batch.
-const PIECE: usize = 512 << 10;
 /// Pieces of one batch that may wait for their turn.
 const WAITING: usize = 2;
 
@@ -123,7 +123,7 @@ struct Batch {
 
 /// What a reading thread says about its batch.
 enum Said {
-    Piece(Vec<u8>),
+    Piece(Piece),
     Done(Report),
     Failed(Broken),
 }
@@ -178,10 +178,11 @@ fn read_ahead(threads: usize, find: impl FnOnce(&mut Batches) + Send, out: &Out)
     let (turns, coming) = sync_channel(threads);
     let (jobs, waiting) = sync_channel::<Job>(threads);
     let waiting = Arc::new(Mutex::new(waiting));
+    let pool = Pool::default();
     thread::scope(|scope| {
         for _ in 0..threads {
-            let waiting = waiting.clone();
-            thread::Builder::new().spawn_scoped(scope, move || reading(&waiting)).map_err(no_thread)?;
+            let (waiting, pool) = (waiting.clone(), pool.clone());
+            thread::Builder::new().spawn_scoped(scope, move || reading(&waiting, &pool)).map_err(no_thread)?;
         }
         // Only the threads hold it now: when the last one ends, so does the walk.
         drop(waiting);
@@ -195,11 +196,11 @@ fn read_ahead(threads: usize, find: impl FnOnce(&mut Batches) + Send, out: &Out)
     })
 }
 
-fn reading(waiting: &Mutex<Receiver<Job>>) {
+fn reading(waiting: &Mutex<Receiver<Job>>, pool: &Pool) {
     loop {
         let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Job { batch, said }) = next else { return };
-        let told = match read_batch(batch, &said) {
+        let told = match read_batch(batch, pool, &said) {
             Ok(report) => Said::Done(report),
             Err(broken) => Said::Failed(broken),
         };
@@ -207,33 +208,62 @@ fn reading(waiting: &Mutex<Receiver<Job>>) {
     }
 }
 
-/// Reads a batch into one piece, straight to where its bytes leave from; only a large file makes it several.
-fn read_batch(batch: Batch, said: &SyncSender<Said>) -> Result<Report, Broken> {
+/// Reads a batch into pieces, straight to where its bytes leave from.
+fn read_batch(batch: Batch, pool: &Pool, said: &SyncSender<Said>) -> Result<Report, Broken> {
     let mut report = Report { files: Vec::with_capacity(batch.files), left_out: batch.left_out };
-    let expected = usize::try_from(batch.bytes).unwrap_or(PIECE).min(PIECE) + batch.members.len() * 1024;
-    let mut piece = Vec::with_capacity(expected);
+    let mut sheet = Sheet { piece: pool.take(), pool, said };
     for (member, file) in batch.members {
-        piece.extend_from_slice(&member.encode());
+        sheet.add(&member.encode())?;
         let Some(mut file) = file else { continue };
         let mut hash = sha2::Sha256::new();
         let mut left = member.size;
         while left > 0 {
-            let want = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-            let start = piece.len();
-            piece.resize(start + want, 0);
-            file.read_exact(&mut piece[start..]).map_err(|error| unreadable(&member.path, &error))?;
-            hash.update(&piece[start..]);
+            let spare = sheet.spare()?;
+            let want = usize::try_from(left).unwrap_or(PIECE).min(spare.len());
+            file.read_exact(&mut spare[..want]).map_err(|error| unreadable(&member.path, &error))?;
+            hash.update(&spare[..want]);
+            sheet.piece.filled(want);
             left -= want as u64;
-            if piece.len() >= PIECE {
-                let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE));
-                said.send(Said::Piece(full)).map_err(|_| nobody_reads())?;
-            }
         }
-        piece.resize(piece.len() + padding(member.size), 0);
+        sheet.add(&[0; 512][..padding(member.size)])?;
         report.files.push((member.path, member.size, Sha256(hash.finalize().into())));
     }
-    said.send(Said::Piece(piece)).map_err(|_| nobody_reads())?;
+    sheet.send()?;
     Ok(report)
+}
+
+/// A piece that is being filled, and where it goes when it is full.
+struct Sheet<'a> {
+    piece: Piece,
+    pool: &'a Pool,
+    said: &'a SyncSender<Said>,
+}
+
+impl Sheet<'_> {
+    /// Room for at least one byte.
+    fn spare(&mut self) -> Result<&mut [u8], Broken> {
+        if self.piece.is_full() {
+            self.send()?;
+        }
+        Ok(self.piece.spare())
+    }
+
+    fn add(&mut self, mut bytes: &[u8]) -> Result<(), Broken> {
+        while !bytes.is_empty() {
+            self.spare()?;
+            let taken = self.piece.add(bytes);
+            bytes = &bytes[taken..];
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> Result<(), Broken> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let full = std::mem::replace(&mut self.piece, self.pool.take());
+        self.said.send(Said::Piece(full)).map_err(|_| nobody_reads())
+    }
 }
 
 fn unreadable(path: &[u8], error: &std::io::Error) -> Broken {

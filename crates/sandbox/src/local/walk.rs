@@ -65,26 +65,38 @@ impl Walk<'_> {
             return Err(Broken { path: path.clone(), reason: format!("is more than {DEPTH_LIMIT} directories deep") });
         }
         let names = names(&dir, path)?;
-        let has_patterns = self.options.gitignore && names.iter().any(|name| name.as_bytes() == b".gitignore");
+        let has_patterns = self.options.gitignore && names.iter().any(|(name, _)| name.as_bytes() == b".gitignore");
         if has_patterns && let Some(text) = pattern_file(&dir) {
             self.ignored.enter(depth, Path::new(OsStr::from_bytes(path)), &text);
         }
-        for name in names {
+        for (name, kind) in names {
             let length = path.len();
             if length > 0 {
                 path.push(b'/');
             }
             path.extend_from_slice(name.as_bytes());
-            self.one(&dir, &name, path, depth)?;
+            self.one(&dir, (&name, kind), path, depth)?;
             path.truncate(length);
         }
         self.ignored.leave(depth);
         Ok(())
     }
 
-    fn one(&mut self, dir: &OwnedFd, name: &CString, path: &mut Vec<u8>, depth: usize) -> Result<(), Broken> {
-        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| broken(path, error))?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
+    fn one(
+        &mut self,
+        dir: &OwnedFd,
+        (name, kind): (&CString, FileType),
+        path: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<(), Broken> {
+        // Some file systems do not say it when they are listed.
+        let kind = match kind {
+            FileType::Unknown => {
+                let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+                FileType::from_raw_mode(stat.map_err(|error| broken(path, error))?.st_mode)
+            }
+            known => known,
+        };
         if self.ignored.is_ignored(Path::new(OsStr::from_bytes(path)), kind == FileType::Directory) {
             return Ok(());
         }
@@ -92,14 +104,14 @@ impl Walk<'_> {
             FileType::Directory => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let child = open(dir, name, flags, path)?;
-                same(&child, &stat, path)?;
+                let stat = still(&child, kind, path)?;
                 (self.each)(path, Found::Dir { mode: bits(&stat) })?;
                 self.directory(child, path, depth + 1)
             }
             FileType::RegularFile => {
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
                 let file = open(dir, name, flags, path)?;
-                let stat = same(&file, &stat, path)?;
+                let stat = still(&file, kind, path)?;
                 let (size, modified) = (stat.st_size.unsigned_abs(), stat.st_mtime.unsigned_abs());
                 (self.each)(path, Found::File { file: file.into(), mode: bits(&stat), size, modified })
             }
@@ -136,15 +148,15 @@ fn bits(stat: &Stat) -> u32 {
     mode & 0o777
 }
 
-fn names(dir: &OwnedFd, path: &[u8]) -> Result<Vec<CString>, Broken> {
+fn names(dir: &OwnedFd, path: &[u8]) -> Result<Vec<(CString, FileType)>, Broken> {
     let mut names = Vec::new();
     for entry in Dir::read_from(dir).map_err(|error| broken(path, error))? {
         let entry = entry.map_err(|error| broken(path, error))?;
         if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push(entry.file_name().to_owned());
+            names.push((entry.file_name().to_owned(), entry.file_type()));
         }
     }
-    names.sort_unstable();
+    names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
     Ok(names)
 }
 
@@ -163,10 +175,10 @@ fn open(dir: &OwnedFd, name: &CString, flags: OFlags, path: &[u8]) -> Result<Own
     rustix::fs::openat(dir, name, flags, Mode::empty()).map_err(|error| broken(path, error))
 }
 
-/// What was opened must be what was looked at a moment before.
-fn same(opened: &impl AsFd, seen: &Stat, path: &[u8]) -> Result<Stat, Broken> {
+/// What was opened must be of the kind that was listed a moment before.
+fn still(opened: &impl AsFd, kind: FileType, path: &[u8]) -> Result<Stat, Broken> {
     let stat = rustix::fs::fstat(opened).map_err(|error| broken(path, error))?;
-    if (stat.st_dev, stat.st_ino, stat.st_mode) != (seen.st_dev, seen.st_ino, seen.st_mode) {
+    if FileType::from_raw_mode(stat.st_mode) != kind {
         return Err(changed(path));
     }
     Ok(stat)

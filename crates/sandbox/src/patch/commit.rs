@@ -6,11 +6,11 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use sandbar_machine::{Machine, MachineError, Target, once};
+use sandbar_machine::{Expected, Machine, MachineError, Stamp, Target, once};
 
 use super::{
     Change, Content, PatchLimits,
-    files::{AT_ONCE, Stamp, is_still, now, within},
+    files::{AT_ONCE, is_still, now, within},
 };
 use crate::{Result, SandboxError};
 
@@ -76,9 +76,17 @@ async fn step<'c>(
     if stop.load(Ordering::Relaxed) {
         return (change, Outcome::Left);
     }
-    let outcome = match is_still(machine, &change.target, seen, limits).await {
-        Ok(true) => match put(machine, &change.target, change.before.as_ref(), change.after.as_ref(), limits).await {
+    // The machine looks at a file right before it replaces it; only a removal has to be preceded by a look from here.
+    let still = match change.after {
+        Some(_) => Ok(true),
+        None => is_still(machine, &change.target, seen, limits).await,
+    };
+    let expected = seen.map_or(Expected::Nothing, Expected::File);
+    let target = change.target.clone().expecting(expected);
+    let outcome = match still {
+        Ok(true) => match put(machine, &target, change.before.as_ref(), change.after.as_ref(), limits).await {
             Ok(()) => return (change, Outcome::Made),
+            Err(MachineError::Changed(_)) => Outcome::Stale(None),
             Err(error) => Outcome::Failed(error),
         },
         Ok(false) => Outcome::Stale(None),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
-use sandbar_machine::{DirEntry, EntryKind, Machine, MachineError, MachinePath, Target, collect};
+use sandbar_machine::{DirEntry, EntryKind, Machine, MachineError, MachinePath, Stamp, Target, collect};
 
 use super::{Content, Operation, Patch, PatchLimits, PatchOptions};
 use crate::{Intent, Op, PathFault, Paths, Result, SandboxError};
@@ -36,20 +36,6 @@ pub(super) struct Site {
     pub(super) content: Option<Content>,
     /// How it looked just before it was read.
     pub(super) seen: Option<Stamp>,
-}
-
-/// What tells a file that was written since from one that was not, without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
-    size: u64,
-    mode: u32,
-    modified_ns: i64,
-}
-
-impl Stamp {
-    fn of(entry: &DirEntry) -> Self {
-        Self { size: entry.size, mode: entry.mode, modified_ns: entry.modified_ns }
-    }
 }
 
 /// All files of a patch, and which of them each written path means.
@@ -149,7 +135,7 @@ impl Sites {
                     return Err(SandboxError::limit_exceeded("the files of the patch in bytes", limits.total, sum));
                 }
                 site.content = content(machine, &site.target, &entry, limits).await.map_err(refused)?;
-                site.seen = site.content.as_ref().map(|_| Stamp::of(&entry));
+                site.seen = site.content.as_ref().map(|_| entry.stamp());
                 Ok(())
             });
         }
@@ -287,7 +273,7 @@ pub(super) async fn is_still(
 ) -> sandbar_machine::Result<bool> {
     Ok(match look(machine, target, limits).await? {
         None => seen.is_none(),
-        Some(entry) => entry.kind == EntryKind::File && seen == Some(Stamp::of(&entry)),
+        Some(entry) => entry.kind == EntryKind::File && seen == Some(entry.stamp()),
     })
 }
 
@@ -296,7 +282,7 @@ pub(super) async fn now(machine: &dyn Machine, target: &Target, limits: &PatchLi
     match look(machine, target, limits).await? {
         None => Ok(Now::Nothing),
         Some(entry) if entry.kind == EntryKind::File && entry.size <= limits.file.saturating_add(GROWTH) => {
-            let seen = Stamp::of(&entry);
+            let seen = entry.stamp();
             Ok(content(machine, target, &entry, limits).await?.map_or(Now::Nothing, |content| Now::File(content, seen)))
         }
         Some(_) => Ok(Now::Other),

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
-use sandbar_machine::{MachinePath, Target};
+use sandbar_machine::{MachinePath, Stamp, Target};
 
 use super::{
     Change, Content, Done, Ending, Hunk, Operation, Patch, PatchOptions, Profile,
-    files::{Sites, Stamp},
+    files::Sites,
     place::{Rules, patch as put_hunks},
     search::Work,
     text::Text,

@@ -1,0 +1,83 @@
+//! Bulk bytes from a host that the kernel moves straight into a worker's pipe, without showing them to anyone.
+
+use std::io;
+
+use rustix::io::Errno;
+use sandbar_guest::protocol::{FRAME_HEADER, FrameHeader, MAX_DATA, Request};
+
+use super::{
+    Server,
+    link::{Heard, Id},
+    requests::too_much,
+};
+
+/// Less is copied faster than it is moved.
+const WORTH_MOVING: usize = 4 * 1024;
+
+/// A frame whose bytes are on their way.
+pub(super) struct Moving {
+    id: Id,
+    left: usize,
+}
+
+impl Server {
+    /// Looks at a frame of which only the beginning has come. If its bytes can be moved, those that are here are passed on,
+    /// and the rest will be moved when it comes; the answer is how many bytes were used.
+    pub(super) fn begin_moving(&mut self, number: u32, begun: &[u8]) -> io::Result<usize> {
+        let Some(link) = self.links.get_mut(&number) else { return Ok(0) };
+        // Part of a header says nothing yet.
+        let Some(header) = FrameHeader::decode(begun).map_err(io::Error::other)? else { return Ok(0) };
+        let id = Id { link: number, channel: header.channel };
+        let (length, here) = (header.length as usize, begun.get(FRAME_HEADER..).unwrap_or_default());
+        let left = length.saturating_sub(here.len());
+        let bulk = Request::is_bulk(header.kind) && length <= MAX_DATA;
+        let channel = self.channels.get_mut(&id).filter(|channel| bulk && channel.relay.has_meter());
+        link.in_bulk = channel.is_some();
+        let Some(channel) = channel else { return Ok(0) };
+        if length > channel.relay.room() {
+            return Err(too_much());
+        }
+        link.moving = Some(Moving { id, left });
+        if !here.is_empty() {
+            channel.relay.feed(here, &mut link.outbox, &self.epoll);
+            self.settle(id);
+        }
+        Ok(begun.len())
+    }
+
+    /// Goes on with a frame that is being moved. When its sink takes nothing more, or is gone, the bytes are read all the
+    /// same: what comes after them may be for somebody else.
+    pub(super) fn receive_moving(&mut self, number: u32) -> io::Result<Heard> {
+        let Some(link) = self.links.get_mut(&number) else { return Ok(Heard::Nothing) };
+        let (Some(moving), Some(input)) = (&mut link.moving, &link.input) else { return Ok(Heard::Nothing) };
+        let id = moving.id;
+        let mut channel = self.channels.get_mut(&id);
+        let moved = match &mut channel {
+            Some(channel) if moving.left >= WORTH_MOVING => channel.relay.move_in(input, moving.left),
+            _ => None,
+        };
+        let count = match moved {
+            Some(count) => count,
+            None => {
+                let most = moving.left.min(self.scratch.len());
+                let count = match rustix::io::read(input, self.scratch.get_mut(..most).unwrap_or_default()) {
+                    Ok(0) => return Ok(Heard::End),
+                    Ok(count) => count,
+                    Err(Errno::AGAIN | Errno::INTR) => return Ok(Heard::Nothing),
+                    Err(error) => return Err(error.into()),
+                };
+                if let Some(channel) = channel {
+                    let bytes = self.scratch.get(..count).unwrap_or_default();
+                    channel.relay.feed(bytes, &mut link.outbox, &self.epoll);
+                }
+                count
+            }
+        };
+        moving.left = moving.left.saturating_sub(count);
+        if moving.left == 0 {
+            link.moving = None;
+        }
+        self.settle(id);
+        Ok(Heard::Something)
+    }
+}
