@@ -1,6 +1,6 @@
 //! Why sandbar itself could not go on, in three parts: what happened, why, and what to do next.
 
-use std::{collections::BTreeMap, error::Error, fmt, iter};
+use std::{collections::BTreeMap, error::Error, fmt, io, iter};
 
 use sandbar::{MachineError, SandboxError};
 use serde_json::{Value, json};
@@ -34,6 +34,12 @@ impl Failure {
         self
     }
 
+    /// The same, told as this.
+    pub(crate) fn saying(mut self, what: impl Into<String>) -> Self {
+        self.what = what.into();
+        self
+    }
+
     /// Names it for programs.
     pub(crate) fn code(mut self, code: &'static str) -> Self {
         self.code = code;
@@ -53,17 +59,23 @@ fn chain(first: Option<&(dyn Error + 'static)>) -> Vec<String> {
 
 /// An error in its own words; the number of a system error helps nobody who reads it in English.
 fn plain(error: &(dyn Error + 'static)) -> String {
-    let text = error.to_string();
+    without_number(&error.to_string())
+}
+
+pub(crate) fn without_number(text: &str) -> String {
     match text.split_once(" (os error ") {
         Some((words, rest)) if rest.ends_with(')') => words.to_owned(),
-        _ => text,
+        _ => text.to_owned(),
     }
 }
 
 /// Whether what failed, failed for want of space.
 fn is_full(error: &MachineError) -> bool {
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
-    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::StorageFull)
+    error.source().and_then(|cause| cause.downcast_ref()).is_some_and(has_no_room)
+}
+
+fn has_no_room(cause: &io::Error) -> bool {
+    matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl From<MachineError> for Failure {
@@ -89,33 +101,63 @@ impl From<SandboxError> for Failure {
             // What the machine says is all there is to say.
             SandboxError::WorkspaceStart { source: Some(source), path, reason } => {
                 match source.downcast::<MachineError>() {
-                    Ok(machine) => return Self { code, facts, ..Self::from(*machine) },
+                    Ok(machine) if machine.code() == reason => return Self { code, facts, ..Self::from(*machine) },
+                    Ok(machine) => SandboxError::workspace_start_error(path, reason).because(*machine),
                     Err(source) => SandboxError::workspace_start_error(path, reason).because(source),
                 }
             }
             other => other,
         };
-        let next = next(&error).map(str::to_owned);
-        Self { code, facts, what: plain(&error), why: chain(error.source()), next }
+        let next = next(&error);
+        let mut what = plain(&error);
+        if next.as_deref() == Some(GRANT) {
+            // Said twice otherwise, and better the second time.
+            what.truncate(what.trim_end_matches("; grant it").len());
+        }
+        let why = error.causes().into_iter().map(|cause| without_number(&cause)).collect();
+        Self { code, facts, what, why, next }
     }
 }
 
+/// What to do about a source that lies elsewhere.
+const GRANT: &str = "allow it with --grant HOST";
+
 /// What to do about it, where that is known.
-fn next(error: &SandboxError) -> Option<&'static str> {
-    let is_outside = || chain(Some(error)).iter().any(|text| text.contains("outside_base_dir"));
-    match error.code() {
-        "session_not_found" => Some("`sandbar session ls` shows them all"),
-        "session_closed" => Some("`sandbar session rm` removes what is left of it"),
-        "session_store_error" => Some("set XDG_STATE_HOME to a directory of your own"),
-        "exposed_port_unavailable" => Some("declare ports when the session is made: --port PORT"),
-        "local_dir_read_error" | "local_file_read_error" | "mount_config_invalid" if is_outside() => {
-            Some("allow it with --grant HOST")
+fn next(error: &SandboxError) -> Option<String> {
+    if let SandboxError::SessionDamaged { session, .. } = error {
+        return Some(format!("`sandbar session rm {session}` removes it"));
+    }
+    let reason = error.context().remove("reason");
+    let is_outside = || reason.as_ref().and_then(Value::as_str).is_some_and(|text| text.contains("outside_base_dir"));
+    let is_full = || error.source().and_then(|cause| cause.downcast_ref()).is_some_and(has_no_room);
+    let next = match error.code() {
+        "session_not_found" => "`sandbar session ls` shows them all",
+        "session_closed" => "`sandbar session rm` removes what is left of it",
+        "session_store_error" if is_full() => {
+            "free some space there, or set XDG_STATE_HOME to a directory that has some"
         }
-        "manifest_invalid" | "git_subpath_error" => Some("`sandbar manifest check FILE` lists all that is wrong"),
+        "session_store_error" => "set XDG_STATE_HOME to a directory of your own",
+        "exposed_port_unavailable" => "declare ports when the session is made: --port PORT",
+        "local_dir_read_error" | "local_file_read_error" | "mount_config_invalid" if is_outside() => GRANT,
+        // Nobody can tell from the manifest alone.
+        "manifest_invalid" if error.source().is_some_and(|cause| cause.is::<SandboxError>()) => return None,
+        "manifest_invalid" => "`sandbar manifest check FILE` lists all that is wrong",
         "workspace_archive_read_error" | "workspace_archive_write_error" | "machine_error" => {
-            let lost = error.source().and_then(|cause| cause.downcast_ref::<MachineError>());
-            let lost = lost.filter(|cause| matches!(cause, MachineError::Gone | MachineError::Transport { .. }));
-            lost.map(|_| "`sandbar session ls` shows whether it is still running")
+            return of_machine(error.source()?.downcast_ref()?).map(str::to_owned);
+        }
+        _ => return None,
+    };
+    Some(next.to_owned())
+}
+
+/// What to do about something that a machine said of a file.
+fn of_machine(cause: &MachineError) -> Option<&'static str> {
+    match cause {
+        MachineError::Gone | MachineError::Transport { .. } => {
+            Some("`sandbar session ls` shows whether it is still running")
+        }
+        MachineError::File { action: "read", source, .. } if source.kind() == io::ErrorKind::IsADirectory => {
+            Some("`sandbar session ls` lists it, and `sandbar session cp` copies it")
         }
         _ => None,
     }
@@ -136,8 +178,6 @@ impl fmt::Display for Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
     #[test]

@@ -71,7 +71,8 @@ impl HostSide {
         let mount = dir.mount(isolation)?;
         let root = mount.inside.clone();
         let spec = MachineSpec { mounts: vec![mount], isolation, ..MachineSpec::default() };
-        Ok(Self { machine: UnixLocal::new().create(spec).await?, root })
+        let refuse = |error| Failure::new(format!("cannot copy to {}", dir.path.display())).because(error);
+        Ok(Self { machine: UnixLocal::new().create(spec).await.map_err(refuse)?, root })
     }
 
     pub(crate) fn machine(&self) -> Arc<dyn Machine> {

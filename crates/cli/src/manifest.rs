@@ -1,18 +1,18 @@
 //! `sandbar manifest`: what is wrong with a declared workspace, and what it declares.
 
 use std::{
-    error::Error,
     fs::File,
     io::{self, Read},
     path::Path,
 };
 
-use sandbar::{Format, Manifest, SandboxError};
+use sandbar::{Format, MachinePath, Manifest, Outlook, SandboxError, Unchecked};
 use serde_json::{Value, json};
 
 use crate::{
     args::{CheckArgs, ManifestTask, RenderArgs, SourceArgs},
-    failure::Failure,
+    failure::{Failure, without_number},
+    plan,
     render::{Render, Style, inert, inert_line},
 };
 
@@ -31,54 +31,113 @@ pub(crate) fn run(task: &ManifestTask, render: &Render) -> Result<u8, (Failure, 
 
 /// The manifest of a file, sound, its sources beginning where the file is.
 pub(crate) fn load(path: &Path) -> Result<Manifest, Failure> {
-    let format = format_of(path, "--manifest").map_err(|failure| failure.next("name it .json, .yaml or .toml"))?;
-    let text = text_of(path, "--manifest")?;
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    Manifest::from_file(&text, format, directory).map_err(|error| {
-        let shown = path.display();
-        Failure::from(error).next(format!("`sandbar manifest check {shown}` lists all that is wrong"))
+    let shown = path.display();
+    Manifest::load(path).map_err(|error| match error.code() {
+        "local_file_read_error" => {
+            let failure = Failure::from(error).saying(format!("cannot read --manifest {shown}")).code("usage");
+            failure.next("give a file that exists and that you can read")
+        }
+        _ if Format::of_name(path).is_none() => {
+            unknown_format(path, "--manifest").next("name it .json, .yaml or .toml")
+        }
+        _ => Failure::from(error).next(format!("`sandbar manifest check {shown}` lists all that is wrong")),
     })
 }
 
 fn check(args: &CheckArgs, render: &Render) -> Result<u8, (Failure, u8)> {
     let (text, format) = read(&args.source).map_err(|failure| (failure, USAGE))?;
-    let file = args.source.file.display().to_string();
-    let (entries, faults) = match Manifest::from_text_unchecked(&text, format) {
-        Ok(manifest) => (manifest.flatten().len(), manifest.faults()),
-        Err(error) => (0, vec![error]),
-    };
-    let report = if args.json {
-        let faults: Vec<Value> = faults.iter().map(document).collect();
-        format!("{}\n", json!({"file": file, "sound": faults.is_empty(), "entries": entries, "faults": faults}))
-    } else {
-        describe(&file, entries, &faults, render)
-    };
-    let printed = render.result(report.as_bytes()).map_err(|failure| (failure, 1))?;
-    Ok(if faults.is_empty() { printed } else { 1 })
+    let report = judge(args, &text, format).map_err(|failure| (failure, USAGE))?;
+    let text = if args.json { report.document() } else { report.describe(render) };
+    let printed = render.result(text.as_bytes()).map_err(|failure| (failure, 1))?;
+    Ok(if report.faults.is_empty() { printed } else { 1 })
 }
 
-fn describe(file: &str, entries: usize, faults: &[SandboxError], render: &Render) -> String {
-    let file = inert_line(file);
-    if faults.is_empty() {
-        let count = if entries == 1 { "1 entry".to_owned() } else { format!("{entries} entries") };
-        return format!("{file}: {}, {count}\n", render.paint(Style::Good, "sound"));
+fn judge(args: &CheckArgs, text: &str, format: Format) -> Result<Report, Failure> {
+    let file = args.source.file.display().to_string();
+    let manifest = match Manifest::from_text_unchecked(text, format) {
+        Ok(manifest) => manifest,
+        Err(error) => return Ok(Report { file, entries: 0, faults: vec![error], unchecked: Vec::new() }),
+    };
+    let directory = args.source.file.parent().filter(|_| args.source.file != Path::new("-"));
+    let manifest = match directory {
+        Some(parent) if parent.as_os_str().is_empty() => manifest.base_dir("."),
+        Some(parent) => manifest.base_dir(parent),
+        None => manifest,
+    };
+    let manifest = if args.allow_mounts { manifest.trust_mounts() } else { manifest };
+    let manifest = plan::granting(manifest, &args.grants)?;
+    let Outlook { faults: ahead, unchecked } = manifest.outlook();
+    let faults = manifest.faults().into_iter().chain(ahead).chain(unfit(&manifest)).collect();
+    Ok(Report { file, entries: manifest.flatten().len(), faults, unchecked })
+}
+
+/// What a machine of this host has, unless it is given a file tree of its own: its users, and where they can write.
+const USERS: &[&str] = &["agent", "root", "nobody"];
+const WRITABLE: &[&str] = &["/workspace", "/tmp", "/var/tmp", "/home/agent", "/dev/shm"];
+
+/// What a local machine would refuse.
+fn unfit(manifest: &Manifest) -> Vec<SandboxError> {
+    let mut faults = Vec::new();
+    let granted = manifest.extra_path_grants.iter().map(|grant| grant.path.clone());
+    let places = WRITABLE.iter().filter_map(|place| MachinePath::new(*place).ok());
+    if manifest.root != MachinePath::root() && !places.chain(granted).any(|place| manifest.root.is_within(&place)) {
+        let reason = format!("a local machine can make it below {} only", WRITABLE.join(", "));
+        faults.push(SandboxError::unsupported_feature(manifest.root.to_string(), reason).because("in root"));
     }
-    let lines = faults.iter().map(|fault| format!("{file}: {}\n", inert(&fault.full_message())));
-    lines.collect()
+    for (index, user) in manifest.users.iter().enumerate().filter(|(_, user)| !USERS.contains(&user.name.as_str())) {
+        let reason = format!("a local machine knows {} only; remove it", USERS.join(", "));
+        faults.push(SandboxError::account_unavailable(&user.name, reason).because(format!("in users[{index}]")));
+    }
+    faults
+}
+
+/// What is known of a manifest.
+struct Report {
+    file: String,
+    entries: usize,
+    faults: Vec<SandboxError>,
+    unchecked: Vec<Unchecked>,
+}
+
+impl Report {
+    fn document(&self) -> String {
+        let faults: Vec<Value> = self.faults.iter().map(document).collect();
+        let (file, sound) = (&self.file, faults.is_empty());
+        let report = json!({"file": file, "sound": sound, "entries": self.entries, "faults": faults,
+            "not_checked": self.unchecked});
+        format!("{report}\n")
+    }
+
+    fn describe(&self, render: &Render) -> String {
+        let file = inert_line(&self.file);
+        let faults = self.faults.iter().map(|fault| format!("{file}: {}\n", inert(&told(fault))));
+        let mut text: String = faults.collect();
+        if self.faults.is_empty() {
+            let count = if self.entries == 1 { "1 entry".to_owned() } else { format!("{} entries", self.entries) };
+            text = format!("{file}: {}, {count}\n", render.paint(Style::Good, "sound"));
+        }
+        for Unchecked { path, source } in &self.unchecked {
+            let (path, source) = (inert_line(path), inert_line(source));
+            text.push_str(&format!("{file}: {}: {source}: in {path}\n", render.paint(Style::Doubtful, "not checked")));
+        }
+        text
+    }
+}
+
+fn told(fault: &SandboxError) -> String {
+    let parts = std::iter::once(fault.to_string()).chain(fault.causes());
+    parts.map(|part| without_number(&part)).collect::<Vec<_>>().join(": ")
 }
 
 /// A fault for programs.
 fn document(fault: &SandboxError) -> Value {
-    json!({"code": fault.code(), "path": place(fault), "message": fault.full_message(), "context": fault.context()})
+    json!({"code": fault.code(), "path": place(fault), "message": told(fault), "context": fault.context()})
 }
 
 /// Where in the manifest it is.
 fn place(fault: &SandboxError) -> Value {
-    let cause = fault.source().map(ToString::to_string);
-    match cause.as_deref().and_then(|cause| cause.strip_prefix("in ")) {
+    let causes = fault.causes();
+    match causes.last().and_then(|cause| cause.strip_prefix("in ")) {
         Some(place) => place.into(),
         None => {
             let mut facts = fault.context();
@@ -111,20 +170,23 @@ fn shown(args: &RenderArgs, text: &str, format: Format) -> Result<String, Sandbo
 fn read(source: &SourceArgs) -> Result<(String, Format), Failure> {
     let format = match source.input_format {
         Some(format) => format.into(),
-        None => format_of(&source.file, "the manifest").map_err(|failure| {
-            failure.next("name it .json, .yaml or .toml, or say --input-format json, yaml or toml")
+        None => Format::of_name(&source.file).ok_or_else(|| {
+            let next = "say --input-format json, yaml or toml";
+            if source.file == Path::new("-") {
+                return Failure::new("cannot tell the format of standard input").code("usage").next(next);
+            }
+            unknown_format(&source.file, "the manifest").next(format!("name it .json, .yaml or .toml, or {next}"))
         })?,
     };
-    Ok((text_of(&source.file, "the manifest")?, format))
+    Ok((text_of(&source.file)?, format))
 }
 
-fn format_of(path: &Path, what: &str) -> Result<Format, Failure> {
-    Format::of_name(path)
-        .ok_or_else(|| Failure::new(format!("cannot tell the format of {what} {}", path.display())).code("usage"))
+fn unknown_format(path: &Path, what: &str) -> Failure {
+    Failure::new(format!("cannot tell the format of {what} {}", path.display())).code("usage")
 }
 
-fn text_of(path: &Path, what: &str) -> Result<String, Failure> {
-    let refuse = || Failure::new(format!("cannot read {what} {}", path.display())).code("usage");
+fn text_of(path: &Path) -> Result<String, Failure> {
+    let refuse = || Failure::new(format!("cannot read the manifest {}", path.display())).code("usage");
     let read = || {
         let mut text = Vec::new();
         if path == Path::new("-") {

@@ -121,7 +121,12 @@ pub(crate) fn manifest(fill: &FillArgs, env: &[Variable]) -> Result<Manifest, Fa
         let (name, value) = text("--env", variable)?;
         manifest = manifest.env(name, EnvValue::new(value).ephemeral());
     }
-    for GrantArg { shown, access } in &fill.grants {
+    granting(manifest, &fill.grants)
+}
+
+/// The same manifest with these places of the host.
+pub(crate) fn granting(mut manifest: Manifest, grants: &[GrantArg]) -> Result<Manifest, Failure> {
+    for GrantArg { shown, access } in grants {
         let HostMount { inside, .. } = mount("--grant", shown, *access)?;
         let refuse = |error| Failure::new(format!("cannot use --grant {}", shown.host.display())).because(error);
         let grant = PathGrant::new(inside).host_path(same_place(&shown.host).map_err(refuse)?);

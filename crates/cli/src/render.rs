@@ -123,7 +123,7 @@ impl Render {
                 let text = inert(&error.render().to_string());
                 let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
                 self.say(&format!("{} {text}", self.stderr.apply(Style::Bad, "sandbar:")));
-                if kind == ErrorKind::InvalidSubcommand {
+                if kind == ErrorKind::InvalidSubcommand && text.contains("Usage: sandbar [OPTIONS]") {
                     self.say("To run a program in a sandbox: sandbar exec -- PROGRAM");
                 }
                 code

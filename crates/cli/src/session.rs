@@ -1,24 +1,35 @@
 //! `sandbar session`: sandboxes that stay, found again by whatever process of the same user asks for them.
 
+mod blame;
 mod copy;
 mod create;
 mod end;
 mod files;
 mod list;
+mod orphans;
 mod ports;
 mod run;
 
 use std::{
     env,
-    fs::DirBuilder,
+    fs::{DirBuilder, File},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 use sandbar::{SandboxClient, SandboxSession, SessionOptions, SessionState, SessionStore, client::UnixLocal};
+use tokio::time::{Instant, sleep};
 
 use crate::{args::SessionTask, failure::Failure, render::Render};
+
+/// How long those may take who look for machines without a session.
+const SWEEP: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(task: SessionTask, render: &Render) -> Result<u8, Failure> {
     let home = Home::open()?;
@@ -32,7 +43,7 @@ pub(crate) async fn run(task: SessionTask, render: &Render) -> Result<u8, Failur
         SessionTask::Shell(args) => run::shell(args, &home, render).await,
         SessionTask::Read(args) => files::read(&args.file, &home).await,
         SessionTask::Write(args) => files::write(&args.file, &home).await,
-        SessionTask::Cp(args) => copy::run(args, &home).await,
+        SessionTask::Cp(args) => copy::run(args, &home, render).await,
         SessionTask::Ports(args) => ports::run(&args, &home, render).await,
         SessionTask::Stop(args) => end::stop(&args, &home, render).await,
         SessionTask::Rm(args) => end::remove(&args, &home, render).await,
@@ -41,6 +52,7 @@ pub(crate) async fn run(task: SessionTask, render: &Render) -> Result<u8, Failur
 
 /// Where this user's sessions and their machines are kept.
 struct Home {
+    directory: PathBuf,
     store: SessionStore,
     client: Arc<dyn SandboxClient>,
 }
@@ -54,7 +66,21 @@ impl Home {
             Failure::new(what).because(error).next("set XDG_STATE_HOME to a directory of your own")
         })?;
         let client = UnixLocal::new().state_dir(directory.join("machines"));
-        Ok(Self { store: SessionStore::open(directory.join("sessions"))?, client: Arc::new(client) })
+        Ok(Self { store: SessionStore::open(directory.join("sessions"))?, client: Arc::new(client), directory })
+    }
+
+    /// Says that a session is being made, until this is dropped.
+    async fn making(&self) -> Result<Making, Failure> {
+        let making = Making::open(&self.directory)?;
+        let until = Instant::now() + SWEEP;
+        // Held exclusively only for as long as it takes to read two directories.
+        while let Err(error) = flock(&making.0, FlockOperation::NonBlockingLockShared) {
+            if error != Errno::WOULDBLOCK || Instant::now() > until {
+                return Err(Failure::new(format!("cannot lock {}", self.directory.display())).because(error));
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok(making)
     }
 
     /// What is known of a session.
@@ -74,6 +100,16 @@ impl Home {
                 Err(Failure::new(what).code("session_closed").next(format!("`sandbar session rm {given}` forgets it")))
             }
         }
+    }
+}
+
+/// Held by those who make sessions: between a machine and its record there must be no doubt whose it is.
+struct Making(File);
+
+impl Making {
+    fn open(directory: &Path) -> Result<Self, Failure> {
+        let failed = |error| Failure::new(format!("cannot open {}", directory.display())).because(error);
+        File::open(directory).map(Self).map_err(failed)
     }
 }
 

@@ -6,11 +6,13 @@
 
 mod session {
     mod copies;
+    mod damaged;
     mod files;
     mod life;
     mod made;
     mod making;
     mod manifests;
+    mod messages;
     mod patches;
     mod reports;
     #[allow(dead_code, reason = "the other test program uses the rest of it")]
@@ -19,4 +21,5 @@ mod session {
     #[allow(dead_code, reason = "the other test program uses the rest of it")]
     #[path = "../exec/screen.rs"]
     mod screen;
+    mod servers;
 }

@@ -2,7 +2,6 @@
 //! stay inside.
 //!
 //! [`check`] looks at everything before anything is passed on, so that an archive is unpacked whole or not at all.
-//! [`clean`] passes a tar stream on while it looks, for archives that are too large to keep.
 
 mod cleaner;
 mod names;
@@ -20,7 +19,7 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::pass::{Checked, Outcome, check, clean};
+pub use self::pass::{Checked, check};
 pub(crate) use self::rules::stays_inside;
 use crate::{Result, SandboxError, WorkspacePath};
 
@@ -179,7 +178,7 @@ pub struct Summary {
 }
 
 /// What stands for the archive as a whole where a member's name is wanted.
-const WHOLE: &str = "(archive)";
+pub(crate) const WHOLE: &str = "(archive)";
 
 /// The archive itself is not right.
 fn broken(archive: &str, reason: impl Into<String>) -> SandboxError {

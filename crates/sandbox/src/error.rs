@@ -1,11 +1,14 @@
 //! What can go wrong in a workspace: one enum, with the codes, operations and contexts that other sandboxes use too.
 
+mod words;
+
 use std::{collections::BTreeMap, fmt};
 
 use sandbar_machine::{BoxError, MachineError};
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use self::words::Outside;
 use crate::Op;
 
 /// The result of asking a session for something.
@@ -116,18 +119,19 @@ errors! {
         "{path}: cannot unpack {scheme:?}; known are tar, tar.gz, tar.zst and zip";
     /// The port cannot be reached.
     ExposedPortUnavailable exposed_port_unavailable(port: u16, exposed_ports: Vec<u16>, reason: String) ResolveExposedPort AsCause
-        "port {port} is not available: {reason}";
+        "port {port} is not available: {}" (words::spoken(reason));
     /// A command that had to succeed did not.
     ExecNonZero exec_nonzero(command: Vec<String>, exit_code: i32, stdout: String, stderr: String) Exec No
-        "{command:?} ended with {exit_code}: {stderr}";
+        "{}" (words::ended(command, *exit_code, stdout, stderr));
     /// A command took too long and was killed with everything it started.
     ExecTimeout exec_timeout(command: Vec<String>, timeout_s: f64, stdout: String, stderr: String) Exec No
-        "{command:?} was killed after {timeout_s} s";
+        "{} was killed after {timeout_s} s" (words::command(command));
     /// Something took longer than it may.
     OperationTimeout operation_timeout(during: Op, what: String, timeout_s: f64) Exec No
         "cannot {during} {what}: it took longer than {timeout_s} s";
     /// A command could not be started or followed.
-    ExecTransport exec_transport_error(command: Vec<String>, reason: String) Exec AsCause "cannot run {command:?}: {reason}";
+    ExecTransport exec_transport_error(command: Vec<String>, reason: String) Exec AsCause
+        "cannot run {}{}" (words::command(command), words::why(reason));
     /// No process of the table has this id.
     PtySessionNotFound pty_session_not_found(session_id: u64) Exec No "PTY session not found: {session_id}";
     /// The process has no terminal to type into.
@@ -146,31 +150,34 @@ errors! {
     /// Nothing is there to read.
     WorkspaceReadNotFound workspace_read_not_found(path: String) Read No "{path} does not exist";
     /// Something is there but cannot be read.
-    WorkspaceArchiveRead workspace_archive_read_error(path: String, reason: String) Read AsCause "cannot read {path}: {reason}";
+    WorkspaceArchiveRead workspace_archive_read_error(path: String, reason: String) Read AsCause "cannot read {path}{}" (words::why(reason));
     /// Something cannot be written.
-    WorkspaceArchiveWrite workspace_archive_write_error(path: String, reason: String) Write AsCause "cannot write {path}: {reason}";
+    WorkspaceArchiveWrite workspace_archive_write_error(path: String, reason: String) Write AsCause "cannot write {path}{}" (words::why(reason));
     /// An archive that may not be unpacked; `member` says which part of it.
-    ArchiveRefused archive_refused(path: String, member: String, reason: String) Extract No "{path}: {member:?} {reason}";
+    ArchiveRefused archive_refused(path: String, member: String, reason: String) Extract No
+        "{path}: {}" (words::member(member, reason));
     /// An archive, a file or an answer that is larger than allowed.
     LimitExceeded limit_exceeded(what: String, limit: u64, actual: u64) Write No
         "{what} is larger than allowed: the limit is {limit}, this is {actual} or more";
     /// The session could not begin; nothing of it is left.
-    WorkspaceStart workspace_start_error(path: String, reason: String) Start AsCause "cannot start the session in {path}: {reason}";
+    WorkspaceStart workspace_start_error(path: String, reason: String) Start AsCause "cannot start the session in {path}{}" (words::why(reason));
     /// The session could not end cleanly.
-    WorkspaceStop workspace_stop_error(path: String, reason: String) Stop AsCause "cannot stop the session in {path}: {reason}";
+    WorkspaceStop workspace_stop_error(path: String, reason: String) Stop AsCause "cannot stop the session in {path}{}" (words::why(reason));
     /// The workspace's root is not there.
     WorkspaceRootNotFound workspace_root_not_found(path: String) Exec No "the workspace {path} does not exist";
     /// The session was stopped, closed or deleted.
     SessionClosed session_closed(session_id: String) Running No "the session {session_id} is closed";
     /// No saved session fits.
     SessionNotFound session_not_found(session: String, reason: String) Attach No "session {session:?}: {reason}";
+    /// A session was saved, but what was saved of it cannot be used any more.
+    SessionDamaged session_damaged(session: String, reason: String) Attach No "the record of session {session} is damaged: {reason}";
     /// Saved sessions cannot be read or written.
     SessionStoreFailed session_store_error(path: String, reason: String) Attach AsCause "{path}: {reason}";
     /// A file of the host cannot be brought in.
-    LocalFileRead local_file_read_error(src: String, reason: String) Materialize AsCause "cannot copy {src}: {reason}";
+    LocalFileRead local_file_read_error(src: String, reason: String) Materialize AsCause "cannot copy {src}: {}" (words::spoken(reason));
     /// A directory of the host cannot be brought in.
     LocalDirRead local_dir_read_error(src: String, child: String, reason: String) Materialize AsCause
-        "cannot copy {src}: {child:?} {reason}";
+        "cannot copy {src}: {}" (words::child(child, reason));
     /// What arrived is not what was announced.
     LocalChecksum local_checksum_error(src: String, expected: String, actual: String) Materialize No
         "{src}: expected sha256 {expected}, got {actual}";
@@ -178,26 +185,26 @@ errors! {
     GitMissingInImage git_missing_in_image(repo: String) Materialize No
         "cannot clone {repo}: there is no git where repositories are fetched; install git on this host or in that image";
     /// The subpath of a repository may not be, or is not there.
-    GitSubpath git_subpath_error(repo: String, subpath: String, reason: String) Materialize No "{repo}: subpath {subpath:?} {reason}";
+    GitSubpath git_subpath_error(repo: String, subpath: String, reason: String) Materialize No "{repo}: the subpath {subpath:?} {}" (words::spoken(reason));
     /// A repository could not be cloned.
     GitClone git_clone_error(url: String, git_ref: String, stderr: String) Materialize AsCause
         "cannot clone {url} at {git_ref:?}: {stderr}";
     /// A clone could not be brought into the workspace.
-    GitCopy git_copy_error(src_root: String, dest: String, reason: String) Materialize AsCause "cannot copy {src_root} to {dest}: {reason}";
+    GitCopy git_copy_error(src_root: String, dest: String, reason: String) Materialize AsCause "cannot copy {src_root} to {dest}{}" (words::why(reason));
     /// Something could not be fetched.
     RemoteFetch remote_fetch_error(url: String, reason: String, status: Option<u16>) Materialize AsCause "cannot fetch {url}: {reason}";
     /// A mount needs a program that is not there.
     MountMissingTool mount_missing_tool(tool: String) Materialize No "the mount needs {tool}, which is not installed";
     /// A mount that cannot be.
-    MountConfigInvalid mount_config_invalid(path: String, reason: String) Materialize No "mount {path}: {reason}";
+    MountConfigInvalid mount_config_invalid(path: String, reason: String) Materialize No "mount {path}: {}" (words::spoken(reason));
     /// A mount that failed.
-    MountFailed mount_failed(path: String, reason: String) Materialize No "mount {path}: {reason}";
+    MountFailed mount_failed(path: String, reason: String) Materialize No "mount {path}: {}" (words::spoken(reason));
     /// A user or group that the machine does not know.
     AccountUnavailable account_unavailable(name: String, reason: String) Start No "account {name:?}: {reason}";
     /// The workspace could not be saved.
-    SnapshotPersist snapshot_persist_error(snapshot_id: String, reason: String) SnapshotPersist AsCause "cannot save {snapshot_id}: {reason}";
+    SnapshotPersist snapshot_persist_error(snapshot_id: String, reason: String) SnapshotPersist AsCause "cannot save {snapshot_id}{}" (words::why(reason));
     /// The workspace could not be brought back.
-    SnapshotRestore snapshot_restore_error(snapshot_id: String, reason: String) SnapshotRestore AsCause "cannot restore {snapshot_id}: {reason}";
+    SnapshotRestore snapshot_restore_error(snapshot_id: String, reason: String) SnapshotRestore AsCause "cannot restore {snapshot_id}{}" (words::why(reason));
     /// There is nothing to bring back.
     SnapshotNotRestorable snapshot_not_restorable(snapshot_id: String) SnapshotRestore No "nothing was saved as {snapshot_id}";
     /// Whatever else a machine refuses; its own words are the cause.
@@ -240,6 +247,9 @@ impl SandboxError {
             return Some(false);
         }
         let cause = std::error::Error::source(self)?;
+        if let Some(outside) = cause.downcast_ref::<Outside>() {
+            return Some(outside.again());
+        }
         if let Some(machine) = cause.downcast_ref::<MachineError>() {
             return Some(machine.retryable());
         }
@@ -249,13 +259,15 @@ impl SandboxError {
     /// The message with every cause after it, for people.
     #[must_use]
     pub fn full_message(&self) -> String {
-        let mut message = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            message = format!("{message}: {error}");
-            cause = error.source();
-        }
-        message
+        std::iter::once(self.to_string()).chain(self.causes()).collect::<Vec<_>>().join(": ")
+    }
+
+    /// The causes in words, nearest first. What was said before is not said again, nor is what only programs need.
+    #[must_use]
+    pub fn causes(&self) -> Vec<String> {
+        let first = std::error::Error::source(self);
+        let causes = std::iter::successors(first, |cause| (*cause).source());
+        causes.filter_map(|cause| words::of_cause(self, cause)).collect()
     }
 
     /// What a machine said about a path that was to be read.
@@ -312,6 +324,42 @@ mod tests {
         assert_eq!(nested.retryable(), Some(true));
         let missing = MachineError::NotFound(MachinePath::workspace());
         assert_eq!(SandboxError::reading("a", missing).code(), "workspace_read_not_found");
+    }
+
+    #[test]
+    fn a_message_says_everything_once_and_nothing_that_is_meant_for_programs() {
+        let path = || MachinePath::new("/workspace/d").unwrap();
+        let is_dir = || MachineError::from_io("read", &path(), std::io::Error::other("Is a directory"));
+        let denied = || MachineError::Denied { path: path(), reason: "permission denied".to_owned() };
+        let deep = MachinePath::new("/workspace/d/e").unwrap();
+        let below = MachineError::from_io("unpack", &deep, std::io::Error::other("no"));
+        let empty = || (Vec::from(["git".to_owned(), "a b".to_owned()]), String::new());
+        let table = [
+            (SandboxError::reading("d", is_dir()), "cannot read d: Is a directory"),
+            (SandboxError::reading("d", denied()), "cannot read d: permission denied"),
+            (SandboxError::reading("d", MachineError::NotFound(path())), "d does not exist"),
+            (SandboxError::writing("d", below), "cannot write d: cannot unpack /workspace/d/e: no"),
+            (SandboxError::machine(Op::List, "d", denied()), "cannot list d: permission denied"),
+            (SandboxError::exec_nonzero(empty().0, 3, "", " \n"), "git \"a b\" ended with 3"),
+            (SandboxError::exec_nonzero(empty().0, 3, "out\n", ""), "git \"a b\" ended with 3: out"),
+            (SandboxError::exec_nonzero(empty().0, 3, "out", "err\n"), "git \"a b\" ended with 3: err"),
+            (SandboxError::local_dir_read_error("x", "", "outside_base_dir: it is not"), "cannot copy x: it is not"),
+            (SandboxError::local_dir_read_error("x", "y", "is odd"), "cannot copy x: \"y\" is odd"),
+            (SandboxError::local_file_read_error("x", "symlink_not_supported: no"), "cannot copy x: no"),
+            (SandboxError::archive_refused("a", "(archive)", "is not one"), "a: is not one"),
+            (SandboxError::archive_refused("a", "../x", "leads out"), "a: \"../x\" leads out"),
+            (
+                SandboxError::git_subpath_error("r", "s", "missing").because(denied()),
+                "r: the subpath \"s\" is not in the repository",
+            ),
+            (
+                SandboxError::exposed_port_unavailable(80_u16, [], "not_configured"),
+                "port 80 is not available: it was not declared",
+            ),
+        ];
+        for (error, message) in table {
+            assert_eq!(error.full_message(), message);
+        }
     }
 
     #[test]

@@ -31,14 +31,14 @@ pub use entry::{
 };
 pub use error::{PathFault, Result, SandboxError};
 pub use manifest::{
-    Entries, EntryGroup, EnvSource, EnvValue, Environment, Format, Group, Manifest, PathGrant, Permissions,
-    SavedManifest, User,
+    Entries, EntryGroup, EnvSource, EnvValue, Environment, Format, Group, Manifest, Outlook, PathGrant, Permissions,
+    SavedManifest, Unchecked, User,
 };
 pub use materialise::{LeftOut, Materialised, Progress, ProgressEvent, Receipt};
 pub use op::Op;
 pub use paths::{Grant, Intent, Paths, WorkspacePath};
 pub use secret::{Secret, SecretStore};
 pub use session::{
-    Exec, ExecResult, ExposedPort, Extract, Owner, SandboxSession, Scope, SessionLimits, SessionOptions, SessionState,
-    SessionStore,
+    DamagedSession, Exec, ExecResult, ExposedPort, Extract, Owner, SandboxSession, Scope, SessionLimits,
+    SessionOptions, SessionState, SessionStore,
 };

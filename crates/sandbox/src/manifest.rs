@@ -19,6 +19,7 @@ mod fault;
 mod grant;
 mod load;
 mod origin;
+mod outlook;
 mod permissions;
 mod read;
 mod save;
@@ -37,6 +38,7 @@ pub use self::{
     environment::{EnvSource, EnvValue, Environment},
     grant::PathGrant,
     load::Format,
+    outlook::{Outlook, Unchecked},
     permissions::Permissions,
     save::SavedManifest,
 };
@@ -221,12 +223,6 @@ impl Manifest {
     #[must_use]
     pub fn source_dir(&self) -> Option<&Path> {
         self.base_dir.as_deref()
-    }
-
-    /// Where on the host a source is: relative ones begin at the manifest's directory, else at `otherwise`.
-    #[must_use]
-    pub fn source(&self, src: &Path, otherwise: &Path) -> PathBuf {
-        self.base_dir.as_deref().unwrap_or(otherwise).join(src)
     }
 
     /// The same with everything of another manifest added. Its root is not taken over; of two variables with one name the

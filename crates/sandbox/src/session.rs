@@ -33,7 +33,7 @@ pub use self::{
     options::{Owner, SessionLimits, SessionOptions},
     ports::ExposedPort,
     state::SessionState,
-    store::SessionStore,
+    store::{DamagedSession, SessionStore},
 };
 use crate::{
     Manifest, Op, Paths, Progress, Result, SandboxError, SecretStore,

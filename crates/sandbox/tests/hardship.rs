@@ -140,7 +140,8 @@ async fn sources_outside_what_was_granted_are_refused() {
         Manifest::new().mount("d", Mount::new("../secret")),
     ] {
         let error = open(manifest.base_dir(host.path().join("base"))).await.unwrap_err();
-        assert!(error.to_string().contains("outside_base_dir"), "{error}");
+        assert!(error.context()["reason"].to_string().contains("outside_base_dir"), "{error:?}");
+        assert!(error.to_string().contains("neither below") && !error.to_string().contains('_'), "{error}");
     }
 }
 

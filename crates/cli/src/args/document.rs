@@ -2,18 +2,23 @@
 
 use std::path::PathBuf;
 
-use clap::{Subcommand, ValueEnum, ValueHint};
+use clap::{
+    Subcommand, ValueEnum, ValueHint,
+    builder::{OsStringValueParser, TypedValueParser},
+};
 
 use super::Level;
+use crate::values::{self, GrantArg};
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
   sandbar manifest check workspace.yaml
+  sandbar manifest check task.json --grant ~/datasets
   generate | sandbar manifest check - --input-format json --json
 
 Exit codes:
-  0  the manifest is sound
-  1  it is not; everything that is wrong with it is listed
+  0  the manifest is sound, and so is what it takes from this host
+  1  something is not; everything that is wrong is listed
   2  there is nothing to check";
 
 const RENDER_EXAMPLES: &str = "\
@@ -26,6 +31,9 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum ManifestTask {
     /// List everything that is wrong with a manifest.
+    ///
+    /// Its sources on this host are looked at, too, and whether a local machine can do what it asks for. Nothing is
+    /// started and no server is asked: what comes from elsewhere is named as not checked.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
     /// Show the workspace that a manifest declares, or the manifest itself in another format.
@@ -48,6 +56,15 @@ pub(crate) struct SourceArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
+
+    /// Judge it as if it were used with this grant.
+    #[arg(long = "grant", value_name = "HOST[:INSIDE][:ro|rw]", value_hint = ValueHint::AnyPath,
+        value_parser = OsStringValueParser::new().try_map(values::grant))]
+    pub(crate) grants: Vec<GrantArg>,
+
+    /// Judge it as if it were used with this.
+    #[arg(long)]
+    pub(crate) allow_mounts: bool,
 
     /// Print a document for programs.
     #[arg(long)]

@@ -71,8 +71,8 @@ pub(crate) enum SessionTask {
     /// its files as they are then.
     #[command(after_help = EXEC_EXAMPLES, override_usage = "sandbar session exec [OPTIONS] <ID> -- <COMMAND>...")]
     Exec(Box<SessionExecArgs>),
-    /// Open a shell in a session.
-    #[command(after_help = "Example:\n  sandbar session shell review")]
+    /// Open a shell in a session. Without a terminal, it runs what is on standard input.
+    #[command(after_help = "Examples:\n  sandbar session shell review\n  sandbar session shell review < setup.sh")]
     Shell(ShellArgs),
     /// Print a file of a session.
     #[command(after_help = READ_EXAMPLES)]
@@ -84,7 +84,8 @@ pub(crate) enum SessionTask {
     ///
     /// As with cp: what is copied to a directory that exists lands in it. A path is relative to the workspace. Copying out,
     /// nothing is ever written outside of the destination, a tree with links that lead out of it is refused, and a
-    /// destination that is a symbolic link itself is followed only with a slash after it.
+    /// destination that is a symbolic link itself is followed only with a slash after it. Pipes, sockets and devices are
+    /// left out, and said to be.
     #[command(after_help = CP_EXAMPLES)]
     Cp(CopyArgs),
     /// Make the declared ports of a session reachable, until Ctrl-C.
@@ -94,7 +95,8 @@ pub(crate) enum SessionTask {
     #[command(after_help = "Example:\n  sandbar session stop review")]
     Stop(StopArgs),
     /// Remove sessions and everything they have.
-    #[command(after_help = RM_EXAMPLES)]
+    #[command(after_help = RM_EXAMPLES,
+        override_usage = "sandbar session rm [OPTIONS] <ID>...\n       sandbar session rm [OPTIONS] --all")]
     Rm(RmArgs),
 }
 
@@ -176,6 +178,10 @@ pub(crate) struct CopyArgs {
     #[arg(long)]
     pub(crate) keep_links: bool,
 
+    /// Print a document for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+
     /// Copy no more than this out of a session at once, like 512m or 64g.
     #[arg(long, value_name = "SIZE", default_value = "16g", value_parser = values::size)]
     pub(crate) max_bytes: u64,
@@ -209,7 +215,7 @@ pub(crate) struct RmArgs {
     #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
     pub(crate) sessions: Vec<String>,
 
-    /// All of them.
+    /// All of them, those whose record is damaged too, and machines that no session has.
     #[arg(long)]
     pub(crate) all: bool,
 
@@ -231,7 +237,8 @@ impl SessionTask {
             Self::Ports(args) => args.json,
             Self::Stop(args) => args.json,
             Self::Rm(args) => args.json,
-            Self::Exec(_) | Self::Shell(_) | Self::Read(_) | Self::Write(_) | Self::Cp(_) => false,
+            Self::Cp(args) => args.json,
+            Self::Exec(_) | Self::Shell(_) | Self::Read(_) | Self::Write(_) => false,
         }
     }
 }

@@ -15,16 +15,22 @@ use std::{
 use futures::StreamExt;
 use sandbar::{
     Access, ArchiveLimits, ByteStream, DirEntry, EntryKind, Intent, Machine, MachineError, SandboxError,
-    SandboxSession, Target,
+    SandboxSession, ScanOptions, Target,
     archive::{self, Format, Links, Modes, Names, Policy},
 };
+use serde_json::json;
 
-use super::{Home, files};
+use super::{
+    Home,
+    blame::{self, Reading},
+    files,
+};
 use crate::{
     args::CopyArgs,
     failure::Failure,
     host_side::{HostSide, OpenDir},
     making::{Halt, unless_signalled},
+    render::Render,
     signals::{self, Signals},
     values::{Inside, Place},
 };
@@ -50,7 +56,7 @@ impl Terms {
     }
 }
 
-pub(super) async fn run(args: CopyArgs, home: &Home) -> Result<u8, Failure> {
+pub(super) async fn run(args: CopyArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
     let links = if args.keep_links { Links::KeepAll } else { Links::KeepInside };
     let terms = Terms { links, max_bytes: args.max_bytes };
     let mut signals = Signals::listen()?;
@@ -61,13 +67,55 @@ pub(super) async fn run(args: CopyArgs, home: &Home) -> Result<u8, Failure> {
         (Place::Host(_), Place::Host(_)) | (Place::Inside(_), Place::Inside(_)) => return Ok(2),
     };
     match copied {
-        Ok(()) => Ok(0),
+        Ok(copied) => copied.tell(args.json, render),
         Err(Halt::Signal(signal)) => Ok(signals::code(signal)),
         Err(Halt::Failed(failure)) => Err(*failure),
     }
 }
 
-async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -> Result<(), Halt> {
+/// What was copied, and what cannot be: pipes, sockets and devices mean nothing elsewhere.
+struct Copied {
+    session: String,
+    left_out: Vec<String>,
+}
+
+/// How many of them are named to people.
+const NAMED: usize = 3;
+
+impl Copied {
+    fn tell(&self, json: bool, render: &Render) -> Result<u8, Failure> {
+        if json {
+            return render.result(format!("{}\n", json!({"id": self.session, "left_out": self.left_out})).as_bytes());
+        }
+        if let Some(text) = left_out(&self.left_out) {
+            render.note(&text);
+        }
+        Ok(0)
+    }
+}
+
+fn left_out(names: &[String]) -> Option<String> {
+    let first = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let what = "not a file, a directory or a link";
+    (!names.is_empty()).then(|| format!("left out {} that cannot be copied: {first}{more}: {what}", names.len()))
+}
+
+/// What of a tree is neither file nor directory nor link. Nobody is kept from copying because this cannot be told.
+async fn special(machine: &dyn Machine, tree: &Target) -> Vec<String> {
+    let index = match machine.scan(tree, &ScanOptions::default()).await {
+        Ok(index) => index,
+        Err(error) => {
+            tracing::info!(%error, "cannot tell what will be left out");
+            return Vec::new();
+        }
+    };
+    let odd = index.entries.into_iter().filter(|found| found.entry.kind == EntryKind::Other);
+    odd.map(|found| found.path.to_string_lossy().into_owned()).collect()
+}
+
+async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -> Result<Copied, Halt> {
     let unreadable = |error| Failure::new(format!("cannot copy {}", from.display())).because(error);
     let source = fs::metadata(from).map_err(unreadable)?;
     if !source.is_dir() && !source.is_file() {
@@ -76,24 +124,37 @@ async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -
     let name = name_of(from.as_os_str(), || fs::canonicalize(from)).map_err(unreadable)?;
     let session = unless_signalled(home.attach(&to.session), signals).await?;
     let (machine, shown) = (session.machine().as_ref(), to.path.to_string_lossy());
+    let shown = if shown.is_empty() { session.paths().root().to_string() } else { shown.into_owned() };
     let target = landing(&session, &to.path, name.as_deref()).await?;
-    if source.is_file() {
-        let content = files::input(File::open(from).map_err(unreadable)?)?;
-        let target = target.mode(source.permissions().mode() & 0o777);
-        let write = async {
-            let written = machine.write(&target, content).await;
-            Ok(written.map_err(|cause| SandboxError::writing(shown, cause))?)
-        };
-        return unless_signalled(write, signals).await;
-    }
-    let host = HostSide::open(from.to_owned(), Access::ReadOnly, session.features().isolation).await?;
-    let root = host.target(None)?;
-    let tree = host.machine().pack(&root, &[]).await.map_err(Failure::from)?;
-    let unpack = async {
-        let unpacked = machine.unpack(&target, tree).await;
-        Ok(unpacked.map_err(|cause| SandboxError::writing(shown, cause))?)
+    let reading = Reading::default();
+    let blame = |written: Result<(), MachineError>| match (reading.failed(), written) {
+        (Some(error @ MachineError::Denied { .. }), _) => Err(match blame::first_unreadable(from) {
+            Some((path, error)) => Failure::new(format!("cannot copy {}", path.display())).because(error),
+            None => blame::host(format!("cannot copy {}", from.display()), error),
+        }),
+        (Some(error), _) => Err(blame::host(format!("cannot copy {}", from.display()), error)),
+        (None, Err(cause)) => Err(SandboxError::writing(shown, cause).into()),
+        (None, Ok(())) => Ok(()),
     };
-    host.during(unpack, signals).await
+    let mut copied = Copied { session: session.id().to_owned(), left_out: Vec::new() };
+    if source.is_file() {
+        let content = reading.watch(files::input(File::open(from).map_err(unreadable)?)?);
+        let target = target.mode(source.permissions().mode() & 0o777);
+        let write = async { blame(machine.write(&target, content).await) };
+        unless_signalled(write, signals).await?;
+        return Ok(copied);
+    }
+    // It may be unreadable, which its machine would tell in its own way.
+    fs::read_dir(from).map_err(unreadable)?;
+    let host = HostSide::open(from.to_owned(), Access::ReadOnly, session.features().isolation).await?;
+    let (root, side) = (host.target(None)?, host.machine());
+    let unpack = async {
+        copied.left_out = special(side.as_ref(), &root).await;
+        let tree = side.pack(&root, &[]).await.map_err(Failure::from)?;
+        blame(machine.unpack(&target, reading.watch(tree)).await)
+    };
+    host.during(unpack, signals).await?;
+    Ok(copied)
 }
 
 /// Where in the session something of this name goes: into a directory that is there, else to the path itself.
@@ -107,7 +168,7 @@ async fn landing(session: &SandboxSession, path: &OsStr, name: Option<&OsStr>) -
     Ok(target)
 }
 
-async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: &mut Signals) -> Result<(), Halt> {
+async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: &mut Signals) -> Result<Copied, Halt> {
     let session = unless_signalled(home.attach(&from.session), signals).await?;
     let path = whole(&from.path);
     let source = session.paths().target(path, Intent::Read)?;
@@ -118,7 +179,9 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
     let name = name_of(path, || Ok(PathBuf::from(source.path.as_os_str())));
     let name = name.map_err(|error| Failure::new("cannot name the copy").because(error))?;
     let (dir, name) = destination(to, name)?;
+    let mut copied = Copied { session: session.id().to_owned(), left_out: Vec::new() };
     let content = if is_directory(session.machine().as_ref(), &source, &found).await {
+        copied.left_out = special(session.machine().as_ref(), &source).await;
         Content::Tree(unless_signalled(tree_of(&session, &source, terms), signals).await?)
     } else {
         let mode = if found.kind == EntryKind::File { found.mode & 0o777 } else { 0o644 };
@@ -129,14 +192,23 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
     };
     let host = HostSide::writing(&dir, session.features().isolation).await?;
     let (machine, target) = (host.machine(), host.target(name.as_deref())?);
-    let write = async move {
+    let reading = Reading::default();
+    let (shown, to) = (path.to_string_lossy(), to.display().to_string());
+    let write = async {
         let written = match content {
-            Content::Tree(tree) => machine.unpack(&target, tree).await,
-            Content::File(bytes, mode) => machine.write(&target.mode(mode), bytes).await,
+            Content::Tree(tree) => machine.unpack(&target, reading.watch(tree)).await,
+            Content::File(bytes, mode) => machine.write(&target.mode(mode), reading.watch(bytes)).await,
         };
-        Ok(written.map_err(|cause| SandboxError::writing("the copy", cause))?)
+        match (reading.failed(), written) {
+            (Some(cause), _) => Err(Failure::from(SandboxError::reading(shown, cause))),
+            (None, Err(cause)) => {
+                Err(blame::host(format!("cannot write {to}"), cause).code("workspace_archive_write_error"))
+            }
+            (None, Ok(())) => Ok(()),
+        }
     };
-    host.during(write, signals).await
+    host.during(write, signals).await?;
+    Ok(copied)
 }
 
 /// What is on its way to the host.
@@ -175,7 +247,7 @@ async fn tree_of(session: &SandboxSession, source: &Target, terms: Terms) -> Res
         let next = match error.code() {
             "archive_refused" => "copy what is needed of it one by one, or keep its links with --keep-links",
             "limit_exceeded" => RAISE,
-            _ => "copy it in parts",
+            _ => "make all of it readable, say with chmod, or copy it in parts",
         };
         Failure::from(error).next(next)
     })?;
@@ -207,8 +279,8 @@ fn destination(to: &Path, name: Option<OsString>) -> Result<(OpenDir, Option<OsS
         _ => Path::new("."),
     };
     if to.as_os_str().as_bytes().ends_with(b"/") {
-        let missing = io::Error::from(io::ErrorKind::NotFound);
-        return Err(refuse().because(missing).next("make the directory first"));
+        let missing = io::Error::other("there is no such directory");
+        return Err(refuse().because(missing).next("make it first"));
     }
     // The slash after it is there: with the empty name, it is here too.
     let dir = OpenDir::open(&parent.join(""));

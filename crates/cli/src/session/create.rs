@@ -54,6 +54,7 @@ async fn make(
     signals: &mut Signals,
     render: &Render,
 ) -> Result<(SandboxSession, Materialised), Halt> {
+    let _until_it_has_a_record = making::unless_signalled(home.making(), signals).await?;
     let meter = if args.json { None } else { progress::Meter::choose(render) };
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let session = making::session(home.client.clone(), options, signals).await?;

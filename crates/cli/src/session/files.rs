@@ -6,7 +6,10 @@ use futures::{StreamExt, stream};
 use sandbar::{ByteStream, MachineError};
 use tokio::sync::mpsc;
 
-use super::Home;
+use super::{
+    Home,
+    blame::{self, Reading},
+};
 use crate::{failure::Failure, relay, render, values::Inside};
 
 pub(super) async fn read(file: &Inside, home: &Home) -> Result<u8, Failure> {
@@ -27,8 +30,12 @@ pub(super) async fn read(file: &Inside, home: &Home) -> Result<u8, Failure> {
 
 pub(super) async fn write(file: &Inside, home: &Home) -> Result<u8, Failure> {
     let session = home.attach(&file.session).await?;
-    session.write_stream(&file.path, input(io::stdin())?).await?;
-    Ok(0)
+    let reading = Reading::default();
+    let written = session.write_stream(&file.path, reading.watch(input(io::stdin())?)).await;
+    match reading.failed() {
+        Some(error) => Err(blame::host("cannot read standard input", error)),
+        None => Ok(written.map(|_| 0)?),
+    }
 }
 
 /// Something of ours as a stream that ends with an error when reading does, so that half of it is never taken for all.

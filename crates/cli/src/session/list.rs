@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::{StreamExt, stream};
-use sandbar::{DirEntry, EntryKind, SandboxClient, SandboxError, SandboxSession, SessionState};
+use sandbar::{DamagedSession, DirEntry, EntryKind, SandboxClient, SandboxError, SandboxSession, SessionState};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -35,6 +35,8 @@ enum Condition {
     Gone,
     /// It cannot be asked.
     Unknown,
+    /// What was saved of it cannot be read.
+    Damaged,
 }
 
 impl Condition {
@@ -45,6 +47,7 @@ impl Condition {
             Self::Stopped => "stopped",
             Self::Gone => "gone",
             Self::Unknown => "unknown",
+            Self::Damaged => "damaged",
         }
     }
 
@@ -53,6 +56,7 @@ impl Condition {
             Self::Running => Style::Good,
             Self::Unfinished | Self::Unknown => Style::Doubtful,
             Self::Stopped | Self::Gone => Style::Faint,
+            Self::Damaged => Style::Bad,
         }
     }
 }
@@ -64,13 +68,33 @@ pub(super) async fn sessions(args: &LsArgs, home: &Home, render: &Render) -> Res
         (state, condition)
     });
     let found: Vec<(SessionState, Condition)> = asked.buffered(AT_ONCE).collect().await;
+    let damaged = home.store.damaged()?;
     let text = if args.json {
-        let sessions: Vec<Value> = found.iter().map(|(state, condition)| document(state, *condition)).collect();
+        let sound = found.iter().map(|(state, condition)| document(state, *condition));
+        let sessions: Vec<Value> = sound.chain(damaged.iter().map(damaged_document)).collect();
         format!("{}\n", json!({"sessions": sessions}))
     } else {
-        table(&found, now(), render)
+        table(&found, &damaged, now(), render)
     };
-    render.result(text.as_bytes())
+    let printed = render.result(text.as_bytes())?;
+    for DamagedSession { session_id, reason, .. } in damaged.iter().filter(|_| !args.json) {
+        render.note(&format!(
+            "the record of {session_id} is damaged: {reason}; `sandbar session rm {session_id}` removes it"
+        ));
+    }
+    Ok(printed)
+}
+
+fn damaged_document(damaged: &DamagedSession) -> Value {
+    json!({
+        "id": damaged.session_id,
+        "name": null,
+        "created_at": null,
+        "state": Condition::Damaged.name(),
+        "workspace": null,
+        "ports": [],
+        "reason": damaged.reason,
+    })
 }
 
 async fn condition(state: &SessionState, client: &dyn SandboxClient) -> Condition {
@@ -94,7 +118,7 @@ fn document(state: &SessionState, condition: Condition) -> Value {
     })
 }
 
-fn table(found: &[(SessionState, Condition)], now: i64, render: &Render) -> String {
+fn table(found: &[(SessionState, Condition)], damaged: &[DamagedSession], now: i64, render: &Render) -> String {
     let names = found.iter().filter_map(|(state, _)| state.name.as_ref());
     let wide = names.map(|name| name.chars().count()).max().unwrap_or(0).max(4);
     let head = format!("{:36}  {:wide$}  {:>4}  {:10}  WORKSPACE", "ID", "NAME", "AGE", "STATE");
@@ -106,6 +130,10 @@ fn table(found: &[(SessionState, Condition)], now: i64, render: &Render) -> Stri
         let condition = render.paint(condition.style(), &format!("{:10}", condition.name()));
         let (id, root) = (inert_line(&state.session_id), inert_line(&state.manifest.manifest.root.to_string()));
         text.push_str(&format!("{id:36}  {name:wide$}  {age:>4}  {condition}  {root}\n"));
+    }
+    for DamagedSession { session_id: id, .. } in damaged {
+        let condition = render.paint(Condition::Damaged.style(), &format!("{:10}", Condition::Damaged.name()));
+        text.push_str(&format!("{id:36}  {:wide$}  {:>4}  {condition}  -\n", "-", "-"));
     }
     text
 }

@@ -31,7 +31,8 @@ pub(super) async fn exec(args: SessionExecArgs, home: &Home, render: &Render) ->
 pub(super) async fn shell(args: ShellArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
     let session = home.attach(&args.session).await?;
     let shell = shell_of(session.machine().as_ref()).await?;
-    let command = CommandArgs { env: Vec::new(), tty: true, timeout: None, command: vec![shell] };
+    // Without a terminal it reads what it is given, to its end; with one of its own it would wait for more for ever.
+    let command = CommandArgs { env: Vec::new(), tty: terminal::is_terminal(), timeout: None, command: vec![shell] };
     exec(SessionExecArgs { session: session.id().to_owned(), cwd: None, command }, home, render).await
 }
 

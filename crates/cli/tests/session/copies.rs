@@ -98,7 +98,7 @@ fn what_cannot_be_copied_is_said_so() {
             ("/dev/null", &file, "neither a file nor a directory"),
             (&missing, ".", "does not exist"),
             (&file, "no/such/place", "make the directory first"),
-            (&file, "no/", "make the directory first"),
+            (&file, "no/", "no such directory; make it first"),
             ("/etc/passwd", &made.at("../../etc/x"), "leads out"),
         ];
         for (from, to, word) in table {
@@ -109,6 +109,29 @@ fn what_cannot_be_copied_is_said_so() {
         let usage = sandbar.run(&["session", "cp", "a", "b"]);
         assert!(usage.code == 2 && usage.stderr.contains("ID:PATH"), "{usage:?}");
         assert_eq!(sandbar.run(&["session", "cp", &file, &missing]).code, 2);
+    });
+}
+
+#[test]
+fn what_only_means_something_where_it_is_is_left_out_and_said_so() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &[]);
+        let script = "mkdir -p t/deep; echo x > t/file; mkfifo t/a t/b t/deep/c t/deep/d";
+        assert_eq!(made.sh(script).code, 0);
+        let run = sandbar.run(&["session", "cp", &made.at("t"), "."]);
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.lines().count()), (0, "", 1), "{run:?}");
+        assert!(run.stderr.starts_with("sandbar: left out 4 ") && run.stderr.contains("and 1 more"), "{run:?}");
+        assert!(run.stderr.contains(" a, b, deep/c"), "{run:?}");
+        assert!(sandbar.dir().join("t/file").exists() && !sandbar.dir().join("t/a").exists());
+        let own = sandbar.dir().join("t/socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&own).expect("bind");
+        let run = sandbar.run(&["session", "cp", "t", &made.at("u")]);
+        assert_eq!((run.code, run.stdout.as_str()), (0, ""), "{run:?}");
+        assert!(run.stderr.contains("left out 1 ") && run.stderr.contains(" socket:"), "{run:?}");
+        let run = sandbar.run(&["session", "cp", "--json", "t", &made.at("v")]);
+        let document: serde_json::Value = serde_json::from_str(&run.stdout).expect("json");
+        assert_eq!(document, serde_json::json!({"id": made.id, "left_out": ["socket"]}), "{run:?}");
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
     });
 }
 

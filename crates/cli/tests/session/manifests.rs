@@ -33,6 +33,60 @@ fn everything_that_is_wrong_is_listed_with_its_place() {
 }
 
 #[test]
+fn what_would_fail_here_is_found_without_starting_anything() {
+    let sandbar = Sandbar::own();
+    let base = sandbar.make_dir("base");
+    let other = sandbar.make_dir("other").display().to_string();
+    sandbar.make_file("base/file", "");
+    fs::create_dir(base.join("dir")).expect("create");
+    let text = r#"{"root": "/opt/x", "users": [{"name": "agent"}, {"name": "bob"}], "groups": [{"name": "staff"}],
+        "entries": {"fine": {"type": "local_file", "src": "file"}, "no": {"type": "local_file", "src": "no"},
+        "d": {"type": "dir", "children": {"kind": {"type": "local_dir", "src": "file"}}},
+        "out": {"type": "local_dir", "src": "../other"},
+        "g": {"type": "file", "content": "", "group": {"name": "staff"}},
+        "m": {"type": "mount", "source": "dir", "read_only": false, "mount_strategy": {"type": "local_bind"}},
+        "cloud": {"type": "s3_mount", "bucket": "b"}, "web": {"type": "remote_file", "url": "https://h.invalid/x"}}}"#;
+    let manifest = sandbar.make_file("base/m.json", text).display().to_string();
+    let places = |words: &[&str]| {
+        let run = sandbar.run(&[&["manifest", "check", "--json", &manifest], words].concat());
+        assert_eq!((run.code, run.stderr.as_str()), (1, ""), "{run:?}");
+        let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("json");
+        assert_eq!(report["not_checked"][0]["source"], "https://h.invalid/x", "{report}");
+        assert_eq!(report["not_checked"][0]["path"], "entries[\"web\"]", "{report}");
+        let faults = report["faults"].as_array().expect("a list").clone();
+        let mut places: Vec<String> =
+            faults.iter().map(|fault| fault["path"].as_str().expect("a place").to_owned()).collect();
+        places.sort();
+        places
+    };
+    let few = [
+        "entries[\"cloud\"]",
+        "entries[\"d\"].children[\"kind\"].src",
+        "entries[\"g\"].group",
+        "entries[\"no\"].src",
+        "groups[0]",
+        "root",
+        "users[1]",
+    ];
+    let mut all = [few.as_slice(), &["entries[\"m\"]", "entries[\"out\"].src"]].concat();
+    all.sort_unstable();
+    assert_eq!(places(&[]), all);
+    assert_eq!(places(&["--grant", &other, "--allow-mounts"]), few);
+    let run = sandbar.run(&["manifest", "check", &manifest]);
+    assert_eq!((run.code, run.stdout.lines().count()), (1, all.len() + 1), "{run:?}");
+    assert!(run.stdout.contains(": not checked: https://h.invalid/x: in entries[\"web\"]\n"), "{run:?}");
+    assert!(!run.stdout.contains("outside_base_dir"), "{run:?}");
+    // What comes from a pipe has no directory that sources could begin at.
+    let fed = sandbar.feed(
+        &["manifest", "check", "-", "--input-format", "json"],
+        br#"{"entries": {"a": {"type": "local_file", "src": "no"}}}"#,
+    );
+    assert!(fed.status.success(), "{fed:?}");
+    assert!(String::from_utf8_lossy(&fed.stdout).contains("not checked: no"), "{fed:?}");
+    assert!(sandbar.left().is_empty());
+}
+
+#[test]
 fn a_sound_manifest_is_said_to_be_and_shown() {
     let sandbar = Sandbar::own();
     let text = "entries:\n  docs/a.md: {type: file, content: x, description: read me}\n  src: {type: dir}\n";

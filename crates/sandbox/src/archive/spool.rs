@@ -1,8 +1,8 @@
 //! Where an archive waits while it is looked at: in memory while it is small, then in a file without a name.
 
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Seek, Write};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use futures::StreamExt;
 use sandbar_machine::{ByteStream, MachineError};
 use tempfile::SpooledTempFile;
@@ -37,12 +37,7 @@ fn kept(error: &io::Error) -> SandboxError {
 }
 
 /// Passes a stream on while it is within the limit; what went wrong comes last.
-pub(super) async fn feed(
-    mut input: ByteStream,
-    limits: &ArchiveLimits,
-    name: String,
-    sender: mpsc::Sender<Result<Bytes>>,
-) {
+async fn feed(mut input: ByteStream, limits: &ArchiveLimits, name: String, sender: mpsc::Sender<Result<Bytes>>) {
     let limit = limits.max_input_bytes.map_or(u64::MAX, u64::from);
     let mut total = 0u64;
     while let Some(piece) = input.next().await {
@@ -60,32 +55,4 @@ pub(super) async fn feed(
 
 fn unread(name: &str, error: MachineError) -> SandboxError {
     SandboxError::workspace_archive_read_error(name, error.code()).because(error)
-}
-
-/// The other end of [`feed`], for code that reads.
-#[derive(Debug)]
-pub(super) struct Fed {
-    pieces: mpsc::Receiver<Result<Bytes>>,
-    current: Bytes,
-}
-
-impl Fed {
-    pub(super) fn new() -> (mpsc::Sender<Result<Bytes>>, Self) {
-        let (sender, pieces) = mpsc::channel(WAITING);
-        (sender, Self { pieces, current: Bytes::new() })
-    }
-}
-
-impl Read for Fed {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.current.is_empty() {
-            match self.pieces.blocking_recv() {
-                Some(piece) => self.current = piece.map_err(io::Error::other)?,
-                None => return Ok(0),
-            }
-        }
-        let here = buffer.len().min(self.current.len());
-        self.current.copy_to_slice(&mut buffer[..here]);
-        Ok(here)
-    }
 }

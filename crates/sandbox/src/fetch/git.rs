@@ -10,7 +10,7 @@ mod source;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use sandbar_machine::{Isolation, MachineError, SandboxClient};
+use sandbar_machine::{Isolation, SandboxClient};
 use tokio::time::timeout;
 
 pub use self::checkout::Checkout;
@@ -20,7 +20,7 @@ use self::{
     run::Worker,
     source::{Reference, Source},
 };
-use crate::{Result, Secret, fetch::address};
+use crate::{Result, SandboxError, Secret, error::Outside, fetch::address};
 
 /// What to clone, and what it may cost.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub struct GitRequest {
     pub url: String,
     /// A branch, a tag, a commit or a whole `refs/…` name; `None` is what the server calls its `HEAD`.
     pub reference: Option<String>,
-    /// How many commits of the history come along; `None` is all of it.
+    /// How many commits of the history come along; `None` is all of it. A server that can only give all of it does.
     pub depth: Option<u32>,
     /// What is checked out, as patterns of a `.gitignore`; all of it when empty.
     pub sparse: Vec<String>,
@@ -126,6 +126,9 @@ impl Default for CloneLimits {
     }
 }
 
+/// What git says of such a server when a depth is asked for.
+const DUMB: &str = "dumb http transport does not support shallow";
+
 /// Clones a repository in a new machine of this client.
 ///
 /// # Errors
@@ -134,13 +137,23 @@ impl Default for CloneLimits {
 pub async fn clone(client: &Arc<dyn SandboxClient>, request: &GitRequest) -> Result<Checkout> {
     let source = Source::check(request)?;
     let limit = request.limits.time;
-    match timeout(limit, fetch(client, request, &source)).await {
+    match timeout(limit, fetch_somehow(client, request, &source)).await {
         Ok(result) => result,
         Err(_) => {
             let reason = format!("it took longer than {} s", limit.as_secs_f64());
-            let cause = MachineError::Exhausted { what: "time".to_owned(), reason: "the limit was reached".to_owned() };
-            Err(source.error(&reason).because(cause))
+            Err(source.error(&reason).because(Outside::passing("the server may be slow, or the repository large")))
         }
+    }
+}
+
+/// A server that only has files to give cannot give some of the history: then all of it comes along.
+async fn fetch_somehow(client: &Arc<dyn SandboxClient>, request: &GitRequest, source: &Source) -> Result<Checkout> {
+    match fetch(client, request, source).await {
+        Err(SandboxError::GitClone { stderr, .. }) if request.depth.is_some() && stderr.contains(DUMB) => {
+            tracing::info!(url = source.shown, "the server cannot give a part of the history; fetching all of it");
+            fetch(client, &GitRequest { depth: None, ..request.clone() }, source).await
+        }
+        fetched => fetched,
     }
 }
 
@@ -184,8 +197,12 @@ async fn bring(worker: &Worker<'_>) -> Result<()> {
             Ok(())
         }
         Reference::Abbreviated(name) => worker.run(plan.clone_named(name)).await.map(drop).map_err(|error| {
+            let SandboxError::GitClone { stderr, .. } = &error else { return error };
+            if stderr.contains(DUMB) {
+                return error;
+            }
             let hint = "if it is a commit, give all of its digits: servers do not look up short ones";
-            worker.source.error(hint).because(error)
+            worker.source.error(&format!("{stderr}; {hint}")).because(Outside::lasting())
         }),
     }
 }

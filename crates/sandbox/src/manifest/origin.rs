@@ -14,6 +14,10 @@ pub(super) enum Origin {
     Read,
 }
 
+/// Why a writable mount is refused.
+pub(super) const WRITABLE: &str =
+    "a manifest that was read cannot mount writable; allow it with `--allow-mounts`, or in code with `trust_mounts`";
+
 /// Two manifests are equal when they say the same, wherever they come from.
 impl PartialEq for Manifest {
     fn eq(&self, other: &Self) -> bool {
@@ -91,9 +95,7 @@ impl Manifest {
                 });
             }
             if self.origin == Origin::Read && mount.is_some_and(|mount| !mount.read_only) {
-                let reason = "a manifest that was read cannot mount writable; allow it with `--allow-mounts`, or in code \
-                              with `trust_mounts`";
-                return Err(SandboxError::mount_config_invalid(path.as_str(), reason));
+                return Err(SandboxError::mount_config_invalid(path.as_str(), WRITABLE));
             }
         }
         Ok(())

@@ -59,7 +59,7 @@ impl Update {
             exit_code: Some(1),
             process_id: None,
             original_token_count: None,
-            output: format!("{tool} failed: {error}"),
+            output: format!("{tool} failed: {}", error.full_message()),
             omitted_bytes: 0,
             unaccepted_bytes: 0,
         }
@@ -68,6 +68,8 @@ impl Update {
 
 #[cfg(test)]
 mod tests {
+    use sandbar_machine::MachineError;
+
     use super::*;
 
     fn update() -> Update {
@@ -119,7 +121,7 @@ mod tests {
             format!("{head}write_stdin failed: PTY session not found: 4242")
         );
         assert!(text(SandboxError::pty_stdin_unavailable(4242_u64)).contains("tty=true"));
-        let refused = SandboxError::exec_transport_error(vec!["x".to_owned()], "gone");
-        assert_eq!(text(refused), format!("{head}exec_command failed: cannot run [\"x\"]: gone"));
+        let refused = SandboxError::exec_transport_error(vec!["x".to_owned()], "gone").because(MachineError::Gone);
+        assert_eq!(text(refused), format!("{head}exec_command failed: cannot run x: the machine is gone"));
     }
 }

@@ -9,7 +9,7 @@ use sandbar_machine::{MachineError, Target};
 use serde_json::json;
 use tracing::Instrument;
 
-use super::{Phase, SandboxSession, ending::Ending, prepare::roots};
+use super::{Phase, SandboxSession, ending::Ending};
 use crate::{
     Entry, Manifest, Materialised, Op, Result, SandboxError, WorkspacePath, audit::Span, materialise::Materialiser,
 };
@@ -153,7 +153,7 @@ impl SandboxSession {
             fetch: &self.shared.fetch,
             root: self.shared.paths.root(),
             user: self.user.as_deref(),
-            roots: roots(manifest)?,
+            roots: manifest.roots()?,
             secrets: &self.shared.secrets,
             limits: &self.shared.limits,
             progress: self.shared.progress.clone(),

@@ -26,7 +26,7 @@ pub(super) fn prepare(options: &SessionOptions) -> Result<Prepared> {
     let variables: BTreeMap<String, String> = manifest.environment.resolve(&options.secrets)?;
     spec.env.extend(variables);
     spec.mounts.extend(grants(manifest)?);
-    let roots = roots(manifest)?;
+    let roots = manifest.roots()?;
     for (path, inside, entry) in manifest.mounts()? {
         if let Entry::Mount(mount) = entry {
             spec.mounts.push(bind(&roots, &path, inside, mount)?);
@@ -47,19 +47,6 @@ pub(super) fn paths(manifest: &Manifest) -> Result<Paths> {
         Some(Grant { path, access: access(read_only) })
     });
     Ok(Paths::new(manifest.root.clone()).grant(granted.chain(mounts)))
-}
-
-/// The places of the host that a manifest's sources may lie in: below its own directory, or this process's one.
-pub(super) fn roots(manifest: &Manifest) -> Result<Roots> {
-    let granted = manifest.extra_path_grants.iter().filter_map(|grant| grant.host_path.clone());
-    let base = match manifest.source_dir() {
-        Some(dir) => std::path::absolute(dir),
-        None => std::env::current_dir(),
-    };
-    let base = base.map_err(|cause| {
-        SandboxError::sandbox_config_invalid("the directory that sources begin at", "cannot be found").because(cause)
-    })?;
-    Ok(Roots::new(base).grant(granted))
 }
 
 fn refuse_what_comes_later(manifest: &Manifest) -> Result<()> {

@@ -8,12 +8,24 @@ use std::{
 };
 
 use rustix::fs::OFlags;
+use sandbar_machine::MachineHandle;
 
 use super::SessionState;
 use crate::{Result, SandboxError};
 
 /// A saved session is never larger than this; one whose manifest holds more is refused.
 const STATE_LIMIT: u64 = 64 << 20;
+
+/// What is left of a saved session whose file cannot be used any more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DamagedSession {
+    /// The id its file is called by.
+    pub session_id: String,
+    /// What is wrong with it.
+    pub reason: String,
+    /// Its machine, if at least that can be read.
+    pub machine: Option<MachineHandle>,
+}
 
 /// A directory of saved sessions that only its user can read.
 #[derive(Clone, Debug)]
@@ -28,7 +40,7 @@ impl SessionStore {
     /// `session_store_error`.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self> {
         let dir = dir.into();
-        let failed = |cause: io::Error| store_error(&dir, "it cannot be used").because(cause);
+        let failed = |cause: io::Error| store_error(&dir, "the directory of sessions cannot be used").because(cause);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(failed)?;
         let found = fs::symlink_metadata(&dir).map_err(failed)?;
         let own = rustix::process::geteuid().as_raw();
@@ -44,7 +56,7 @@ impl SessionStore {
     /// `session_store_error`.
     pub fn save(&self, state: &SessionState) -> Result<()> {
         let place = self.file(&state.session_id)?;
-        let failed = |cause: io::Error| store_error(&place, "it cannot be saved").because(cause);
+        let failed = |cause: io::Error| store_error(&place, "the session cannot be saved").because(cause);
         let text = serde_json::to_vec_pretty(state).map_err(|cause| failed(cause.into()))?;
         if text.len() as u64 > STATE_LIMIT {
             return Err(SandboxError::limit_exceeded("the saved session", STATE_LIMIT, text.len() as u64));
@@ -75,46 +87,73 @@ impl SessionStore {
         }
     }
 
-    /// All sessions, newest first. A file that is not one is passed over.
+    /// All sessions, newest first. Those whose file is [damaged](Self::damaged) are passed over.
     ///
     /// # Errors
     /// `session_store_error` when the directory cannot be read.
     pub fn list(&self) -> Result<Vec<SessionState>> {
-        let failed = |cause: io::Error| store_error(&self.dir, "it cannot be read").because(cause);
-        let mut states = Vec::new();
+        Ok(self.read_all()?.0)
+    }
+
+    /// The files that are called like sessions and are none any more, by their names.
+    ///
+    /// # Errors
+    /// `session_store_error` when the directory cannot be read.
+    pub fn damaged(&self) -> Result<Vec<DamagedSession>> {
+        Ok(self.read_all()?.1)
+    }
+
+    fn read_all(&self) -> Result<(Vec<SessionState>, Vec<DamagedSession>)> {
+        let failed =
+            |cause: io::Error| store_error(&self.dir, "the directory of sessions cannot be read").because(cause);
+        let (mut states, mut damaged) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.dir).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
-                match read(&path) {
-                    Ok(state) => states.push(state),
-                    Err(error) => {
-                        tracing::warn!(path = %path.display(), %error, "passed over a file that is no session")
-                    }
+            let Some(session_id) = id_of(&path) else { continue };
+            match read(&path) {
+                Ok(Content::Session(state)) if state.session_id == session_id => states.push(*state),
+                Ok(Content::Session(_)) => {
+                    let reason = "it holds a session with another id".to_owned();
+                    damaged.push(DamagedSession { session_id, reason, machine: None });
                 }
+                Ok(Content::Damaged { reason, machine }) => {
+                    damaged.push(DamagedSession { session_id, reason, machine })
+                }
+                // Somebody removed it just now.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => damaged.push(DamagedSession { session_id, reason: error.to_string(), machine: None }),
             }
         }
         states.sort_by(|one, other| (other.created_at, &other.session_id).cmp(&(one.created_at, &one.session_id)));
-        Ok(states)
+        damaged.sort_by(|one, other| one.session_id.cmp(&other.session_id));
+        Ok((states, damaged))
     }
 
     /// The session with this id, this name, or the only one whose id begins or ends so.
     ///
     /// # Errors
-    /// `session_not_found`, also when several fit.
+    /// `session_not_found`, also when several fit; `session_damaged` with its id when the one that fits is damaged.
     pub fn find(&self, given: &str) -> Result<SessionState> {
-        let states = self.list()?;
+        let (states, damaged) = self.read_all()?;
+        let broken = |one: &DamagedSession| SandboxError::session_damaged(&one.session_id, &one.reason);
         // An id is an id, whatever others are called.
         let mut found: Vec<&SessionState> = states.iter().filter(|state| state.session_id == given).collect();
+        if let Some(one) = damaged.iter().find(|one| one.session_id == given && found.is_empty()) {
+            return Err(broken(one));
+        }
         if found.is_empty() {
             found = states.iter().filter(|state| state.name.as_deref() == Some(given)).collect();
         }
+        let mut also = Vec::new();
         if found.is_empty() && given.len() >= 4 {
-            let part = |state: &&SessionState| state.session_id.starts_with(given) || state.session_id.ends_with(given);
-            found = states.iter().filter(part).collect();
+            let part = |id: &str| id.starts_with(given) || id.ends_with(given);
+            found = states.iter().filter(|state| part(&state.session_id)).collect();
+            also = damaged.iter().filter(|one| part(&one.session_id)).collect();
         }
-        match found[..] {
-            [] => Err(SandboxError::session_not_found(given, "there is none of this id or name")),
-            [one] => Ok(one.clone()),
+        match (&found[..], &also[..]) {
+            ([], []) => Err(SandboxError::session_not_found(given, "there is none of this id or name")),
+            ([one], []) => Ok((*one).clone()),
+            ([], [one]) => Err(broken(one)),
             _ => Err(SandboxError::session_not_found(given, "several sessions fit; give the whole id")),
         }
     }
@@ -127,22 +166,38 @@ impl SessionStore {
         let place = self.file(session_id)?;
         match fs::remove_file(&place) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                Err(store_error(&place, "it cannot be removed").because(cause))
+                Err(store_error(&place, "the record cannot be removed").because(cause))
             }
             _ => Ok(()),
         }
     }
 
     fn file(&self, session_id: &str) -> Result<PathBuf> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        if session_id.is_empty() || session_id.len() > 64 || !session_id.chars().all(plain) {
+        if !is_id(session_id) {
             return Err(SandboxError::session_not_found(session_id, "this is not an id"));
         }
         Ok(self.dir.join(format!("{session_id}.json")))
     }
 }
 
-fn read(path: &Path) -> io::Result<SessionState> {
+fn is_id(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    !text.is_empty() && text.len() <= 64 && text.chars().all(plain)
+}
+
+/// The session that a file is called like.
+fn id_of(path: &Path) -> Option<String> {
+    let stem = path.file_name()?.to_str()?.strip_suffix(".json")?;
+    is_id(stem).then(|| stem.to_owned())
+}
+
+/// What a file holds.
+enum Content {
+    Session(Box<SessionState>),
+    Damaged { reason: String, machine: Option<MachineHandle> },
+}
+
+fn read(path: &Path) -> io::Result<Content> {
     // Whatever else may have been put there is neither followed nor waited for.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -151,7 +206,14 @@ fn read(path: &Path) -> io::Result<SessionState> {
     }
     let mut text = Vec::new();
     file.take(STATE_LIMIT).read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text)?)
+    let fault = match serde_json::from_slice(&text) {
+        Ok(state) => return Ok(Content::Session(Box::new(state))),
+        Err(fault) => fault,
+    };
+    let reason = if text.is_empty() { "it is empty".to_owned() } else { fault.to_string() };
+    let tree: Option<serde_json::Value> = serde_json::from_slice(&text).ok();
+    let machine = tree.and_then(|mut tree| serde_json::from_value(tree.get_mut("machine")?.take()).ok());
+    Ok(Content::Damaged { reason, machine })
 }
 
 fn store_error(path: &Path, reason: &str) -> SandboxError {
@@ -162,7 +224,6 @@ fn store_error(path: &Path, reason: &str) -> SandboxError {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use sandbar_machine::MachineHandle;
     use serde_json::json;
 
     use super::*;
@@ -200,6 +261,36 @@ mod tests {
         assert_eq!(store.list().unwrap().len(), 1);
         let mode = fs::metadata(temp.path().join("a/b/bbbb-2.json")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_damaged_is_said_to_be_and_can_be_removed() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("s");
+        let store = SessionStore::open(&dir).unwrap();
+        store.save(&state("aaaa-1", Some("one"), 1)).unwrap();
+        let text = fs::read_to_string(dir.join("aaaa-1.json")).unwrap();
+        fs::write(dir.join("bbbb-2.json"), &text[..text.len() / 2]).unwrap();
+        fs::write(dir.join("cccc-3.json"), text.replace("session_id", "other").as_bytes()).unwrap();
+        fs::write(dir.join("dddd-4.json"), &text).unwrap();
+        fs::write(dir.join("eeee-5.json"), "").unwrap();
+        std::os::unix::fs::symlink("aaaa-1.json", dir.join("ffff-6.json")).unwrap();
+        fs::write(dir.join("notes.txt"), "").unwrap();
+        fs::write(dir.join("not an id.json"), "").unwrap();
+        let damaged = store.damaged().unwrap();
+        let ids: Vec<&str> = damaged.iter().map(|one| one.session_id.as_str()).collect();
+        assert_eq!(ids, ["bbbb-2", "cccc-3", "dddd-4", "eeee-5", "ffff-6"]);
+        assert_eq!(damaged[1].machine, Some(state("x", None, 0).machine));
+        assert_eq!(damaged[3].reason, "it is empty");
+        assert_eq!(store.list().unwrap().len(), 1);
+        for given in ["bbbb-2", "bbbb"] {
+            let error = store.find(given).unwrap_err();
+            assert_eq!((error.code(), error.context()["session"].as_str()), ("session_damaged", Some("bbbb-2")));
+        }
+        for id in ids {
+            store.remove(id).unwrap();
+        }
+        assert_eq!((store.damaged().unwrap().len(), store.list().unwrap().len()), (0, 1));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use sandbar_machine::{Command, EntryKind, Exit, ExitReason, MachineError, Machin
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{GitRequest, Plan, Source, Throwaway};
-use crate::{Op, Result, SandboxError};
+use crate::{Op, Result, SandboxError, error::Outside};
 
 /// How much of each stream is kept: of its output the beginning, of its errors the end.
 const KEPT: usize = 8 << 10;
@@ -84,8 +84,7 @@ impl Worker<'_> {
                     Some(_) => "the server does not accept the secret",
                     None => "it is not there, or the server wants to know who is asking: name a secret",
                 };
-                let cause = MachineError::invalid("the same request", "would be answered in the same way");
-                Err(self.source.error(&format!("{hint}\n{said}")).because(cause))
+                Err(self.source.error(&format!("{hint}\n{said}")).because(Outside::lasting()))
             }
             Exit { .. } => Err(self.source.error(&said)),
         }

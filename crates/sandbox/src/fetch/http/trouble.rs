@@ -3,9 +3,8 @@
 use std::{error::Error, io, time::Duration};
 
 use reqwest::StatusCode;
-use sandbar_machine::MachineError;
 
-use crate::{SandboxError, Secret};
+use crate::{SandboxError, Secret, error::Outside};
 
 /// Why there is no file.
 #[derive(Debug)]
@@ -45,7 +44,7 @@ impl Voice {
 
     /// It took too long, which it may not the next time. Not tried again here: the caller has waited enough.
     pub(super) fn late(&self, reason: &str) -> Trouble {
-        let cause = MachineError::Exhausted { what: "time".to_owned(), reason: "the server is too slow".to_owned() };
+        let cause = Outside::passing("the server is too slow");
         Trouble::Lasting(self.error(reason, None).because(cause))
     }
 
@@ -55,7 +54,7 @@ impl Voice {
         if !(status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429)) {
             return self.refuse_status(&reason, Some(status));
         }
-        let cause = MachineError::transport("fetch", "the server has trouble of its own");
+        let cause = Outside::passing("the server has trouble of its own; try again later");
         Trouble::Passing { error: self.error(&reason, Some(status)).because(cause), pause }
     }
 
@@ -64,11 +63,11 @@ impl Voice {
         // Who refuses a connection, or has no valid certificate, will do so again in a second.
         let at_once = error.is_connect() && !was_reset(&error);
         let never = error.is_builder();
-        let words = self.clean(&chain(&error.without_url()));
+        let words = self.clean(&root(&error.without_url()));
         if never {
             return self.refuse(&words);
         }
-        let error = self.error(reason, None).because(MachineError::transport("fetch", words));
+        let error = self.error(reason, None).because(Outside::passing(words));
         if at_once { Trouble::Lasting(error) } else { Trouble::Passing { error, pause: None } }
     }
 
@@ -78,8 +77,7 @@ impl Voice {
     }
 
     fn refuse_status(&self, reason: &str, status: Option<StatusCode>) -> Trouble {
-        let cause = MachineError::invalid("the same request", "would be answered in the same way");
-        Trouble::Lasting(self.error(reason, status).because(cause))
+        Trouble::Lasting(self.error(reason, status).because(Outside::lasting()))
     }
 
     fn error(&self, reason: &str, status: Option<StatusCode>) -> SandboxError {
@@ -99,9 +97,9 @@ fn was_reset(error: &reqwest::Error) -> bool {
     })
 }
 
-fn chain(error: &reqwest::Error) -> String {
-    let words: Vec<String> = causes(error).map(ToString::to_string).collect();
-    words.join(": ")
+/// What went wrong first; all that was built on it only says so again.
+fn root(error: &reqwest::Error) -> String {
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
 pub(super) fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
