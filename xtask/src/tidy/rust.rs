@@ -10,8 +10,18 @@ const FILE_LINES: usize = 500;
 const CLIENT_LINES: usize = 450;
 const TRAIT_METHODS: usize = 16;
 const FORBIDDEN_NAMES: &[&str] = &["utils", "util", "helpers", "helper", "common", "manager", "base", "core"];
-const SEAMS: &[&str] =
-    &["Machine", "SandboxClient", "Model", "Tool", "Environment", "Capability", "SnapshotStore", "Materialize"];
+const SEAMS: &[&str] = &[
+    "Machine",
+    "SandboxClient",
+    "Model",
+    "Tool",
+    "Environment",
+    "Capability",
+    "SnapshotStore",
+    "Materialize",
+    "Stay",
+    "Hooks",
+];
 
 /// If you cannot write the sentence, the file is two files.
 pub(super) fn opening(file: &File, _tree: &Tree) -> Vec<Breach> {

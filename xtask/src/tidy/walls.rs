@@ -9,10 +9,12 @@ use super::{
 const WALLS: &[(&str, &[&str])] = &[
     ("machine", &[]),
     ("guest", &[]),
-    ("agent", &[]),
+    ("macros", &[]),
+    ("agent", &["macros"]),
+    ("mock", &[]),
     ("sandbox", &["machine"]),
     ("clients", &["machine", "guest"]),
-    ("sandbar", &["machine", "clients", "sandbox", "agent"]),
+    ("sandbar", &["machine", "clients", "sandbox", "agent", "mock"]),
     ("cli", &["sandbar"]),
 ];
 

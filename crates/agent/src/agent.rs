@@ -1,0 +1,265 @@
+//! An agent: who it is, what it may use, who it may hand over to, and how its model is asked.
+
+mod choices;
+mod nested;
+mod roster;
+
+use std::{fmt, sync::Arc};
+
+use futures::future::FutureExt as _;
+
+pub(crate) use self::{choices::Asking, roster::Roster};
+pub use self::{
+    choices::{Instructions, ModelChoice, PromptSource, ToolResult, ToolUse},
+    nested::{AgentTool, NestedEvent},
+};
+use crate::{
+    App, BoxError, Handoff, Hooks, Model, ModelSettings, OutputType, Prompt, Tool,
+    guardrail::{InputGuardrail, OutputGuardrail, Timing},
+};
+
+/// An agent. Cheap to clone, never changed by a run, and free to be in many runs at once.
+///
+/// ```
+/// use sandbar_agent::{Agent, ModelSettings};
+///
+/// let billing = Agent::new("billing").instructions("You answer questions about invoices.");
+/// let triage = Agent::new("triage")
+///     .model("gpt-5.5")
+///     .instructions("Find out what the person wants, then hand over.")
+///     .handoff(billing);
+/// assert_eq!(triage.name(), "triage");
+/// ```
+#[derive(Clone)]
+pub struct Agent(Arc<Parts>);
+
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    pub(crate) handoff_description: Option<String>,
+    pub(crate) instructions: Instructions,
+    pub(crate) prompt: PromptSource,
+    pub(crate) tools: Vec<Arc<dyn Tool>>,
+    pub(crate) handoffs: Vec<Handoff>,
+    pub(crate) model: ModelChoice,
+    pub(crate) settings: Option<ModelSettings>,
+    pub(crate) input_guardrails: Vec<(Timing, InputGuardrail)>,
+    pub(crate) output_guardrails: Vec<OutputGuardrail>,
+    pub(crate) output: OutputType,
+    pub(crate) hooks: Option<Arc<dyn Hooks>>,
+    pub(crate) tool_use: ToolUse,
+    pub(crate) keeps_tool_choice: bool,
+}
+
+impl Agent {
+    /// An agent that answers in plain text and can use nothing yet.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(Arc::new(Parts {
+            name: name.into(),
+            handoff_description: None,
+            instructions: Instructions::None,
+            prompt: PromptSource::None,
+            tools: Vec::new(),
+            handoffs: Vec::new(),
+            model: ModelChoice::Usual,
+            settings: None,
+            input_guardrails: Vec::new(),
+            output_guardrails: Vec::new(),
+            output: OutputType::default(),
+            hooks: None,
+            tool_use: ToolUse::RunAgain,
+            keeps_tool_choice: false,
+        }))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Parts)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
+    }
+
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.0
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The shape of its final output.
+    #[must_use]
+    pub fn output_type(&self) -> &OutputType {
+        &self.0.output
+    }
+
+    /// What it may use.
+    #[must_use]
+    pub fn tools(&self) -> &[Arc<dyn Tool>] {
+        &self.0.tools
+    }
+
+    /// The same agent under another name.
+    #[must_use]
+    pub fn renamed(self, name: impl Into<String>) -> Self {
+        self.with(|parts| parts.name = name.into())
+    }
+
+    /// What it is told to be.
+    #[must_use]
+    pub fn instructions(self, text: impl Into<String>) -> Self {
+        self.with(|parts| parts.instructions = Instructions::Text(text.into()))
+    }
+
+    /// What it is told to be, made anew for each turn.
+    #[must_use]
+    pub fn instructions_from<F, Fut>(self, make: F) -> Self
+    where
+        F: Fn(App, Agent) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, BoxError>> + Send + 'static,
+    {
+        let make = Arc::new(move |Asking { app, agent }| make(app, agent).boxed());
+        self.with(|parts| parts.instructions = Instructions::Made(make))
+    }
+
+    /// A prompt that the model's server keeps.
+    #[must_use]
+    pub fn prompt(self, prompt: Prompt) -> Self {
+        self.with(|parts| parts.prompt = PromptSource::Given(prompt))
+    }
+
+    /// A prompt that the model's server keeps, chosen anew for each turn.
+    #[must_use]
+    pub fn prompt_from<F, Fut>(self, make: F) -> Self
+    where
+        F: Fn(App, Agent) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Prompt, BoxError>> + Send + 'static,
+    {
+        let make = Arc::new(move |Asking { app, agent }| make(app, agent).boxed());
+        self.with(|parts| parts.prompt = PromptSource::Made(make))
+    }
+
+    /// Something it may use.
+    #[must_use]
+    pub fn tool(self, tool: impl Tool + 'static) -> Self {
+        self.with(|parts| parts.tools.push(Arc::new(tool)))
+    }
+
+    /// More it may use.
+    #[must_use]
+    pub fn with_tools(self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
+        self.with(|parts| parts.tools.extend(tools))
+    }
+
+    /// Another agent it may hand the conversation to: an [`Agent`], or a [`Handoff`] that says more.
+    #[must_use]
+    pub fn handoff(self, to: impl Into<Handoff>) -> Self {
+        self.with(|parts| parts.handoffs.push(to.into()))
+    }
+
+    /// What it is good for, for agents that may hand over to it.
+    #[must_use]
+    pub fn handoff_description(self, text: impl Into<String>) -> Self {
+        self.with(|parts| parts.handoff_description = Some(text.into()))
+    }
+
+    /// The model that thinks for it: a name, or a model itself.
+    #[must_use]
+    pub fn model(self, model: impl Into<ModelChoice>) -> Self {
+        self.with(|parts| parts.model = model.into())
+    }
+
+    /// How its model is asked, in place of the model's defaults.
+    #[must_use]
+    pub fn settings(self, settings: ModelSettings) -> Self {
+        self.with(|parts| parts.settings = Some(settings))
+    }
+
+    /// The shape of its final output: any type with a schema.
+    #[must_use]
+    pub fn output<T: schemars::JsonSchema + serde::de::DeserializeOwned + 'static>(self) -> Self {
+        self.output_as(OutputType::of::<T>())
+    }
+
+    /// The shape of its final output, made by hand.
+    #[must_use]
+    pub fn output_as(self, output: OutputType) -> Self {
+        self.with(|parts| parts.output = output)
+    }
+
+    /// Looks at what a run starts with, while the model is already asked.
+    #[must_use]
+    pub fn input_guardrail(self, guardrail: InputGuardrail) -> Self {
+        self.with(|parts| parts.input_guardrails.push((Timing::Parallel, guardrail)))
+    }
+
+    /// Looks at what a run starts with, before anything else happens.
+    #[must_use]
+    pub fn blocking_guardrail(self, guardrail: InputGuardrail) -> Self {
+        self.with(|parts| parts.input_guardrails.push((Timing::Blocking, guardrail)))
+    }
+
+    /// Looks at what a run ends with.
+    #[must_use]
+    pub fn output_guardrail(self, guardrail: OutputGuardrail) -> Self {
+        self.with(|parts| parts.output_guardrails.push(guardrail))
+    }
+
+    /// Told what happens to this agent.
+    #[must_use]
+    pub fn hooks(self, hooks: impl Hooks + 'static) -> Self {
+        self.with(|parts| parts.hooks = Some(Arc::new(hooks)))
+    }
+
+    /// What happens after tools were used.
+    #[must_use]
+    pub fn tool_use(self, behavior: ToolUse) -> Self {
+        self.with(|parts| parts.tool_use = behavior)
+    }
+
+    /// Keeps `tool_choice` also after a tool was used, where it is otherwise dropped so that the model can come to an end.
+    #[must_use]
+    pub fn keep_tool_choice(self) -> Self {
+        self.with(|parts| parts.keeps_tool_choice = true)
+    }
+
+    /// This agent as a tool of another: it works in a run of its own and answers with its final output.
+    pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
+        AgentTool::new(self.clone(), name.into(), description.into())
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tools: Vec<String> = self.0.tools.iter().map(|tool| tool.spec().name).collect();
+        f.debug_struct("Agent").field("name", &self.0.name).field("tools", &tools).finish_non_exhaustive()
+    }
+}
+
+impl From<&str> for ModelChoice {
+    fn from(name: &str) -> Self {
+        Self::Named(name.to_owned())
+    }
+}
+
+impl From<String> for ModelChoice {
+    fn from(name: String) -> Self {
+        Self::Named(name)
+    }
+}
+
+impl From<Arc<dyn Model>> for ModelChoice {
+    fn from(model: Arc<dyn Model>) -> Self {
+        Self::Given(model)
+    }
+}
+
+impl<M: Model + 'static> From<M> for ModelChoice {
+    fn from(model: M) -> Self {
+        Self::Given(Arc::new(model))
+    }
+}

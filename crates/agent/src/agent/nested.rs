@@ -1,0 +1,161 @@
+//! An agent as a tool of another: a run of its own, inside a call.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use futures::future::{BoxFuture, FutureExt as _};
+use serde_json::{Value, json};
+
+use crate::{
+    Agent, BoxError, Hooks, Item, Result, RunConfig, RunEvent, RunResult, Tool, ToolContext, ToolKind, ToolOutput,
+    ToolSpec,
+};
+
+type BuildInput = Arc<dyn Fn(Value) -> Result<Vec<Item>, BoxError> + Send + Sync>;
+type Extract = Arc<dyn Fn(RunResult) -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>;
+
+/// An agent as a tool. Its run counts into the outer one's usage and budget, has its own approvals (which surface outside
+/// and are decided there), and inherits the outer run's configuration unless it has one.
+#[derive(Clone)]
+pub struct AgentTool {
+    pub(crate) agent: Agent,
+    name: String,
+    description: String,
+    parameters: ToolKind,
+    build: BuildInput,
+    pub(crate) config: Option<RunConfig>,
+    pub(crate) max_turns: Option<u32>,
+    pub(crate) hooks: Option<Arc<dyn Hooks>>,
+    pub(crate) on_event: Option<Arc<dyn Fn(NestedEvent) + Send + Sync>>,
+    extract: Option<Extract>,
+}
+
+/// Something that happens in a nested run.
+#[derive(Clone, Debug)]
+pub struct NestedEvent {
+    /// The agent behind the tool.
+    pub agent: String,
+    /// The call it answers.
+    pub call_id: String,
+    /// What happens.
+    pub event: RunEvent,
+}
+
+impl AgentTool {
+    pub(super) fn new(agent: Agent, name: String, description: String) -> Self {
+        let parameters = json!({
+            "type": "object",
+            "properties": { "input": { "type": "string" } },
+            "required": ["input"],
+            "additionalProperties": false,
+        });
+        let parameters = ToolKind::Function { parameters, strict: true };
+        let build = Arc::new(|value: Value| match value.get("input").and_then(Value::as_str) {
+            Some(text) => Ok(vec![Item::user(text)]),
+            None => Err("the argument input is missing, or is not a string".into()),
+        });
+        Self {
+            agent,
+            name,
+            description,
+            parameters,
+            build,
+            config: None,
+            max_turns: Some(10),
+            hooks: None,
+            on_event: None,
+            extract: None,
+        }
+    }
+
+    /// Arguments of a type, in place of one `input` string, and what the agent is told of them.
+    #[must_use]
+    pub fn parameters<T, F>(mut self, input: F) -> Self
+    where
+        T: schemars::JsonSchema + serde::de::DeserializeOwned,
+        F: Fn(T) -> Vec<Item> + Send + Sync + 'static,
+    {
+        self.parameters = ToolSpec::parameters_of::<T>();
+        self.build = Arc::new(move |value| Ok(input(serde_json::from_value(value)?)));
+        self
+    }
+
+    /// A configuration of its own, where it otherwise has that of the run it is used in.
+    #[must_use]
+    pub fn config(mut self, config: RunConfig) -> Self {
+        self.config = Some(config);
+        self
+    }
+
+    /// The most turns a call may take; 10 unless said.
+    #[must_use]
+    pub fn max_turns(mut self, most: Option<u32>) -> Self {
+        self.max_turns = most;
+        self
+    }
+
+    /// Told what happens in the nested run.
+    #[must_use]
+    pub fn hooks(mut self, hooks: impl Hooks + 'static) -> Self {
+        self.hooks = Some(Arc::new(hooks));
+        self
+    }
+
+    /// Given every event of the nested run as it happens.
+    #[must_use]
+    pub fn on_event(mut self, tell: impl Fn(NestedEvent) + Send + Sync + 'static) -> Self {
+        self.on_event = Some(Arc::new(tell));
+        self
+    }
+
+    /// Makes the answer, in place of the final output.
+    #[must_use]
+    pub fn extract<F, Fut>(mut self, extract: F) -> Self
+    where
+        F: Fn(RunResult) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, BoxError>> + Send + 'static,
+    {
+        self.extract = Some(Arc::new(move |result| extract(result).boxed()));
+        self
+    }
+
+    pub(crate) fn input(&self, arguments: Value) -> Result<Vec<Item>, BoxError> {
+        (self.build)(arguments)
+    }
+
+    /// The answer: what was extracted, else the final output, else the last thing anybody said.
+    pub(crate) async fn answer(&self, result: RunResult) -> Result<ToolOutput, BoxError> {
+        if let Some(extract) = &self.extract {
+            return extract(result).await.map(ToolOutput::Text);
+        }
+        let output = result.output().cloned().unwrap_or_default();
+        match output {
+            Value::Null => Ok(ToolOutput::Text(result.last_words())),
+            Value::String(text) if text.is_empty() => Ok(ToolOutput::Text(result.last_words())),
+            Value::String(text) => Ok(ToolOutput::Text(text)),
+            value => Ok(ToolOutput::Json(value)),
+        }
+    }
+}
+
+#[async_trait]
+impl Tool for AgentTool {
+    fn spec(&self) -> ToolSpec {
+        let Self { name, description, parameters, .. } = self;
+        ToolSpec { name: name.clone(), description: description.clone(), kind: parameters.clone() }
+    }
+
+    async fn call(&self, _call: &ToolContext, _arguments: &str) -> Result<ToolOutput, BoxError> {
+        Err("an agent is run, not called".into())
+    }
+
+    fn as_agent(&self) -> Option<&AgentTool> {
+        Some(self)
+    }
+}
+
+impl fmt::Debug for AgentTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AgentTool({} as {})", self.agent.name(), self.name)
+    }
+}

@@ -1,0 +1,348 @@
+//! Where models are served, and what lets us in.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use reqwest::{
+    Client, Url,
+    header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
+};
+
+use super::{
+    http,
+    patience::{Patience, RealTime},
+};
+use crate::ModelError;
+
+const OPENAI: &str = "https://api.openai.com/v1";
+const USUAL_IDLE: Duration = Duration::from_mins(5);
+
+/// A key that is never printed and never saved.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey(Arc<str>);
+
+impl ApiKey {
+    /// The key itself, for whoever must send it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+impl<T: Into<String>> From<T> for ApiKey {
+    fn from(key: T) -> Self {
+        Self(key.into().trim().into())
+    }
+}
+
+/// A server of models: its address, and what it wants to see. Copies share their connections.
+///
+/// ```
+/// use sandbar_agent::Endpoint;
+///
+/// let endpoint = Endpoint::new("http://me:hunter2@gpu.example:8000/v1").api_key("sk-123");
+/// let printed = format!("{endpoint:?}");
+/// assert!(printed.contains("gpu.example") && !printed.contains("hunter2") && !printed.contains("sk-123"));
+/// ```
+#[derive(Clone)]
+pub struct Endpoint {
+    address: String,
+    key: Option<ApiKey>,
+    organization: Option<String>,
+    project: Option<String>,
+    idle: Duration,
+    patience: Arc<dyn Patience>,
+    client: Arc<OnceLock<Result<Client, String>>>,
+}
+
+/// An address that was understood: without a name and a password in it, which are a header now.
+#[derive(Clone)]
+pub(crate) struct Address {
+    pub(crate) url: Url,
+    pub(crate) headers: HeaderMap,
+    /// What must appear in no message.
+    pub(crate) secrets: Vec<String>,
+}
+
+impl Default for Endpoint {
+    fn default() -> Self {
+        Self::openai()
+    }
+}
+
+impl Endpoint {
+    /// A server at this address, such as `http://localhost:8000/v1`. It needs no key unless one is given.
+    pub fn new(base_url: impl Into<String>) -> Self {
+        Self {
+            address: base_url.into(),
+            key: None,
+            organization: None,
+            project: None,
+            idle: USUAL_IDLE,
+            patience: Arc::new(RealTime),
+            client: Arc::default(),
+        }
+    }
+
+    /// OpenAI's own server. It needs a key.
+    #[must_use]
+    pub fn openai() -> Self {
+        Self::new(OPENAI)
+    }
+
+    /// As the environment says: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID` and `OPENAI_PROJECT_ID`.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self::from_names(&|name| std::env::var(name).ok())
+    }
+
+    pub(crate) fn from_names(value: &dyn Fn(&str) -> Option<String>) -> Self {
+        let value = |name| value(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let mut endpoint = value("OPENAI_BASE_URL").map_or_else(Self::openai, Self::new);
+        endpoint.key = value("OPENAI_API_KEY").map(ApiKey::from);
+        endpoint.organization = value("OPENAI_ORG_ID");
+        endpoint.project = value("OPENAI_PROJECT_ID");
+        endpoint
+    }
+
+    /// Sets the address.
+    #[must_use]
+    pub fn base_url(mut self, base_url: impl Into<String>) -> Self {
+        self.address = base_url.into();
+        // What is kept for an address without TLS could not reach one with it.
+        self.client = Arc::default();
+        self
+    }
+
+    /// Sets the key. A name and a password in the address win over it.
+    #[must_use]
+    pub fn api_key(mut self, key: impl Into<ApiKey>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Sets the organization that pays.
+    #[must_use]
+    pub fn organization(mut self, organization: impl Into<String>) -> Self {
+        self.organization = Some(organization.into());
+        self
+    }
+
+    /// Sets the project that pays.
+    #[must_use]
+    pub fn project(mut self, project: impl Into<String>) -> Self {
+        self.project = Some(project.into());
+        self
+    }
+
+    /// Sets how long a server may say nothing in the middle of an answer; five minutes if not set.
+    #[must_use]
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.idle = limit;
+        self
+    }
+
+    /// Sets how time passes between attempts.
+    #[must_use]
+    pub fn patience(mut self, patience: impl Patience + 'static) -> Self {
+        self.patience = Arc::new(patience);
+        self
+    }
+
+    pub(crate) fn idle(&self) -> Duration {
+        self.idle
+    }
+
+    pub(crate) fn waits(&self) -> &Arc<dyn Patience> {
+        &self.patience
+    }
+
+    /// Whether a request could be made: the address is one, and OpenAI's own server gets a key.
+    ///
+    /// # Errors
+    /// [`ModelError::Unusable`] says what to set.
+    pub fn check(&self) -> Result<(), ModelError> {
+        self.resolve("").map(drop)
+    }
+
+    /// Where to send a request for `path`, and what every request carries.
+    pub(crate) fn resolve(&self, path: &str) -> Result<Address, ModelError> {
+        let unusable = |reason: &str| Err(ModelError::Unusable(reason.to_owned()));
+        let Ok(mut url) = Url::parse(self.address.trim()) else {
+            return unusable("the address of the model's server is not a URL like https://host/v1");
+        };
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
+            return unusable("the address of the model's server must begin with http:// or https://");
+        }
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path.split('/'));
+        }
+        let mut secrets: Vec<String> = self.key.iter().map(|key| key.reveal().to_owned()).collect();
+        let authorization = match credentials(&mut url) {
+            Some((basic, password)) => {
+                secrets.extend([basic.clone(), password]);
+                Some(format!("Basic {basic}"))
+            }
+            None => self.key.as_ref().map(|key| format!("Bearer {}", key.reveal())),
+        };
+        if authorization.is_none() && url.host_str() == Some("api.openai.com") {
+            return unusable(
+                "there is no API key: set OPENAI_API_KEY, or name a local OpenAI-compatible server by OPENAI_BASE_URL",
+            );
+        }
+        let mut headers = HeaderMap::new();
+        let wanted = [
+            (AUTHORIZATION, authorization),
+            (HeaderName::from_static("openai-organization"), self.organization.clone()),
+            (HeaderName::from_static("openai-project"), self.project.clone()),
+        ];
+        for (name, value) in wanted {
+            let Some(value) = value else { continue };
+            let Ok(mut value) = HeaderValue::from_str(&value) else {
+                return unusable("the API key, organization or project has characters that no header can carry");
+            };
+            value.set_sensitive(name == AUTHORIZATION);
+            headers.insert(name, value);
+        }
+        Ok(Address { url, headers, secrets })
+    }
+
+    pub(crate) fn client(&self) -> Result<Client, ModelError> {
+        let scheme = self.address.trim_start().split(':').next().unwrap_or_default().to_ascii_lowercase();
+        let made = self.client.get_or_init(|| http::client(&scheme));
+        made.clone().map_err(ModelError::Unusable)
+    }
+}
+
+/// Takes name and password out of an address: as a header wants them, and the password alone.
+fn credentials(url: &mut Url) -> Option<(String, String)> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let (user, password) = (plain(url.username()), plain(url.password().unwrap_or_default()));
+    let _always_possible_for_http = (url.set_username(""), url.set_password(None));
+    Some((base64(format!("{user}:{password}").as_bytes()), password))
+}
+
+/// Without the percent signs that a URL needs.
+fn plain(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after.get(..2).filter(|_| *first == b'%').and_then(|hex| str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let group = chunk.iter().fold(0_u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for place in 0..4 {
+            let letter = LETTERS[(group >> (18 - 6 * place) & 63) as usize];
+            text.push(if place <= chunk.len() { char::from(letter) } else { '=' });
+        }
+    }
+    text
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.resolve("").map(|address| origin(&address.url)).unwrap_or_else(|_| "[unusable]".to_owned());
+        f.debug_struct("Endpoint").field("address", &shown).field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Scheme, host and port: what may be shown of an address.
+pub(crate) fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn authorization(endpoint: &Endpoint) -> Option<String> {
+        let address = endpoint.resolve("responses").expect("usable");
+        address.headers.get(AUTHORIZATION).map(|value| value.to_str().expect("text").to_owned())
+    }
+
+    #[test]
+    fn the_environment_says_where_and_who() {
+        let endpoint = Endpoint::from_names(&|name| match name {
+            "OPENAI_API_KEY" => Some(" sk-1\n".to_owned()),
+            "OPENAI_ORG_ID" => Some("org".to_owned()),
+            "OPENAI_PROJECT_ID" => Some(String::new()),
+            _ => None,
+        });
+        let address = endpoint.resolve("responses").expect("usable");
+        assert_eq!(address.url.as_str(), "https://api.openai.com/v1/responses");
+        assert_eq!(authorization(&endpoint).as_deref(), Some("Bearer sk-1"));
+        assert_eq!(address.headers.get("openai-organization").and_then(|value| value.to_str().ok()), Some("org"));
+        assert!(!address.headers.contains_key("openai-project"));
+    }
+
+    #[test]
+    fn only_the_vendor_needs_a_key_and_the_error_says_what_to_set() {
+        let error = Endpoint::openai().check().expect_err("no key").to_string();
+        assert!(error.contains("OPENAI_API_KEY") && error.contains("OPENAI_BASE_URL"), "{error}");
+        Endpoint::new("http://localhost:8000/v1/").check().expect("a local server");
+    }
+
+    #[test]
+    fn a_password_in_the_address_becomes_a_header_and_is_never_shown() {
+        let endpoint = Endpoint::new("http://me:p%40ss-word@host:1/v1/").api_key("sk-secret");
+        let address = endpoint.resolve("responses").expect("usable");
+        assert_eq!(address.url.as_str(), "http://host:1/v1/responses");
+        assert_eq!(authorization(&endpoint).as_deref(), Some("Basic bWU6cEBzcy13b3Jk"));
+        let shown = format!("{endpoint:?}");
+        assert!(!shown.contains("word") && !shown.contains("sk-secret") && shown.contains("http://host:1"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_asked_for_goes_behind_the_address_and_before_its_query() {
+        for (address, expected) in [
+            ("http://h", "http://h/chat/completions"),
+            ("http://h/v1", "http://h/v1/chat/completions"),
+            (" http://h/v1/ ", "http://h/v1/chat/completions"),
+            ("https://h/openai?api-version=1", "https://h/openai/chat/completions?api-version=1"),
+        ] {
+            let address = Endpoint::new(address).resolve("chat/completions").expect("usable");
+            assert_eq!(address.url.as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn base64_is_padded() {
+        for (plain, expected) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")] {
+            assert_eq!(base64(plain.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_said_without_repeating_it() {
+        for address in ["", "user:pass@host", "ftp://user:hunter2@host", "http://", "http://h:hunter2:2/"] {
+            let error = Endpoint::new(address).check().expect_err(address).to_string();
+            assert!(error.contains("address") && !error.contains("hunter2"), "{error}");
+        }
+    }
+}

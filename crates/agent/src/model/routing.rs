@@ -1,0 +1,241 @@
+//! Models by their names: what stands before the first slash says where, the rest says which.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{chat::Chat, endpoint::Endpoint, responses::Responses};
+use crate::{Model, ModelError, ModelSource};
+
+/// The model that is asked when nobody names one.
+const USUAL_MODEL: &str = "gpt-5.6-luna";
+const OPENAI: &str = "openai";
+const OLLAMA: &str = "http://localhost:11434/v1";
+/// Names are remembered up to this many; a program that makes them up must not fill the memory.
+const MOST_REMEMBERED: usize = 256;
+
+/// Finds models by name: `gpt-5.5` and `openai/gpt-5.5` at OpenAI, `ollama/qwen3` on this host's Ollama, and whatever else is
+/// registered.
+///
+/// ```
+/// use sandbar_agent::{Endpoint, Model, ModelSource, Models};
+///
+/// let models = Models::new()
+///     .openai(Endpoint::openai().api_key("sk-123"))
+///     .chat("gpu", Endpoint::new("http://gpu.example:8000/v1"));
+/// assert_eq!(models.model(Some("gpt-5.5"))?.name(), "gpt-5.5");
+/// assert_eq!(models.model(Some("gpu/meta/llama-4"))?.name(), "meta/llama-4");
+///
+/// let error = models.model(Some("moon/rover")).unwrap_err().to_string();
+/// assert!(error.contains("gpu/") && error.contains("ollama/"), "{error}");
+/// # Ok::<(), sandbar_agent::ModelError>(())
+/// ```
+pub struct Models {
+    openai: Endpoint,
+    usual: String,
+    named: HashMap<String, Arc<dyn Model>>,
+    places: BTreeMap<String, Place>,
+    made: Mutex<HashMap<String, Arc<dyn Model>>>,
+}
+
+/// Where a prefix leads.
+enum Place {
+    Chat(Endpoint),
+    Source(Arc<dyn ModelSource>),
+}
+
+impl Default for Models {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Models {
+    /// OpenAI, once it has a key, and this host's Ollama.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            openai: Endpoint::openai(),
+            usual: USUAL_MODEL.to_owned(),
+            named: HashMap::new(),
+            places: BTreeMap::from([("ollama".to_owned(), Place::Chat(Endpoint::new(OLLAMA)))]),
+            made: Mutex::default(),
+        }
+    }
+
+    /// As the environment says: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID`, and
+    /// `OPENAI_DEFAULT_MODEL` for the usual model.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self::from_names(&|name| std::env::var(name).ok())
+    }
+
+    fn from_names(value: &dyn Fn(&str) -> Option<String>) -> Self {
+        let models = Self::new().openai(Endpoint::from_names(value));
+        match value("OPENAI_DEFAULT_MODEL").map(|name| name.trim().to_lowercase()).filter(|name| !name.is_empty()) {
+            Some(usual) => models.usual(usual),
+            None => models,
+        }
+    }
+
+    /// Sets where OpenAI's models are asked for.
+    #[must_use]
+    pub fn openai(mut self, endpoint: Endpoint) -> Self {
+        self.openai = endpoint;
+        self
+    }
+
+    /// Sets the model that is asked when nobody names one.
+    #[must_use]
+    pub fn usual(mut self, name: impl Into<String>) -> Self {
+        self.usual = name.into();
+        self
+    }
+
+    /// Gives a model a name of its own, which wins over everything else.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>, model: impl Model + 'static) -> Self {
+        self.named.insert(name.into(), Arc::new(model));
+        self
+    }
+
+    /// Sends names that begin with `prefix/` to a server that speaks Chat Completions. `openai` also stands for names
+    /// without a prefix.
+    #[must_use]
+    pub fn chat(mut self, prefix: impl Into<String>, endpoint: Endpoint) -> Self {
+        self.places.insert(prefix.into(), Place::Chat(endpoint));
+        self
+    }
+
+    /// Sends names that begin with `prefix/` somewhere else, without the prefix.
+    #[must_use]
+    pub fn source(mut self, prefix: impl Into<String>, source: impl ModelSource + 'static) -> Self {
+        self.places.insert(prefix.into(), Place::Source(Arc::new(source)));
+        self
+    }
+
+    fn find(&self, name: &str) -> Result<Arc<dyn Model>, ModelError> {
+        let (prefix, rest) = name.split_once('/').unwrap_or((OPENAI, name));
+        match self.places.get(prefix) {
+            Some(Place::Source(source)) => source.model(Some(rest)),
+            Some(Place::Chat(endpoint)) => {
+                endpoint.check()?;
+                Ok(Arc::new(Chat::new(rest, endpoint.clone())))
+            }
+            None if prefix == OPENAI => {
+                self.openai.check()?;
+                Ok(Arc::new(Responses::new(rest).at(self.openai.clone())))
+            }
+            None => Err(ModelError::Unusable(format!(
+                "no place for models is called {prefix:?}; known are openai/, {}",
+                self.places.keys().map(|known| format!("{known}/")).collect::<Vec<_>>().join(", ")
+            ))),
+        }
+    }
+}
+
+impl ModelSource for Models {
+    fn model(&self, name: Option<&str>) -> Result<Arc<dyn Model>, ModelError> {
+        let wanted = name.unwrap_or(&self.usual);
+        if let Some(model) = self.named.get(wanted) {
+            return Ok(Arc::clone(model));
+        }
+        // A model that nobody chose gives way to the one a prompt names.
+        let openai = wanted.strip_prefix("openai/").unwrap_or(wanted);
+        if name.is_none() && !openai.contains('/') && !self.places.contains_key(OPENAI) {
+            self.openai.check()?;
+            return Ok(Arc::new(Responses::new(openai).at(self.openai.clone()).unchosen()));
+        }
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(model) = made.get(wanted) {
+            return Ok(Arc::clone(model));
+        }
+        let model = self.find(wanted)?;
+        if made.len() < MOST_REMEMBERED {
+            made.insert(wanted.to_owned(), Arc::clone(&model));
+        }
+        Ok(model)
+    }
+}
+
+impl fmt::Debug for Models {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Models")
+            .field("openai", &self.openai)
+            .field("usual", &self.usual)
+            .field("named", &self.named.keys().collect::<Vec<_>>())
+            .field("places", &self.places.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn models() -> Models {
+        Models::new().openai(Endpoint::openai().api_key("sk-1"))
+    }
+
+    fn shown(models: &Models, name: Option<&str>) -> String {
+        match models.model(name) {
+            Ok(model) => format!("{model:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_name_says_where_and_which() {
+        let models = models()
+            .chat("gpu", Endpoint::new("http://gpu:1/v1"))
+            .source("deep", self::models())
+            .named("gpu/pinned", Responses::new("pinned").base_url("http://own/v1"));
+        for (name, expected) in [
+            (None, "Responses { name: \"gpt-5.6-luna\", endpoint: Endpoint { address: \"https://api.openai.com\""),
+            (Some("gpt-5.5"), "Responses { name: \"gpt-5.5\""),
+            (Some("openai/gpt-5.5"), "Responses { name: \"gpt-5.5\""),
+            (
+                Some("ollama/hf.co/org/m"),
+                "Chat { name: \"hf.co/org/m\", endpoint: Endpoint { address: \"http://localhost:11434\"",
+            ),
+            (Some("gpu/m"), "Chat { name: \"m\", endpoint: Endpoint { address: \"http://gpu:1\""),
+            (Some("gpu/pinned"), "Responses { name: \"pinned\", endpoint: Endpoint { address: \"http://own\""),
+            (Some("deep/ollama/m"), "Chat { name: \"m\""),
+            (Some("moon/m"), "no place for models is called \"moon\"; known are openai/, deep/, gpu/, ollama/"),
+        ] {
+            let found = shown(&models, name);
+            assert!(found.starts_with(expected), "{name:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn what_is_registered_wins_over_what_is_built_in() {
+        let models = models().chat("openai", Endpoint::new("http://local/v1"));
+        for name in [None, Some("openai/m"), Some("m")] {
+            assert!(shown(&models, name).starts_with("Chat"), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_key_the_error_says_what_to_set() {
+        let models = Models::from_names(&|_| None);
+        for name in [None, Some("gpt-5.5")] {
+            let error = shown(&models, name);
+            assert!(error.contains("OPENAI_API_KEY") && error.contains("OPENAI_BASE_URL"), "{error}");
+        }
+        assert!(shown(&models, Some("ollama/m")).starts_with("Chat"));
+    }
+
+    #[test]
+    fn the_environment_names_the_usual_model_and_a_local_server() {
+        let models = Models::from_names(&|name| match name {
+            "OPENAI_DEFAULT_MODEL" => Some("GPT-5.5".to_owned()),
+            "OPENAI_BASE_URL" => Some("http://localhost:8000/v1".to_owned()),
+            _ => None,
+        });
+        let found = shown(&models, None);
+        assert!(found.contains("gpt-5.5") && found.contains("http://localhost:8000"), "{found}");
+    }
+}

@@ -1,0 +1,248 @@
+//! A decoder of server-sent events: bytes in, in whatever pieces they come, events out; never more memory than it was given.
+
+use std::ops::Range;
+
+use crate::ModelError;
+
+/// The longest line, and the longest event, that is read. The last event of a stream repeats the whole answer, pictures
+/// included.
+const USUAL_LIMIT: usize = 32 << 20;
+
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// Turns the bytes of an event stream into events. Where the bytes are cut makes no difference.
+///
+/// ```
+/// use sandbar_agent::SseDecoder;
+///
+/// let mut decoder = SseDecoder::new();
+/// decoder.push(b"event: greeting\ndata: {\"text\":");
+/// assert!(decoder.next_event()?.is_none());
+/// decoder.push(b"\"hi\"}\n\n");
+/// let event = decoder.next_event()?.expect("a whole event");
+/// assert_eq!((event.name, event.data), (Some("greeting"), &br#"{"text":"hi"}"#[..]));
+/// # Ok::<(), sandbar_agent::ModelError>(())
+/// ```
+#[derive(Debug)]
+pub struct SseDecoder {
+    /// What is not used up. Everything before `event` is; it is given up when more comes.
+    buffer: Vec<u8>,
+    /// Where the event being read begins.
+    event: usize,
+    /// Where the line being read begins.
+    line: usize,
+    /// Where to look on for the line's end.
+    look: usize,
+    name: Option<Range<usize>>,
+    data: Data,
+    joined: Vec<u8>,
+    after_return: bool,
+    opening: bool,
+    max_line: usize,
+    max_event: usize,
+}
+
+/// What an event carries so far.
+#[derive(Debug)]
+enum Data {
+    None,
+    /// One line of the buffer, which is nearly always all: read where it lies.
+    Line(Range<usize>),
+    /// Several lines, in `joined`.
+    Joined,
+}
+
+/// One event of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SseEvent<'a> {
+    /// What it calls itself, if it is text.
+    pub name: Option<&'a str>,
+    /// What it carries. Not checked to be text.
+    pub data: &'a [u8],
+}
+
+impl SseEvent<'_> {
+    /// Whether it is the mark that some servers end a stream with.
+    #[must_use]
+    pub fn is_done_mark(&self) -> bool {
+        self.data.trim_ascii() == b"[DONE]"
+    }
+}
+
+impl Default for SseDecoder {
+    fn default() -> Self {
+        Self::with_limits(USUAL_LIMIT, USUAL_LIMIT)
+    }
+}
+
+impl SseDecoder {
+    /// A decoder at the beginning of a stream.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same with other limits, in bytes.
+    #[must_use]
+    pub fn with_limits(max_line: usize, max_event: usize) -> Self {
+        Self {
+            buffer: Vec::new(),
+            event: 0,
+            line: 0,
+            look: 0,
+            name: None,
+            data: Data::None,
+            joined: Vec::new(),
+            after_return: false,
+            opening: true,
+            max_line,
+            max_event,
+        }
+    }
+
+    /// Takes more of the stream. Take all events that are ready before more is pushed: only then the limits hold.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.give_up_used();
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next event, if the whole of it is there.
+    ///
+    /// # Errors
+    /// [`ModelError::Malformed`] when a line or an event is longer than allowed.
+    pub fn next_event(&mut self) -> Result<Option<SseEvent<'_>>, ModelError> {
+        while let Some(line) = self.next_line()? {
+            if line.is_empty() {
+                if self.close_event() {
+                    return Ok(self.current());
+                }
+            } else {
+                self.field(line);
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is left when the stream has ended: an event that nobody closed, which may be cut.
+    ///
+    /// # Errors
+    /// As [`next_event`](Self::next_event).
+    pub fn finish(&mut self) -> Result<Option<SseEvent<'_>>, ModelError> {
+        self.push(b"\n\n");
+        self.next_event()
+    }
+
+    /// How much memory it holds, in bytes.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.buffer.len() + self.joined.len()
+    }
+
+    /// The next line without its end: `\n`, `\r` or both.
+    fn next_line(&mut self) -> Result<Option<Range<usize>>, ModelError> {
+        if self.after_return && self.look < self.buffer.len() {
+            self.after_return = false;
+            if self.buffer[self.look] == b'\n' {
+                self.look += 1;
+                self.line = self.look;
+            }
+        }
+        let end = self.buffer[self.look..].iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+        let end = end.map(|found| self.look + found);
+        let reached = end.unwrap_or(self.buffer.len());
+        self.check(reached)?;
+        self.look = reached;
+        let Some(end) = end else { return Ok(None) };
+        let mut line = self.line..end;
+        self.after_return = self.buffer[end] == b'\r';
+        self.look = end + 1;
+        self.line = self.look;
+        if self.opening {
+            self.opening = false;
+            if self.buffer[line.clone()].starts_with(BOM) {
+                line.start += BOM.len();
+            }
+        }
+        Ok(Some(line))
+    }
+
+    fn check(&self, reached: usize) -> Result<(), ModelError> {
+        let (line, event) = (self.line.saturating_add(self.max_line), self.event.saturating_add(self.max_event));
+        if reached <= line.min(event) {
+            return Ok(());
+        }
+        // Whichever limit is met first, so that it is the same however the bytes are cut.
+        let (what, limit) = if line <= event { ("a line", self.max_line) } else { ("an event", self.max_event) };
+        Err(ModelError::Malformed(format!("{what} of its event stream is longer than {limit} bytes")))
+    }
+
+    fn field(&mut self, line: Range<usize>) {
+        let text = &self.buffer[line.clone()];
+        let colon = text.iter().take(6).position(|byte| *byte == b':').unwrap_or(text.len());
+        let space = usize::from(text.get(colon + 1) == Some(&b' '));
+        let value = (line.start + colon + 1 + space).min(line.end)..line.end;
+        match &text[..colon] {
+            b"data" => self.add_data(value),
+            b"event" => self.name = Some(value),
+            // A comment that keeps the line open must not add up, however many there are.
+            b"" if matches!(self.data, Data::None) && self.name.is_none() => self.event = self.line,
+            _ => {}
+        }
+    }
+
+    fn add_data(&mut self, value: Range<usize>) {
+        match &self.data {
+            Data::None => {
+                self.data = Data::Line(value);
+                return;
+            }
+            Data::Line(first) => {
+                self.joined.clear();
+                self.joined.extend_from_slice(&self.buffer[first.clone()]);
+                self.data = Data::Joined;
+            }
+            Data::Joined => {}
+        }
+        self.joined.push(b'\n');
+        self.joined.extend_from_slice(&self.buffer[value]);
+    }
+
+    /// Ends the event. Whether there was one: a name alone, or nothing, is none.
+    fn close_event(&mut self) -> bool {
+        self.event = self.line;
+        let is_event = !matches!(self.data, Data::None);
+        if !is_event {
+            self.name = None;
+        }
+        is_event
+    }
+
+    /// The event that was just closed; the next line begins another.
+    fn current(&mut self) -> Option<SseEvent<'_>> {
+        let name = self.name.take().and_then(|name| str::from_utf8(&self.buffer[name]).ok());
+        let data = match std::mem::replace(&mut self.data, Data::None) {
+            Data::None => return None,
+            Data::Line(line) => &self.buffer[line],
+            Data::Joined => &self.joined,
+        };
+        Some(SseEvent { name, data })
+    }
+
+    fn give_up_used(&mut self) {
+        let used = self.event;
+        if used == 0 {
+            return;
+        }
+        self.buffer.drain(..used);
+        self.event = 0;
+        self.line -= used;
+        self.look -= used;
+        let line = if let Data::Line(line) = &mut self.data { Some(line) } else { None };
+        for range in self.name.as_mut().into_iter().chain(line) {
+            *range = range.start - used..range.end - used;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! The calls of one reply: which still have to be made, which wait for a person, and what the others answered.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Phase, Run, RunItem, RunItemKind};
+use crate::{Item, ToolOutput, agent::ToolResult, handoff::InputFilter};
+
+/// A call of the last reply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PendingCall {
+    pub(crate) call_id: String,
+    pub(crate) tool: String,
+    pub(crate) kind: CallKind,
+    pub(crate) status: CallStatus,
+    pub(crate) raw: Item,
+    /// The run of the agent behind the tool, while it waits for a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) nested: Option<Box<Run>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) answer: Option<ToolOutput>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CallKind {
+    Function,
+    Custom,
+    /// To the agent with this key.
+    Handoff(String),
+    /// A tool nobody offered.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CallStatus {
+    /// To be made.
+    Open,
+    /// Waits for a person.
+    Held,
+    /// It was begun. A run that is loaded like this was stopped in the middle: nobody knows what the call has done.
+    Begun,
+    /// Answered.
+    Answered,
+}
+
+/// What became of a call.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Output(ToolOutput),
+    /// Something is said about the call in place of what a tool would answer.
+    Words(String),
+    Held(Option<Box<Run>>),
+}
+
+impl PendingCall {
+    pub(crate) fn arguments(&self) -> &str {
+        self.raw.text_field("arguments").or_else(|| self.raw.text_field("input")).unwrap_or_default()
+    }
+
+    fn is_handoff(&self) -> bool {
+        matches!(self.kind, CallKind::Handoff(_))
+    }
+
+    fn answer_item(&self, output: &ToolOutput) -> Item {
+        match self.raw.kind() {
+            "custom_tool_call" => Item::custom_output(&self.call_id, output.wire()),
+            _ => Item::function_output(&self.call_id, output.wire()),
+        }
+    }
+}
+
+impl PartialEq for Run {
+    fn eq(&self, other: &Self) -> bool {
+        serde_json::to_value(self).ok() == serde_json::to_value(other).ok()
+    }
+}
+
+impl Run {
+    pub(super) fn calls(&self) -> &[PendingCall] {
+        match &self.phase {
+            Phase::Acting { calls, .. } => calls,
+            _ => &[],
+        }
+    }
+
+    /// The calls to be made now: open ones, begun ones that somebody must say something about, and those that waited and
+    /// have been decided about.
+    pub(crate) fn due_calls(&self) -> Vec<PendingCall> {
+        let due = |call: &&PendingCall| match call.status {
+            _ if call.is_handoff() => false,
+            CallStatus::Open | CallStatus::Begun => true,
+            CallStatus::Answered => false,
+            CallStatus::Held => match &call.nested {
+                None => self.approvals.about(&call.call_id, &call.tool).is_some(),
+                Some(nested) => nested.has_due_calls(),
+            },
+        };
+        self.calls().iter().filter(due).cloned().collect()
+    }
+
+    fn has_due_calls(&self) -> bool {
+        !matches!(self.next(), super::Step::AskHuman(_))
+    }
+
+    /// The handoff that wins: the first one of the reply.
+    pub(crate) fn due_handoff(&self) -> Option<&PendingCall> {
+        self.calls().iter().find(|call| call.is_handoff() && call.status == CallStatus::Open)
+    }
+
+    /// How many handoffs the last reply asked for.
+    pub(crate) fn handoffs_asked(&self) -> usize {
+        self.calls().iter().filter(|call| call.is_handoff()).count()
+    }
+
+    /// These calls have begun, and nobody knows yet what they do.
+    pub(crate) fn begun(&mut self, call_ids: &HashSet<String>) {
+        let Phase::Acting { calls, .. } = &mut self.phase else { return };
+        for call in calls.iter_mut().filter(|call| call_ids.contains(&call.call_id)) {
+            call.status = CallStatus::Begun;
+        }
+    }
+
+    /// Where each call of the last reply is.
+    fn places(&self) -> HashMap<String, usize> {
+        self.calls().iter().enumerate().map(|(place, call)| (call.call_id.clone(), place)).collect()
+    }
+
+    /// What became of some calls, in the order of the model. Answers whether there is anything new to show.
+    pub(crate) fn answered(&mut self, answers: Vec<(String, Answer)>) -> usize {
+        let before = self.items.len();
+        let places = self.places();
+        for (call_id, answer) in answers {
+            let Phase::Acting { calls, .. } = &mut self.phase else { break };
+            let Some(call) = places.get(&call_id).and_then(|place| calls.get_mut(*place)) else { continue };
+            let (output, is_result) = match answer {
+                Answer::Held(nested) => {
+                    call.status = CallStatus::Held;
+                    call.nested = nested;
+                    continue;
+                }
+                Answer::Output(output) => (output.bounded(), call.kind == CallKind::Function),
+                Answer::Words(words) => (ToolOutput::Text(words), false),
+            };
+            call.status = CallStatus::Answered;
+            call.nested = None;
+            call.answer = is_result.then(|| output.clone());
+            let raw = call.answer_item(&output);
+            if call.kind != CallKind::Unknown {
+                self.tools_used.entry(self.agent.clone()).or_default().insert(call.tool.clone());
+            }
+            self.ledger.complete(&call_id);
+            let agent = self.agent.clone();
+            self.items.push(RunItem { kind: RunItemKind::ToolOutput, agent, raw, output: Some(output) });
+        }
+        before
+    }
+
+    /// What the function tools of this turn answered.
+    pub(crate) fn tool_results(&self) -> Vec<ToolResult> {
+        let answered = self.calls().iter().filter_map(|call| {
+            let output = call.answer.clone()?;
+            Some(ToolResult { tool: call.tool.clone(), call_id: call.call_id.clone(), output })
+        });
+        answered.collect()
+    }
+
+    /// Whether the last reply asked for anything to be done here.
+    pub(crate) fn had_calls(&self) -> bool {
+        matches!(&self.phase, Phase::Acting { calls, repeated } if *repeated || !calls.is_empty())
+    }
+}
+
+/// What a handoff that came second is answered.
+const IGNORED: &str = "Multiple handoffs detected, ignoring this one.";
+
+/// What stands in the place of an answer that a guardrail took out.
+const WITHHELD: &str = "Output withheld by an output guardrail.";
+
+impl Run {
+    /// Another agent takes over by this call; other handoffs of the same reply are ignored.
+    pub(crate) fn hand_over(&mut self, call_id: &str, target: &str, name: &str, filter: Option<&InputFilter>) -> usize {
+        let from = self.items.len();
+        let agent = self.agent.clone();
+        let Phase::Acting { calls, .. } = &mut self.phase else { return from };
+        for call in calls.iter_mut().filter(|call| call.is_handoff() && call.status == CallStatus::Open) {
+            call.status = CallStatus::Answered;
+            self.ledger.complete(&call.call_id);
+            let (kind, text) = if call.call_id == call_id {
+                (RunItemKind::HandoffOutput, serde_json::json!({ "assistant": name }).to_string())
+            } else {
+                (RunItemKind::ToolOutput, IGNORED.to_owned())
+            };
+            let raw = Item::function_output(&call.call_id, text);
+            self.items.push(RunItem { kind, agent: agent.clone(), raw, output: None });
+        }
+        if let Some(filter) = filter {
+            let seen = filter.apply(self.handoff_input());
+            self.rewrite(seen);
+        }
+        target.clone_into(&mut self.agent);
+        self.greeted = false;
+        self.phase = Phase::Enter;
+        from
+    }
+
+    /// Takes a final output out of the run that a guardrail has refused. If the run goes on, the model is asked again.
+    pub(crate) fn withhold(&mut self, origin: Origin) {
+        let Some(reply) = self.replies.last_mut() else { return };
+        let (from, to) = (reply.from, reply.to);
+        self.phase = Phase::Ready;
+        if origin == Origin::Tools {
+            for item in self.items[to..].iter_mut().filter(|item| item.kind == RunItemKind::ToolOutput) {
+                item.raw = item.raw.clone().with("output", WITHHELD);
+                item.output = Some(ToolOutput::Text(WITHHELD.to_owned()));
+            }
+        }
+        if origin == Origin::Message {
+            let kept: Vec<RunItem> =
+                self.items.drain(from..to).filter(|item| item.kind != RunItemKind::Message).collect();
+            reply.to = from + kept.len();
+            self.items.splice(from..from, kept);
+        }
+        self.seen = super::input::Seen::default();
+    }
+}
+
+/// Where a final output comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The model said it.
+    Message,
+    /// A tool answered it.
+    Tools,
+    /// Somebody found a way out of a trouble.
+    Recovery,
+}

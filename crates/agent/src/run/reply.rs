@@ -1,0 +1,181 @@
+//! What a model's reply means for a run: each item of it by one table.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use super::{CallKind, CallStatus, PendingCall, Phase, ReplyRecord, Run, RunItem, RunItemKind, Thread, ledger::Known};
+use crate::{AgentError, Item, ModelReply, Result, View, tool};
+
+/// What the model was offered: every name it may call, and what is behind it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Offer {
+    pub(crate) names: Arc<BTreeMap<String, Offered>>,
+    pub(crate) on_unknown: OnUnknown,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Offered {
+    Function,
+    Custom,
+    Handoff(String),
+}
+
+/// What a call of a tool that nobody offered becomes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnUnknown {
+    #[default]
+    Raise,
+    Tell,
+}
+
+/// What one reply adds to a run.
+#[derive(Default)]
+struct Reading {
+    items: Vec<RunItem>,
+    calls: Vec<PendingCall>,
+    places: HashMap<String, usize>,
+    /// Calls that were answered before.
+    repeated: Vec<String>,
+}
+
+/// The most calls one reply may make.
+const MAX_CALLS: usize = 10_000;
+
+impl Run {
+    /// The model has answered. Nothing changes if the reply makes no sense. Gives the place of the first new item.
+    pub(crate) fn replied(&mut self, model: &str, reply: ModelReply, offer: &Offer) -> Result<usize> {
+        let read = self.read(&reply, offer)?;
+        let from = self.items.len();
+        self.turn = self.turn.saturating_add(1);
+        self.usage.add_request(model, &reply.usage);
+        for call in &read.calls {
+            self.ledger.open(&call.call_id, &call.raw);
+        }
+        self.items.extend(read.items);
+        if let (Thread::Responses(last), Some(id)) = (&mut self.thread, &reply.response_id) {
+            *last = Some(id.clone());
+        }
+        let ModelReply { usage, response_id, request_id, .. } = reply;
+        self.replies.push(ReplyRecord { from, to: self.items.len(), usage, response_id, request_id });
+        if self.thread != Thread::Ours {
+            // The server has heard the answer, and asks for it again.
+            let again = read.repeated.iter().filter_map(|id| self.items.iter().rfind(|item| item.raw.is_answer_to(id)));
+            let again: Vec<RunItem> = again.cloned().collect();
+            self.items.extend(again);
+        }
+        self.phase = Phase::Acting { calls: read.calls, repeated: !read.repeated.is_empty() };
+        Ok(from)
+    }
+
+    fn read(&self, reply: &ModelReply, offer: &Offer) -> Result<Reading> {
+        let mut read = Reading::default();
+        for raw in &reply.output {
+            if raw.fields().values().any(|value| tool::deeper_than(value, tool::MAX_DEPTH)) {
+                return Err(misbehaved(format!(
+                    "The model sent an item nested deeper than {} levels",
+                    tool::MAX_DEPTH
+                )));
+            }
+            let kind = match raw.view() {
+                View::Message(_) => RunItemKind::Message,
+                View::Reasoning(_) => RunItemKind::Reasoning,
+                View::Compaction(_) => RunItemKind::Compaction,
+                View::Answer(item) if matches!(item.kind(), "function_call_output" | "custom_tool_call_output") => {
+                    return Err(misbehaved("The model answered a call that is ours to answer".to_owned()));
+                }
+                View::Answer(_) => RunItemKind::ToolOutput,
+                View::FunctionCall(call) => {
+                    let Some(kind) = self.called(&mut read, (call.call_id, call.name), raw, offer)? else { continue };
+                    kind
+                }
+                View::CustomCall(call) => {
+                    let Some(kind) = self.called(&mut read, (call.call_id, call.name), raw, offer)? else { continue };
+                    kind
+                }
+                View::Malformed(lacks) => return Err(misbehaved(format!("The model sent a broken item: {lacks}"))),
+                View::Other(kind) => other(kind)?,
+            };
+            read.items.push(RunItem { kind, agent: self.agent.clone(), raw: raw.clone(), output: None });
+        }
+        Ok(read)
+    }
+
+    /// A call, unless it is one that was answered already.
+    fn called(
+        &self,
+        read: &mut Reading,
+        (call_id, name): (&str, &str),
+        raw: &Item,
+        offer: &Offer,
+    ) -> Result<Option<RunItemKind>> {
+        if call_id.is_empty() {
+            return Err(misbehaved(format!("The model called {name} without a call id")));
+        }
+        let known = read.places.get(call_id).and_then(|place| read.calls.get(*place));
+        match (self.ledger.look(call_id, raw), known) {
+            (Known::Clash, _) => return Err(reused(call_id)),
+            (_, Some(known)) if known.raw != *raw => return Err(reused(call_id)),
+            (_, Some(_)) => return Ok(None),
+            (Known::Completed, None) => {
+                read.repeated.push(call_id.to_owned());
+                return Ok(None);
+            }
+            (Known::New | Known::Open, None) => {}
+        }
+        if read.calls.len() >= MAX_CALLS {
+            return Err(misbehaved(format!("The model made more than {MAX_CALLS} calls in one reply")));
+        }
+        read.places.insert(call_id.to_owned(), read.calls.len());
+        let kind = match (offer.names.get(name), raw.kind()) {
+            (Some(Offered::Handoff(target)), "function_call") => CallKind::Handoff(target.clone()),
+            (Some(Offered::Function), "function_call") => CallKind::Function,
+            (Some(Offered::Custom), "custom_tool_call") => CallKind::Custom,
+            _ if offer.on_unknown == OnUnknown::Tell => CallKind::Unknown,
+            _ => return Err(misbehaved(format!("Tool {name} not found in agent {}", self.agent))),
+        };
+        let item = match kind {
+            CallKind::Handoff(_) => RunItemKind::HandoffCall,
+            _ => RunItemKind::ToolCall,
+        };
+        read.calls.push(PendingCall {
+            call_id: call_id.to_owned(),
+            tool: name.to_owned(),
+            kind,
+            status: CallStatus::Open,
+            raw: raw.clone(),
+            nested: None,
+            answer: None,
+        });
+        Ok(Some(item))
+    }
+}
+
+/// Items that are neither messages nor calls of ours.
+fn other(kind: &str) -> Result<RunItemKind> {
+    match kind {
+        "local_shell_call" | "apply_patch_call" | "computer_call" => {
+            Err(misbehaved(format!("The model made a {kind}, and nobody here can answer it")))
+        }
+        "file_search_call"
+        | "web_search_call"
+        | "code_interpreter_call"
+        | "image_generation_call"
+        | "shell_call"
+        | "mcp_call" => Ok(RunItemKind::ToolCall),
+        "program_output" => Ok(RunItemKind::ToolOutput),
+        unknown => {
+            tracing::debug!(kind = unknown, "an item of a kind this version does not know; it is kept as it is");
+            Ok(RunItemKind::Other)
+        }
+    }
+}
+
+fn misbehaved(what: String) -> AgentError {
+    AgentError::ModelBehavior(what)
+}
+
+fn reused(call_id: &str) -> AgentError {
+    misbehaved(format!("The model used the call id {call_id} for two different calls"))
+}

@@ -1,0 +1,361 @@
+//! Making a run happen: one loop, which streams; waiting for the result is draining the stream.
+
+mod acting;
+mod asking;
+mod calling;
+mod concluding;
+mod driver;
+mod equipment;
+mod guarding;
+mod handing;
+mod hooking;
+mod keeping;
+mod nesting;
+mod spans;
+mod telling;
+
+use std::{
+    future::IntoFuture,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures::{Stream, StreamExt, future::BoxFuture};
+use tokio::sync::{mpsc, watch};
+
+pub use self::telling::RunEvent;
+use self::{
+    driver::{Cancel, Driver},
+    telling::Events,
+};
+use crate::{
+    Agent, AgentError, App, Budget, Hooks, Item, RunConfig, RunError, RunResult, RunState,
+    agent::{ModelChoice, Roster},
+    run::{Run, Thread},
+};
+
+/// How many events wait for whoever reads them before the run waits too.
+const EVENTS: usize = 256;
+
+/// Runs an agent. The run starts when this is awaited, or its [`stream`](RunBuilder::stream) is.
+///
+/// ```
+/// # use sandbar_agent::{Agent, Item, ScriptedModel, run};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), sandbar_agent::RunError> {
+/// # let model = ScriptedModel::new([vec![Item::assistant("4")]]);
+/// let agent = Agent::new("maths").instructions("Answer with a number.").model(model);
+/// let result = run(&agent, "What is 2 + 2?").max_turns(3).await?;
+/// assert_eq!(result.final_output(), "4");
+/// # Ok(())
+/// # }
+/// ```
+pub fn run(agent: &Agent, input: impl Into<RunInput>) -> RunBuilder {
+    RunBuilder {
+        agent: agent.clone(),
+        input: input.into(),
+        config: RunConfig::default(),
+        app: App::default(),
+        hooks: None,
+        thread: Thread::Ours,
+        id: None,
+        steps: None,
+    }
+}
+
+/// What a run starts with: something new, or a run that was left.
+#[derive(Clone, Debug)]
+pub enum RunInput {
+    /// A conversation.
+    Items(Vec<Item>),
+    /// A run that is taken up again.
+    State(Box<RunState>),
+}
+
+impl From<&str> for RunInput {
+    fn from(text: &str) -> Self {
+        Self::Items(vec![Item::user(text)])
+    }
+}
+
+impl From<String> for RunInput {
+    fn from(text: String) -> Self {
+        Self::Items(vec![Item::user(text)])
+    }
+}
+
+impl From<Item> for RunInput {
+    fn from(item: Item) -> Self {
+        Self::Items(vec![item])
+    }
+}
+
+impl From<Vec<Item>> for RunInput {
+    fn from(items: Vec<Item>) -> Self {
+        Self::Items(items)
+    }
+}
+
+impl From<RunState> for RunInput {
+    fn from(state: RunState) -> Self {
+        Self::State(Box::new(state))
+    }
+}
+
+/// A run that is about to be made.
+#[derive(Clone)]
+#[must_use = "a run does nothing unless it is awaited or streamed"]
+pub struct RunBuilder {
+    agent: Agent,
+    input: RunInput,
+    config: RunConfig,
+    app: App,
+    hooks: Option<Arc<dyn Hooks>>,
+    thread: Thread,
+    id: Option<String>,
+    steps: Option<usize>,
+}
+
+impl RunBuilder {
+    /// How it is made, all at once; what is said after this wins.
+    pub fn config(mut self, config: RunConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// What is given along to tools, hooks and instructions.
+    pub fn app(mut self, app: App) -> Self {
+        self.app = app;
+        self
+    }
+
+    /// Told what happens.
+    pub fn hooks(mut self, hooks: impl Hooks + 'static) -> Self {
+        self.hooks = Some(Arc::new(hooks));
+        self
+    }
+
+    /// The most turns. A run that is taken up keeps the limit it has.
+    pub fn max_turns(mut self, most: u32) -> Self {
+        self.config.max_turns = Some(most);
+        self
+    }
+
+    /// What it may spend. A run that is taken up keeps the budget it has.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.config.budget = budget;
+        self
+    }
+
+    /// The model that thinks for every agent of this run.
+    pub fn model(mut self, model: impl Into<ModelChoice>) -> Self {
+        self.config.model = model.into();
+        self
+    }
+
+    /// The run's id, in place of a random one.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Stops after this many steps, to be saved and gone on with: a model call is one, all calls of a reply are one.
+    pub fn steps(mut self, most: usize) -> Self {
+        self.steps = Some(most);
+        self
+    }
+
+    /// Lets the server keep the conversation, going on after this response of an earlier run.
+    pub fn previous_response(mut self, id: impl Into<String>) -> Self {
+        self.thread = Thread::Responses(Some(id.into()));
+        self
+    }
+
+    /// Lets the server keep the conversation, from the first turn on.
+    pub fn chain_responses(mut self) -> Self {
+        self.thread = Thread::Responses(None);
+        self
+    }
+
+    /// Lets the server keep the conversation, in this one of its conversations.
+    pub fn conversation(mut self, id: impl Into<String>) -> Self {
+        self.thread = Thread::Conversation(id.into());
+        self
+    }
+
+    /// Starts, and gives events as they happen. The run makes progress while the stream is read; dropping it stops
+    /// everything at once.
+    pub fn stream(self) -> RunStream {
+        let (sender, events) = mpsc::channel(EVENTS);
+        let (cancel, cancelled) = watch::channel(Cancel::No);
+        RunStream { state: State::Running(self.drive(Events::Channel(sender), cancelled)), events, cancel }
+    }
+
+    /// Runs on a small runtime of its own, for programs that have none.
+    ///
+    /// # Errors
+    /// When the run fails, or this is called from within a runtime.
+    pub fn blocking(self) -> Result<RunResult, RunError> {
+        let runtime = match tokio::runtime::Handle::try_current() {
+            Ok(_) => Err("a run cannot block inside a runtime; await it instead".to_owned()),
+            Err(_) => {
+                let mut builder = tokio::runtime::Builder::new_current_thread();
+                builder.enable_all().build().map_err(|error| format!("no runtime for the run: {error}"))
+            }
+        };
+        match runtime {
+            Ok(runtime) => runtime.block_on(self.into_future()),
+            Err(why) => Err(RunError::new(AgentError::Misuse(why), self.start().1)),
+        }
+    }
+
+    fn drive(self, events: Events, cancel: watch::Receiver<Cancel>) -> BoxFuture<'static, Result<RunResult, RunError>> {
+        let (app, hooks, steps, config) = (self.app.clone(), self.hooks.clone(), self.steps, self.config.clone());
+        let (roster, run) = self.start();
+        let driver = Driver::new(roster, config, run).with(app, hooks, events, cancel);
+        Box::pin(driver.at_most(steps).drive(None))
+    }
+
+    /// The agents, and the run as it begins or goes on.
+    fn start(self) -> (Roster, Run) {
+        let roster = Roster::of(&self.agent);
+        let run = match self.input {
+            RunInput::State(state) => {
+                let mut run = state.0;
+                if self.thread != Thread::Ours {
+                    run.thread = self.thread;
+                }
+                run
+            }
+            RunInput::Items(items) => {
+                let id = self.id.unwrap_or_else(|| format!("run_{}", uuid::Uuid::now_v7().simple()));
+                let mut run = Run::new(id, roster.root(), items);
+                run.limits(self.config.max_turns, self.config.budget.clone());
+                run.thread = self.thread;
+                run
+            }
+        };
+        (roster, run)
+    }
+}
+
+impl IntoFuture for RunBuilder {
+    type Output = Result<RunResult, RunError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.drive(Events::None, watch::channel(Cancel::No).1)
+    }
+}
+
+/// A run as it happens.
+///
+/// ```
+/// # use sandbar_agent::{Agent, Item, RunEvent, ScriptedModel, run};
+/// # use futures::StreamExt as _;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), sandbar_agent::RunError> {
+/// # let agent = Agent::new("greeter").model(ScriptedModel::new([vec![Item::assistant("Hello.")]]));
+/// let mut stream = run(&agent, "Hi!").stream();
+/// let mut text = String::new();
+/// while let Some(event) = stream.next().await {
+///     text += event.text_delta().unwrap_or_default();
+/// }
+/// assert_eq!(text, "Hello.");
+/// assert_eq!(stream.result().await?.final_output(), "Hello.");
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a run makes progress only while its stream is read"]
+pub struct RunStream {
+    state: State,
+    events: mpsc::Receiver<RunEvent>,
+    cancel: watch::Sender<Cancel>,
+}
+
+enum State {
+    Running(BoxFuture<'static, Result<RunResult, RunError>>),
+    Over(Box<Result<RunResult, RunError>>),
+    Taken,
+}
+
+/// Stops a run from elsewhere: another task, a signal handler. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Canceller(watch::Sender<Cancel>);
+
+impl Canceller {
+    /// Stops the run at once, in the middle of whatever it does. What calls have answered is kept; of those that were
+    /// under way the model will be told that nobody knows what they did.
+    pub fn now(&self) {
+        self.0.send_replace(Cancel::Now);
+    }
+
+    /// Lets the current turn finish, and stops then.
+    pub fn after_turn(&self) {
+        self.0.send_if_modified(|cancel| {
+            let first = *cancel == Cancel::No;
+            if first {
+                *cancel = Cancel::AfterTurn;
+            }
+            first
+        });
+    }
+}
+
+impl RunStream {
+    /// What happens next; `None` when the run is over.
+    pub async fn next(&mut self) -> Option<RunEvent> {
+        StreamExt::next(self).await
+    }
+
+    /// A way to stop the run while its stream is read.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.cancel.clone())
+    }
+
+    /// Stops the run at once, in the middle of whatever it does: [`Canceller::now`].
+    pub fn cancel_now(&self) {
+        self.canceller().now();
+    }
+
+    /// Lets the current turn finish, and stops then: [`Canceller::after_turn`].
+    pub fn cancel_after_turn(&self) {
+        self.canceller().after_turn();
+    }
+
+    /// The result, when the run is over; events that nobody has read are dropped.
+    ///
+    /// # Errors
+    /// When the run failed.
+    pub async fn result(mut self) -> Result<RunResult, RunError> {
+        while self.next().await.is_some() {}
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Over(result) => *result,
+            State::Running(run) => run.await,
+            State::Taken => Err(RunError::new(
+                AgentError::Misuse("the result was taken".to_owned()),
+                Run::new(String::new(), String::new(), Vec::new()),
+            )),
+        }
+    }
+}
+
+impl Stream for RunStream {
+    type Item = RunEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<RunEvent>> {
+        loop {
+            if let Poll::Ready(Some(event)) = self.events.poll_recv(cx) {
+                return Poll::Ready(Some(event));
+            }
+            // The channel ends with the run; until then it may be only this task's turn that is over.
+            let State::Running(run) = &mut self.state else { return self.events.poll_recv(cx) };
+            match run.as_mut().poll(cx) {
+                Poll::Ready(result) => self.state = State::Over(Box::new(result)),
+                Poll::Pending => return self.events.poll_recv(cx),
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The loop: asks the run what has to happen next, makes it happen, and tells the run.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    equipment::Equipment,
+    keeping::{Keeper, Progress, Slot},
+    spans::Spans,
+    telling::Events,
+};
+use crate::{
+    Agent, AgentError, App, Hooks, Result, RunConfig, RunError, RunResult, Step, Stop,
+    agent::Roster,
+    environment::{Ending, Stay},
+    run::Run,
+    trace::Scope,
+};
+
+/// Whether somebody wants the run to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cancel {
+    No,
+    AfterTurn,
+    Now,
+}
+
+/// One run being made.
+pub(crate) struct Driver {
+    pub(super) roster: Roster,
+    pub(super) config: RunConfig,
+    pub(super) run: Run,
+    pub(super) app: App,
+    pub(super) hooks: Option<Arc<dyn Hooks>>,
+    pub(super) events: Events,
+    pub(super) equipment: Option<Equipment>,
+    pub(super) spans: Spans,
+    /// The call it is made for, if it is nested.
+    within: Option<Scope>,
+    cancel: watch::Receiver<Cancel>,
+    steps_left: Option<usize>,
+    pub(super) stay: Option<Box<dyn Stay>>,
+    pub(super) progress: Mutex<Progress>,
+    /// Nested runs with a budget take turns: each may spend what the others have left.
+    pub(super) turns: tokio::sync::Mutex<()>,
+}
+
+impl Driver {
+    pub(super) fn new(roster: Roster, config: RunConfig, run: Run) -> Self {
+        Self {
+            roster,
+            config,
+            run,
+            app: App::default(),
+            hooks: None,
+            events: Events::None,
+            equipment: None,
+            spans: Spans::default(),
+            within: None,
+            cancel: watch::channel(Cancel::No).1,
+            steps_left: None,
+            stay: None,
+            progress: Mutex::default(),
+            turns: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(super) fn with(
+        self,
+        app: App,
+        hooks: Option<Arc<dyn Hooks>>,
+        events: Events,
+        cancel: watch::Receiver<Cancel>,
+    ) -> Self {
+        Self { app, hooks, events, cancel, ..self }
+    }
+
+    pub(super) fn within(self, scope: Scope) -> Self {
+        Self { within: Some(scope), ..self }
+    }
+
+    pub(super) fn at_most(self, steps_left: Option<usize>) -> Self {
+        Self { steps_left, ..self }
+    }
+
+    /// Drives the run to its end. If this is dropped before, a nested run goes to its slot.
+    pub(super) async fn drive(self, slot: Option<Slot>) -> Result<RunResult, RunError> {
+        let used_before = self.run.usage().clone();
+        let mut keeper = Keeper { driver: Some(Box::new(self)), slot, used_before };
+        let outcome = match &mut keeper.driver {
+            Some(driver) => driver.work().await,
+            None => Err(AgentError::Misuse("the run is driven already".to_owned())),
+        };
+        let run = keeper.driver.take().map(|driver| driver.run);
+        let run = run.unwrap_or_else(|| Run::new(String::new(), String::new(), Vec::new()));
+        outcome.map_err(|error| RunError::new(error, run.clone())).map(|stop| RunResult::new(run, stop))
+    }
+
+    async fn work(&mut self) -> Result<Stop> {
+        self.spans = Spans::begin(&self.config, &mut self.run, self.within.as_ref());
+        let outcome = self.steps().await;
+        let ending = match &outcome {
+            Ok(Stop::Finished) => Ending::Finished,
+            Ok(_) => Ending::Paused,
+            Err(_) => Ending::Failed,
+        };
+        let left = self.leave(ending).await;
+        std::mem::take(&mut self.spans).end(self.run.usage(), outcome.as_ref().err());
+        match left {
+            // Where it should come back to is lost.
+            Err(error) if ending == Ending::Paused => outcome.and(Err(error)),
+            // A finished run is finished, also if somebody could not clean up after it.
+            Err(error) => {
+                tracing::warn!(%error, "the environment of a run could not be left");
+                outcome
+            }
+            Ok(()) => outcome,
+        }
+    }
+
+    async fn steps(&mut self) -> Result<Stop> {
+        let mut cancel = self.cancel.clone();
+        loop {
+            let step = self.run.next();
+            let asks_next = matches!(step, Step::CallModel | Step::Enter | Step::GiveUp(_));
+            let between_turns = asks_next && self.run.turn() > 0;
+            if between_turns && *cancel.borrow() == Cancel::AfterTurn {
+                return Ok(Stop::Cancelled);
+            }
+            let over = matches!(step, Step::Finish | Step::AskHuman(_) | Step::GiveUp(_));
+            if self.steps_left == Some(0) && !over {
+                return Ok(Stop::Paused);
+            }
+            self.steps_left = self.steps_left.map(|left| left.saturating_sub(1));
+            let began = Instant::now();
+            let performed = tokio::select! {
+                biased;
+                () = cancelled_now(&mut cancel) => Ok(Some(Stop::Cancelled)),
+                performed = self.perform(step) => performed,
+            };
+            self.run.pass(began.elapsed());
+            self.keep_progress().await;
+            if let Some(stop) = performed? {
+                return Ok(stop);
+            }
+        }
+    }
+
+    async fn perform(&mut self, step: Step) -> Result<Option<Stop>> {
+        match step {
+            Step::Enter => self.enter().await?,
+            Step::CallModel => self.ask().await?,
+            Step::CallTools(_) => self.act().await?,
+            Step::HandOff(call_id) => self.hand_over(&call_id).await?,
+            Step::Conclude => self.conclude().await?,
+            Step::AskHuman(_) => return Ok(Some(Stop::Interrupted)),
+            Step::Finish => return Ok(Some(Stop::Finished)),
+            Step::GiveUp(Stop::MaxTurns(most)) => self.out_of_turns(most).await?,
+            Step::GiveUp(stop) => return Ok(Some(stop)),
+        }
+        Ok(None)
+    }
+
+    async fn enter(&mut self) -> Result<()> {
+        self.check_input_first().await?;
+        self.equip().await?;
+        self.run.entered();
+        Ok(())
+    }
+
+    /// What the current agent works with; entered again when a run is taken up in the middle.
+    pub(super) async fn equip(&mut self) -> Result<&Equipment> {
+        let key = self.run.agent().to_owned();
+        if self.equipment.as_ref().is_none_or(|equipment| equipment.key != key) {
+            let agent = self.roster.agent(&key)?.clone();
+            let kit = match self.config.environment.clone() {
+                None => crate::Kit::default(),
+                Some(environment) => {
+                    let stay = match &mut self.stay {
+                        Some(stay) => stay,
+                        none => {
+                            let saved = self.run.environment.clone();
+                            let stay = environment.open(self.run.id(), saved).await.map_err(AgentError::Environment)?;
+                            none.insert(stay)
+                        }
+                    };
+                    stay.enter(&agent).await.map_err(AgentError::Environment)?
+                }
+            };
+            self.equipment = Some(Equipment::new(key, agent, kit));
+        }
+        let Some(equipment) = &mut self.equipment else {
+            return Err(AgentError::Misuse("the agent has no equipment".to_owned()));
+        };
+        equipment.refresh(&self.roster, &self.app, self.config.on_unknown).await?;
+        self.spans.agent(equipment);
+        Ok(equipment)
+    }
+
+    async fn leave(&mut self, ending: Ending) -> Result<()> {
+        let Some(stay) = self.stay.take() else { return Ok(()) };
+        self.run.environment = stay.leave(ending).await.map_err(AgentError::Environment)?;
+        Ok(())
+    }
+
+    pub(super) fn agent(&self) -> Result<&Agent> {
+        self.roster.agent(self.run.agent())
+    }
+}
+
+async fn cancelled_now(cancel: &mut watch::Receiver<Cancel>) {
+    // Nobody can cancel any more when the sender is gone.
+    if cancel.wait_for(|cancel| *cancel == Cancel::Now).await.is_err() {
+        futures::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,84 @@
+//! An agent used as a tool: a run inside a call, with its own approvals and the outer run's budget.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+
+use super::{
+    calling::{BadArguments, Invoked, Made},
+    driver::{Cancel, Driver},
+    telling::Events,
+};
+use crate::{
+    BoxError, Stop, ToolOutput,
+    agent::{AgentTool, NestedEvent, Roster},
+    run::{PendingCall, Run},
+};
+
+impl Driver {
+    pub(super) async fn run_nested(&self, tool: &AgentTool, made: &Made<'_>) -> Result<Invoked, BoxError> {
+        let Made { call, place, scope, .. } = made;
+        let _turn = match self.run.budget().limits_models() {
+            true => Some(self.turns.lock().await),
+            false => None,
+        };
+        let roster = Roster::of(&tool.agent);
+        let config = tool.config.clone().unwrap_or_else(|| self.config.clone());
+        let mut run = match &call.nested {
+            Some(run) => (**run).clone(),
+            None => {
+                let input = tool.input(parsed(call.arguments())?)?;
+                let mut run = Run::new(nested_id(self.run.id(), &call.call_id), roster.root(), input);
+                run.limits(tool.max_turns, config.budget.clone());
+                run
+            }
+        };
+        // What is left of the outer budget, on top of what it has spent itself; its own holds as well.
+        let rest = self.run.budget().rest(&self.used_by_now(), self.run.elapsed()).beyond(&run);
+        let own = tool.config.as_ref().map(|config| config.budget.clone()).unwrap_or_default();
+        run.set_budget(rest.and(&own));
+        let before = run.usage().clone();
+        let driver = Driver::new(roster, config, run).with(
+            self.app.clone(),
+            tool.hooks.clone(),
+            nested_events(tool, call),
+            watch::channel(Cancel::No).1,
+        );
+        let slot = self.slot_for(*place, &call.call_id);
+        let outcome = Box::pin(driver.within(scope.clone()).drive(Some(slot))).await;
+        let after = match &outcome {
+            Ok(result) => result.usage(),
+            Err(error) => error.run().usage(),
+        };
+        self.has_used(*place, after.since(&before));
+        let result = outcome.map_err(|error| BoxError::from(error.into_error()))?;
+        match result.stop() {
+            Stop::Finished => Ok(Invoked::Output(tool.answer(result).await?)),
+            Stop::Interrupted => Ok(Invoked::Held(Box::new(result.into_run()))),
+            Stop::Budget(_) | Stop::MaxTurns(_) | Stop::Cancelled | Stop::Paused => {
+                let words = result.last_words();
+                Ok(Invoked::Output(ToolOutput::Text(format!("The budget is spent. What there is so far: {words}"))))
+            }
+        }
+    }
+}
+
+fn nested_events(tool: &AgentTool, call: &PendingCall) -> Events {
+    let Some(tell) = tool.on_event.clone() else { return Events::None };
+    let (agent, call_id) = (tool.agent.name().to_owned(), call.call_id.clone());
+    Events::Call(Arc::new(move |event| tell(NestedEvent { agent: agent.clone(), call_id: call_id.clone(), event })))
+}
+
+/// A name for the nested run: the model chose the call's id, so that is not in it as it is.
+fn nested_id(outer: &str, call_id: &str) -> String {
+    let digest = Sha256::digest(call_id);
+    let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{outer}.{short}")
+}
+
+fn parsed(arguments: &str) -> Result<Value, BadArguments> {
+    let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
+    serde_json::from_str(arguments).map_err(|error| BadArguments(error.to_string()))
+}

@@ -1,0 +1,25 @@
+//! The corners of the harness: odd replies, odd states, odd moments; each test says what holds there.
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+#[path = "edges/history.rs"]
+mod history;
+#[path = "edges/hostile.rs"]
+mod hostile;
+#[path = "edges/nested.rs"]
+mod nested;
+#[path = "edges/random.rs"]
+mod random;
+#[path = "edges/saved.rs"]
+mod saved;
+#[path = "edges/scene.rs"]
+mod scene;
+#[path = "edges/schemas.rs"]
+mod schemas;
+#[path = "edges/secrets.rs"]
+mod secrets;
+#[path = "edges/steps.rs"]
+mod steps;
+#[path = "edges/wire.rs"]
+mod wire;
+#[path = "edges/withheld.rs"]
+mod withheld;

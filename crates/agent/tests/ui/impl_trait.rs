@@ -1,0 +1,11 @@
+//! An argument of some type or other.
+
+use sandbar_agent::tool;
+
+/// Shows anything.
+#[tool]
+async fn show(thing: impl ToString, more: Vec<impl ToString>) -> String {
+    thing.to_string()
+}
+
+fn main() {}

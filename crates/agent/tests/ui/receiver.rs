@@ -1,0 +1,13 @@
+//! A tool made of a method.
+
+use sandbar_agent::tool;
+
+struct Room;
+
+impl Room {
+    /// Opens the room.
+    #[tool]
+    async fn open(&self, wide: bool) {}
+}
+
+fn main() {}

@@ -1,0 +1,63 @@
+//! The `#[tool]` attribute: a tool for an agent, out of an async function.
+
+mod docs;
+mod expand;
+mod options;
+mod signature;
+
+use proc_macro::TokenStream;
+use proc_macro2::TokenTree;
+use quote::ToTokens as _;
+use syn::{Error, Item, parse_macro_input};
+
+use self::{options::Options, signature::Signature};
+
+/// Makes a tool of an async function.
+///
+/// The function's name becomes a value that is the tool. Its doc comment is the description, and its arguments are the
+/// tool's: each must be `Deserialize` and `JsonSchema`, and may have a doc comment of its own, which is its description
+/// (or a line such as ``- `city`: where`` below the heading `# Arguments`). An argument may be `&str`. The first one may
+/// be `&ToolContext` or `ToolContext`, which the model never sees. Whatever is `IntoToolOutput` can be returned, a
+/// `Result` of it too. The function itself can still be called: as `name::direct(…)`.
+///
+/// | option | meaning |
+/// |---|---|
+/// | `name = "…"` | what the model calls it, if not the function's name |
+/// | `description = "…"` | what it is good for, if not the doc comment |
+/// | `needs_approval` | a person must agree to each call |
+/// | `timeout = "5s"` | how long a call may take: a number with `ms`, `s`, `m` or `h` |
+/// | `lenient` | the schema is advice only: for arguments that have no strict form, such as maps |
+/// | `crate = "…"` | the path of the crate that this attribute came from, if it was renamed |
+#[proc_macro_attribute]
+pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
+    made(options, item, "::sandbar_agent")
+}
+
+/// The same as [`tool`], for those who depend on `sandbar` only, which exports it by that name.
+#[proc_macro_attribute]
+pub fn sandbar_tool(options: TokenStream, item: TokenStream) -> TokenStream {
+    made(options, item, "::sandbar")
+}
+
+fn made(options: TokenStream, item: TokenStream, from: &str) -> TokenStream {
+    let item = parse_macro_input!(item as Item);
+    let made = Options::parse(options.into(), from).and_then(|options| {
+        let Item::Fn(function) = item else {
+            return Err(Error::new_spanned(opening(&item), "a tool is made of an `async fn`"));
+        };
+        let signature = Signature::read(&function)?;
+        expand::tool(&options, function, signature)
+    });
+    made.unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// The first token of an item after its attributes, so that an error does not point at all of it.
+fn opening(item: &Item) -> proc_macro2::TokenStream {
+    let mut tokens = item.to_token_stream().into_iter();
+    let mut next = tokens.next();
+    while matches!(&next, Some(TokenTree::Punct(mark)) if mark.as_char() == '#') {
+        tokens.next();
+        next = tokens.next();
+    }
+    next.into_iter().collect()
+}

@@ -1,0 +1,133 @@
+//! The rules of strict JSON schemas: closed objects, all properties required, nothing a model cannot be held to.
+
+use serde_json::{Map, Value};
+
+use crate::refusal::Refusal;
+
+/// Whether a schema must obey the strict rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rules {
+    Strict,
+    Loose,
+}
+
+impl Rules {
+    /// Reads the `strict` of a tool or a format.
+    pub(super) fn of(holder: &Value, place: &str) -> Result<Self, Refusal> {
+        match holder.get("strict") {
+            Some(Value::Bool(true)) => Ok(Self::Strict),
+            None | Some(Value::Bool(false) | Value::Null) => Ok(Self::Loose),
+            Some(_) => Err(Refusal::invalid(format!("{place}.strict"), "Invalid type: expected a boolean.")),
+        }
+    }
+}
+
+/// What strict schemas may not say.
+const FORBIDDEN: &[&str] = &[
+    "oneOf",
+    "allOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentRequired",
+    "dependentSchemas",
+    "patternProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+];
+
+/// The schema of a function's parameters, or of an answer. `name` is what it belongs to.
+pub(super) fn root(schema: &Value, rules: Rules, name: &str, place: &str) -> Result<(), Refusal> {
+    let wrong =
+        |why: String| Refusal::invalid(place, format!("Invalid schema for {name}: {why}")).code("invalid_schema");
+    let Some(object) = schema.as_object() else { return Err(wrong("it is not an object.".to_owned())) };
+    let kind = object.get("type").and_then(Value::as_str);
+    if rules == Rules::Loose {
+        let has_properties = object.get("properties").is_none_or(Value::is_object);
+        return if kind == Some("object") && has_properties {
+            Ok(())
+        } else {
+            Err(wrong("schema must be a JSON Schema of 'type: \"object\"'.".to_owned()))
+        };
+    }
+    if object.contains_key("anyOf") {
+        return Err(wrong("In context=(), 'anyOf' is not permitted at the root.".to_owned()));
+    }
+    if kind != Some("object") {
+        return Err(wrong("schema must be a JSON Schema of 'type: \"object\"'.".to_owned()));
+    }
+    let mut path = Vec::new();
+    strict(schema, schema, &mut path).map_err(|why| {
+        let path: Vec<String> = path.iter().map(|step| format!("'{step}'")).collect();
+        wrong(format!("In context=({}), {why}", path.join(", ")))
+    })
+}
+
+/// Leaves the way to the fault in `path`.
+fn strict(schema: &Value, root: &Value, path: &mut Vec<String>) -> Result<(), String> {
+    let Some(object) = schema.as_object() else {
+        return Err("a schema must be an object.".to_owned());
+    };
+    if let Some(word) = FORBIDDEN.iter().find(|word| object.contains_key(**word)) {
+        return Err(format!("'{word}' is not permitted."));
+    }
+    reference(object, root)?;
+    let is_object = match object.get("type") {
+        Some(Value::String(kind)) => kind == "object",
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        _ => false,
+    };
+    if is_object || object.contains_key("properties") {
+        closed(object)?;
+    }
+    for word in ["properties", "$defs", "definitions"] {
+        let Some(inner) = object.get(word) else { continue };
+        let inner = inner.as_object().ok_or_else(|| format!("'{word}' must be an object."))?;
+        for (name, schema) in inner {
+            path.extend([word.to_owned(), name.clone()]);
+            strict(schema, root, path)?;
+            path.truncate(path.len() - 2);
+        }
+    }
+    for (at, schema) in object.get("anyOf").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        path.extend(["anyOf".to_owned(), at.to_string()]);
+        strict(schema, root, path)?;
+        path.truncate(path.len() - 2);
+    }
+    if let Some(items) = object.get("items") {
+        path.push("items".to_owned());
+        strict(items, root, path)?;
+        path.pop();
+    }
+    Ok(())
+}
+
+fn closed(object: &Map<String, Value>) -> Result<(), String> {
+    if object.get("additionalProperties") != Some(&Value::Bool(false)) {
+        return Err("'additionalProperties' is required to be supplied and to be false.".to_owned());
+    }
+    let empty = Map::new();
+    let properties = object.get("properties").and_then(Value::as_object).unwrap_or(&empty);
+    let required: std::collections::HashSet<&str> =
+        object.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let missing = properties.keys().find(|name| !required.contains(name.as_str()));
+    let extra = required.iter().find(|name| !properties.contains_key(**name));
+    match (missing, extra) {
+        (Some(missing), _) => Err(format!(
+            "'required' is required to be supplied and to be an array including every key in properties. Missing '{missing}'."
+        )),
+        (None, Some(extra)) => Err(format!("Extra required key '{extra}' supplied.")),
+        (None, None) => Ok(()),
+    }
+}
+
+/// References lead to a definition of the same schema.
+fn reference(object: &Map<String, Value>, root: &Value) -> Result<(), String> {
+    let Some(reference) = object.get("$ref") else { return Ok(()) };
+    let target = reference.as_str().and_then(|text| text.strip_prefix('#')).and_then(|pointer| root.pointer(pointer));
+    if target.is_none() {
+        return Err(format!("reference can only point to definitions of the schema, and {reference} does not."));
+    }
+    Ok(())
+}
