@@ -11,7 +11,7 @@ use crate::program::{self, Failure, Result};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// What to measure: `local` (machines on this host) or `workspace` (manifests, files and patches)
+    /// What to measure: `local` (machines on this host), `workspace` (manifests, files and patches) or `harness` (the loop)
     name: String,
     /// Print one JSON document instead of a table
     #[arg(long)]

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its own streams")]
 
 mod bench;
+mod examples;
 mod fuzz;
 mod program;
 mod setup;
@@ -27,6 +28,8 @@ enum Command {
     Setup(setup::Options),
     /// Run every check, then every test
     Test(test::Options),
+    /// Run every example of the library, and compare what it prints with what it says it prints
+    Examples,
     /// Measure a client against its floor
     Bench(bench::Options),
     /// Fuzz every decoder of the guest protocol
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Setup(options) => setup::run(&options),
         Command::Test(options) => test::run(&options),
+        Command::Examples => examples::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
     };

@@ -5,6 +5,7 @@ use std::{process::Command, time::Instant};
 use clap::Args;
 
 use crate::{
+    examples,
     program::{self, Failure, Result},
     setup, tidy,
 };
@@ -41,11 +42,7 @@ pub(crate) fn run(options: &Options) -> Result {
     if !options.quick {
         stages.push(docs());
         stages.push(cargo("doc tests", &["test", "--quiet", "--workspace", "--all-features", "--doc"]));
-        for name in ["quickstart", "machine", "stay"] {
-            stages.push(cargo("example", &["run", "--quiet", "--package", "sandbar", "--example", name]));
-        }
-        let exec = ["run", "--quiet", "--package", "sandbar", "--example", "exec", "--", "ls", "Cargo.toml"];
-        stages.push(cargo("example exec", &exec));
+        stages.push(ours("examples", examples::run));
     }
     for stage in stages {
         stage.run()?;

@@ -15,7 +15,17 @@ fn the_packaged_crates_build() {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let place = root.join("target/packaged");
     let _not_there = fs::remove_dir_all(&place);
-    let packages = ["sandbar-machine", "sandbar-guest", "sandbar-sandbox", "sandbar-clients", "sandbar", "sandbar-cli"];
+    let packages = [
+        "sandbar-machine",
+        "sandbar-guest",
+        "sandbar-sandbox",
+        "sandbar-clients",
+        "sandbar-macros",
+        "sandbar-agent",
+        "sandbar-mock",
+        "sandbar",
+        "sandbar-cli",
+    ];
     let run = Command::new(cargo)
         .args(["package", "--offline", "--allow-dirty", "--quiet"])
         .args(packages.iter().flat_map(|package| ["--package", package]))

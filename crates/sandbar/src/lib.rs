@@ -1,4 +1,39 @@
-//! A computer of its own for an AI agent: isolated, rootless, daemon-free.
+//! A computer of its own for an AI agent: isolated, rootless, daemon-free; and the agent.
+//!
+//! # The agent
+//!
+//! An *agent* is a model with instructions and tools. A *run* asks the model, calls the tools it wants, and asks again until
+//! there is an answer. Without a name the model is the usual one of the server that `OPENAI_API_KEY` and `OPENAI_BASE_URL` say;
+//! here it follows a script:
+//!
+//! ```
+//! use sandbar::prelude::*;
+//!
+//! /// Says what the weather is like.
+//! #[tool]
+//! async fn weather(city: String) -> String {
+//!     format!("Rain in {city}, 8 degrees.")
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), BoxError> {
+//! let model = ScriptedModel::new([
+//!     vec![Item::function_call("call_1", "weather", r#"{"city":"Oslo"}"#)],
+//!     vec![Item::assistant("Take a raincoat.")],
+//! ]);
+//! let agent = Agent::new("guide").instructions("Answer in one sentence.").tool(weather).model(model);
+//! let result = run(&agent, "What should I wear in Oslo?").await?;
+//! assert_eq!(result.final_output(), "Take a raincoat.");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All of it is in the module [`agent`], the names most programs need also here and in the [`prelude`]. The folder
+//! `examples` has one program per idea: `hello_agent`, `tools`, `streaming`, `structured_output`, `handoffs`,
+//! `agents_as_tools`, `guardrails`, `approvals`, `budget`, `hooks_and_traces`, `local_model`; none of them needs a key.
+//! Arguments and outputs of your own types need `serde`, and `schemars` in version 1, among your dependencies.
+//!
+//! # The computer
 //!
 //! A *client* makes *machines*; a *session* is a live workspace on one, declared by a *manifest*. The local client needs
 //! nothing installed and no privileges: its machines have their own namespaces and file tree, no network, no
@@ -45,16 +80,80 @@
 //!
 //! Code that talks to a machine takes `&dyn Machine` and can be tested without any host at all, with a [`MemoryMachine`].
 
+#[doc(hidden)]
+pub use sandbar_agent::__private;
+pub use sandbar_agent::{
+    // What `#[tool]` writes comes from here then, and not from a crate that nobody named.
+    __private::sandbar_tool as tool,
+    __private::{async_trait, schemars},
+    Agent,
+    AgentError,
+    ApiKey,
+    App,
+    Approval,
+    Budget,
+    Chat,
+    CustomTool,
+    Enabled,
+    FunctionTool,
+    Grammar,
+    Handoff,
+    HookContext,
+    Hooks,
+    HostedTool,
+    Interruption,
+    Item,
+    Json,
+    Model,
+    ModelError,
+    ModelSettings,
+    ModelSource,
+    Models,
+    OutputType,
+    Part,
+    Price,
+    Prices,
+    Prompt,
+    Recovery,
+    Responses,
+    Run,
+    RunBuilder,
+    RunConfig,
+    RunError,
+    RunEvent,
+    RunItem,
+    RunItemKind,
+    RunResult,
+    RunState,
+    RunStream,
+    ScriptedModel,
+    Spent,
+    Step,
+    Stop,
+    Tool,
+    ToolChoice,
+    ToolContext,
+    ToolExt,
+    ToolOutput,
+    Usage,
+    run,
+};
 pub use sandbar_machine::*;
 pub use sandbar_sandbox::{
-    ArchiveFormat, ArchiveLimits, Attributes, AzureBlobMount, BoxMount, Content, Credential, Dir, Entries, Entry,
-    EntryGroup, EnvSource, EnvValue, Environment, Exec, ExecResult, ExposedPort, Extract, File, Format, GcsMount,
-    GitRepo, Grant, Group, Intent, LeftOut, LocalDir, LocalFile, Manifest, Materialised, Mount, MountPoint,
-    MountStrategy, Op, Owner, PathFault, PathGrant, Paths, Permissions, Progress, ProgressEvent, R2Mount, Receipt,
-    RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said, SandboxError, SandboxSession, SavedManifest, Scope, Secret,
-    SecretStore, SessionLimits, SessionOptions, SessionState, SessionStore, Settings, Shape, Symlinks, User,
-    WorkspacePath, archive, audit, fetch, image, patch, processes,
+    ArchiveFormat, ArchiveLimits, Attributes, AzureBlobMount, BoxMount, Content, Credential, DamagedSession, Dir,
+    Entries, Entry, EntryGroup, EnvSource, EnvValue, Environment, Exec, ExecResult, ExposedPort, Extract, File, Format,
+    GcsMount, GitRepo, Grant, Group, Intent, LeftOut, LocalDir, LocalFile, Manifest, Materialised, Mount, MountPoint,
+    MountStrategy, Op, Outlook, Owner, PathFault, PathGrant, Paths, Permissions, Progress, ProgressEvent, R2Mount,
+    Receipt, RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said, SandboxError, SandboxSession, SavedManifest, Scope,
+    Secret, SecretStore, SessionLimits, SessionOptions, SessionState, SessionStore, Settings, Shape, Symlinks,
+    Unchecked, User, WorkspacePath, archive, audit, fetch, image, patch, processes,
 };
+
+pub mod agent {
+    //! Agents, runs, models, tools, approvals: all of the thinking half.
+
+    pub use sandbar_agent::{__private::sandbar_tool as tool, agent::*, *};
+}
 
 pub mod client {
     //! Where machines come from.
@@ -68,9 +167,26 @@ pub mod doctor {
     pub use sandbar_clients::doctor::{LevelReport, Report, Setting, probe};
 }
 
+#[cfg(feature = "mock")]
+pub mod mock {
+    //! A model server that plays a script over real HTTP, for tests and demonstrations. Behind the feature `mock`.
+
+    pub use sandbar_mock::*;
+}
+
 pub mod prelude {
     //! What most programs need.
 
+    pub use sandbar_agent::{
+        __private::{async_trait, sandbar_tool as tool},
+        Agent, AgentError, App, Approval, BoxError, Budget, Chat, CustomTool, Enabled, FunctionTool, Handoff,
+        HookContext, Hooks, HostedTool, Interruption, Item, Json, Model, ModelSettings, Models, Part, Recovery,
+        Responses, RunConfig, RunError, RunEvent, RunItem, RunItemKind, RunResult, RunState, ScriptedModel, Stop, Tool,
+        ToolChoice, ToolContext, ToolExt, ToolOutput,
+        agent::ToolUse,
+        guardrail::{Finding, InputGuardrail, OutputGuardrail, ToolInputGuardrail, ToolOutputGuardrail, ToolVerdict},
+        run,
+    };
     pub use sandbar_machine::{
         Access, Command, Control, Exit, ExitReason, FileIdentity, HostMount, Isolation, Lifetime, Limits, Machine,
         MachineError, MachinePath, MachineSpec, Network, Output, Process, SandboxClient, Signal, Target, TerminalSize,
