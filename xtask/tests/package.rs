@@ -33,6 +33,7 @@ fn the_packaged_crates_build() {
         .arg("--target-dir")
         .arg(&place)
         .env("CARGO_HOME", cargo_home(&place.join("home")))
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .current_dir(root)
         .output()
         .expect("cargo runs");

@@ -14,7 +14,8 @@ pub trait Environment: Send + Sync + fmt::Debug {
     async fn open(&self, run: &str, saved: Option<Value>) -> Result<Box<dyn Stay>, BoxError>;
 }
 
-/// One run's time in an environment.
+/// One run's time in an environment. It is left when the run ends or is cancelled; one that is merely dropped belonged to a
+/// run that nobody waits for any more, and has to clean up after itself.
 #[async_trait]
 pub trait Stay: Send + Sync {
     /// An agent begins to work: what is lent to it.
@@ -29,9 +30,9 @@ pub trait Stay: Send + Sync {
 pub enum Ending {
     /// It is finished.
     Finished,
-    /// It may come back: it waits for a person, was cancelled or has spent its budget.
+    /// It may come back: it waits for a person, was cancelled, paused or has spent its budget.
     Paused,
-    /// It failed.
+    /// It failed; it may still be taken up again.
     Failed,
 }
 

@@ -4,7 +4,7 @@
 //!   and it can be in many runs at once.
 //! - A [`Run`] is a value too: what was said and done so far, and what has to happen next. It does nothing itself, so it can
 //!   be saved after any step, as a [`RunState`], and taken up again by another process.
-//! - [`run`] makes runs happen: it asks the model, calls the tools it wants, hands over, waits for people, and stops with a
+//! - [`run`] makes runs happen: it asks the model, calls the tools it wants, hands over, stops for people, and ends with a
 //!   [`RunResult`]. Awaiting it gives the result; its [`stream`](RunBuilder::stream) gives every event.
 //! - A [`Tool`] is something the model may call: [`#[tool]`](macro@tool) on an async function, a [`FunctionTool`] or
 //!   [`CustomTool`] made by hand, a [`HostedTool`] that the model's server runs, or another agent
@@ -57,7 +57,7 @@
 //! | look at it afterwards | [`RunResult::new_items`], [`trace`] |
 //! | ask another server | [`Endpoint`], [`Models`], [`ModelSource`] |
 //! | give an agent a place to work in | [`environment`] |
-//! | drive a run yourself, or read one | [`Run::next`], [`Step`] |
+//! | make a run step by step, or look at one | [`RunBuilder::steps`], [`Run::next`], [`Step`] |
 
 pub mod agent;
 mod config;

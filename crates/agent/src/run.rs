@@ -33,7 +33,7 @@ pub use self::{
 };
 use crate::{Item, ModelReply, Usage, guardrail::GuardrailResult, trace::TraceInfo};
 
-/// A run: serialisable, without I/O. [`next`](Self::next) says what has to happen; whoever makes it happen tells the run
+/// A run: serialisable, without I/O. [`next`](Self::next) says what has to happen; the driver makes it happen, tells the run
 /// so, and asks again. [`RunState`] is its saved form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(remote = "Self")]

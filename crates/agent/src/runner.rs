@@ -1,4 +1,4 @@
-//! Making a run happen: one loop, which streams; waiting for the result is draining the stream.
+//! Making a run happen: one loop, which tells what it does to whoever listens.
 
 mod acting;
 mod asking;
@@ -160,7 +160,8 @@ impl RunBuilder {
         self
     }
 
-    /// Stops after this many steps, to be saved and gone on with: a model call is one, all calls of a reply are one.
+    /// Stops after this many steps, to be saved and gone on with: a model call is one, all calls of a reply are one,
+    /// and so are entering, handing over and concluding.
     pub fn steps(mut self, most: usize) -> Self {
         self.steps = Some(most);
         self
@@ -184,8 +185,8 @@ impl RunBuilder {
         self
     }
 
-    /// Starts, and gives events as they happen. The run makes progress while the stream is read; dropping it stops
-    /// everything at once.
+    /// Gives events as they happen. The run makes progress only while the stream is read; dropping it stops everything at
+    /// once, without leaving the environment: cancel it to end well.
     pub fn stream(self) -> RunStream {
         let (sender, events) = mpsc::channel(EVENTS);
         let (cancel, cancelled) = watch::channel(Cancel::No);
@@ -285,8 +286,8 @@ enum State {
 pub struct Canceller(watch::Sender<Cancel>);
 
 impl Canceller {
-    /// Stops the run at once, in the middle of whatever it does. What calls have answered is kept; of those that were
-    /// under way the model will be told that nobody knows what they did.
+    /// Stops the run at once, in the middle of whatever it does. What calls have answered is kept; of tools that
+    /// were under way the model will be told that nobody knows what they did, and agents used as tools go on where they were.
     pub fn now(&self) {
         self.0.send_replace(Cancel::Now);
     }

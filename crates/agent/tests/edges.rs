@@ -15,6 +15,8 @@ mod saved;
 mod scene;
 #[path = "edges/schemas.rs"]
 mod schemas;
+#[path = "edges/second.rs"]
+mod second;
 #[path = "edges/secrets.rs"]
 mod secrets;
 #[path = "edges/steps.rs"]

@@ -284,3 +284,19 @@ async fn a_tool_without_a_strict_schema_is_refused_before_anything_is_asked() {
     assert!(error.to_string().contains("tool open cannot be offered: the schema cannot be strict"), "{error}");
     assert_eq!(model.requests().len(), 0);
 }
+
+#[tokio::test]
+async fn a_script_can_be_written_as_json() {
+    let script = r#"{"turns": [
+        {"output": [{"type": "function_call", "call_id": "c1", "name": "work", "arguments": "{}"}]},
+        {"output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]}],
+         "usage": {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9}}
+    ]}"#;
+    let agent = Agent::new("a").tool(tool("work")).model(ScriptedModel::from_json(script).expect("a script"));
+    let result = run(&agent, "go").await.expect("it runs");
+    assert_eq!((result.final_output().as_str(), result.usage().total_tokens), ("done", 9));
+    for wrong in ["", "{}", r#"{"turns": [{"outputs": []}]}"#, r#"{"turns": [{"output": [1]}]}"#] {
+        let error = ScriptedModel::from_json(wrong).expect_err(wrong).to_string();
+        assert!(error.contains("the script of the model is wrong"), "{error}");
+    }
+}

@@ -15,7 +15,8 @@ type BuildInput = Arc<dyn Fn(Value) -> Result<Vec<Item>, BoxError> + Send + Sync
 type Extract = Arc<dyn Fn(RunResult) -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>;
 
 /// An agent as a tool. Its run counts into the outer one's usage and budget, has its own approvals (which surface outside
-/// and are decided there), and inherits the outer run's configuration unless it has one.
+/// and are decided there), and inherits the outer run's configuration (but not its number of
+/// turns) unless it has one.
 #[derive(Clone)]
 pub struct AgentTool {
     pub(crate) agent: Agent,
@@ -24,7 +25,7 @@ pub struct AgentTool {
     parameters: ToolKind,
     build: BuildInput,
     pub(crate) config: Option<RunConfig>,
-    pub(crate) max_turns: Option<u32>,
+    max_turns: Option<Option<u32>>,
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     pub(crate) on_event: Option<Arc<dyn Fn(NestedEvent) + Send + Sync>>,
     extract: Option<Extract>,
@@ -61,7 +62,7 @@ impl AgentTool {
             parameters,
             build,
             config: None,
-            max_turns: Some(10),
+            max_turns: None,
             hooks: None,
             on_event: None,
             extract: None,
@@ -87,10 +88,10 @@ impl AgentTool {
         self
     }
 
-    /// The most turns a call may take; 10 unless said.
+    /// The most turns a call may take; those of its own configuration, else 10, unless said.
     #[must_use]
     pub fn max_turns(mut self, most: Option<u32>) -> Self {
-        self.max_turns = most;
+        self.max_turns = Some(most);
         self
     }
 
@@ -117,6 +118,11 @@ impl AgentTool {
     {
         self.extract = Some(Arc::new(move |result| extract(result).boxed()));
         self
+    }
+
+    pub(crate) fn turns(&self) -> Option<u32> {
+        let own = self.config.as_ref().map_or(Some(10), |config| config.max_turns);
+        self.max_turns.unwrap_or(own)
     }
 
     pub(crate) fn input(&self, arguments: Value) -> Result<Vec<Item>, BoxError> {

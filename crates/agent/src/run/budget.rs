@@ -88,7 +88,7 @@ impl Budget {
             tokens: smaller(self.tokens, other.tokens),
             dollars: smaller(self.dollars, other.dollars),
             time: smaller(self.time, other.time),
-            prices: self.prices,
+            prices: if self.dollars.is_none() { other.prices.clone() } else { self.prices },
         }
     }
 

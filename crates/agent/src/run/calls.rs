@@ -218,8 +218,15 @@ impl Run {
             }
         }
         if origin == Origin::Message {
-            let kept: Vec<RunItem> =
-                self.items.drain(from..to).filter(|item| item.kind != RunItemKind::Message).collect();
+            let mut kept: Vec<RunItem> = Vec::new();
+            for item in self.items.drain(from..to) {
+                if item.kind != RunItemKind::Message {
+                    kept.push(item);
+                } else if kept.last().is_some_and(|last| last.kind == RunItemKind::Reasoning) {
+                    // A thought that leads nowhere is refused by servers.
+                    kept.pop();
+                }
+            }
             reply.to = from + kept.len();
             self.items.splice(from..from, kept);
         }

@@ -43,6 +43,15 @@ struct Reading {
 /// The most calls one reply may make.
 const MAX_CALLS: usize = 10_000;
 
+impl Reading {
+    /// What led to something that is left out is left out too: servers refuse a thought that leads nowhere.
+    fn drop_thought(&mut self) {
+        if self.items.last().is_some_and(|item| item.kind == RunItemKind::Reasoning) {
+            self.items.pop();
+        }
+    }
+}
+
 impl Run {
     /// The model has answered. Nothing changes if the reply makes no sense. Gives the place of the first new item.
     pub(crate) fn replied(&mut self, model: &str, reply: ModelReply, offer: &Offer) -> Result<usize> {
@@ -87,11 +96,17 @@ impl Run {
                 }
                 View::Answer(_) => RunItemKind::ToolOutput,
                 View::FunctionCall(call) => {
-                    let Some(kind) = self.called(&mut read, (call.call_id, call.name), raw, offer)? else { continue };
+                    let Some(kind) = self.called(&mut read, (call.call_id, call.name), raw, offer)? else {
+                        read.drop_thought();
+                        continue;
+                    };
                     kind
                 }
                 View::CustomCall(call) => {
-                    let Some(kind) = self.called(&mut read, (call.call_id, call.name), raw, offer)? else { continue };
+                    let Some(kind) = self.called(&mut read, (call.call_id, call.name), raw, offer)? else {
+                        read.drop_thought();
+                        continue;
+                    };
                     kind
                 }
                 View::Malformed(lacks) => return Err(misbehaved(format!("The model sent a broken item: {lacks}"))),

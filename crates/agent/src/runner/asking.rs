@@ -23,41 +23,36 @@ impl Driver {
         let agent = self.agent()?;
         let model = self.config.choose(&agent.parts().model)?;
         self.tell_hooks(Moment::LlmStart(request.instructions.as_deref(), &request.input)).await?;
-        let mut failed = Usage::default();
-        let heard = self.listen_and_check(&model, request, &mut failed).await;
-        self.run.add_usage(&failed);
-        let reply = heard?;
+        let reply = self.listen_and_check(&model, request).await?;
         let Some(equipment) = &self.equipment else { return Ok(()) };
         let told = reply.clone();
-        let from = match self.run.replied(model.name(), reply, &equipment.offer) {
-            Ok(from) => from,
-            Err(error) => {
-                // It makes no sense, and has to be paid for all the same.
-                self.run.add_request(model.name(), &told.usage);
-                return Err(error);
-            }
-        };
+        if let Err(error) = self.run.replied(model.name(), reply, &equipment.offer) {
+            // It makes no sense, and has to be paid for all the same.
+            self.run.add_request(model.name(), &told.usage);
+            return Err(error);
+        }
         self.tell_hooks(Moment::LlmEnd(&told)).await?;
-        self.events.tell_items(&self.run.items()[from..]).await;
+        self.tell_new().await;
         Ok(())
     }
 
     /// Asks, while the guardrails that may do so look at the input. Whoever fails first stops the other.
-    async fn listen_and_check(
-        &mut self,
-        model: &Arc<dyn Model>,
-        request: ModelRequest,
-        failed: &mut Usage,
-    ) -> Result<ModelReply> {
+    async fn listen_and_check(&mut self, model: &Arc<dyn Model>, request: ModelRequest) -> Result<ModelReply> {
         if !self.has_parallel_checks() {
-            return self.listen(model, request, failed).await;
+            return self.listen(model, request).await;
         }
         let mut results = Vec::new();
-        let both = futures::future::try_join(
-            self.listen(model, request, failed),
-            self.check_input(Timing::Parallel, &mut results),
-        );
-        let outcome = both.await;
+        let mut used = None;
+        let listened = async {
+            let reply = self.listen(model, request).await?;
+            used = Some(reply.usage.clone());
+            Ok(reply)
+        };
+        let outcome = futures::future::try_join(listened, self.check_input(Timing::Parallel, &mut results)).await;
+        if let (Err(_), Some(used)) = (&outcome, used) {
+            // It came, and nobody wants it any more.
+            self.run.add_request(model.name(), &used);
+        }
         self.run.checks.input.extend(results);
         let (heard, ()) = outcome?;
         self.run.checks.parallel_done = true;
@@ -65,9 +60,9 @@ impl Driver {
     }
 
     /// The answer, and what failed attempts have used; in a span.
-    async fn listen(&self, model: &Arc<dyn Model>, request: ModelRequest, failed: &mut Usage) -> Result<ModelReply> {
+    async fn listen(&self, model: &Arc<dyn Model>, request: ModelRequest) -> Result<ModelReply> {
         let mut span = self.spans.open(SpanData::response);
-        let heard = self.listen_patiently(model, request, failed).await;
+        let heard = self.listen_patiently(model, request).await;
         match &heard {
             Err(error) => span.fail(|| spans::failed(error)),
             Ok(reply) => {
@@ -82,12 +77,7 @@ impl Driver {
         heard
     }
 
-    async fn listen_patiently(
-        &self,
-        model: &Arc<dyn Model>,
-        request: ModelRequest,
-        failed: &mut Usage,
-    ) -> Result<ModelReply> {
+    async fn listen_patiently(&self, model: &Arc<dyn Model>, request: ModelRequest) -> Result<ModelReply> {
         let policy = request.settings.retry.clone().unwrap_or_default();
         let stateful = self.run.thread != Thread::Ours;
         let mut retries = 0;
@@ -98,7 +88,7 @@ impl Driver {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            failed.requests += 1;
+            self.has_used(0, Usage { requests: 1, ..Usage::default() });
             let failure = retry::Failure { error: &error, retries, seen_output, stateful };
             let Some(wait) = retry::decide(&policy, &failure, chance()) else { return Err(AgentError::Model(error)) };
             retries += 1;

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{driver::Driver, hooking::Moment, spans};
+use super::{driver::Driver, hooking::Moment, keeping, spans};
 use crate::{
     AgentError, BoxError, Guarded, OnFailure, OnTimeout, Result, Tool, ToolContext, ToolOutput,
-    environment::Ending,
     guardrail::{Finding, GuardrailResult, ToolVerdict},
     run::{Answer, CallKind, PendingCall},
     trace::{Scope, Span, SpanData},
@@ -16,13 +15,12 @@ use crate::{
 /// What came of a call.
 pub(super) struct Called {
     pub(super) answer: Answer,
-    pub(super) input_checks: Vec<GuardrailResult>,
     pub(super) output_checks: Vec<GuardrailResult>,
 }
 
 impl Called {
     pub(super) fn of(answer: Answer) -> Self {
-        Self { answer, input_checks: Vec::new(), output_checks: Vec::new() }
+        Self { answer, output_checks: Vec::new() }
     }
 }
 
@@ -62,7 +60,10 @@ impl Driver {
         let mut called = Called::of(Answer::Held(None));
         // A nested run that goes on was checked and announced when it began.
         if call.nested.is_none() {
-            if let Some(text) = self.check_call(tool, context, &mut called.input_checks).await? {
+            let mut found = Vec::new();
+            let checked = self.check_call(tool, context, &mut found).await;
+            self.has_checked(place, found);
+            if let Some(text) = checked? {
                 called.answer = Answer::Output(ToolOutput::Text(text));
                 self.has_called(place, &call.call_id, called);
                 return Ok(());
@@ -89,6 +90,8 @@ impl Driver {
     async fn invoke(&self, tool: &Arc<dyn Tool>, made: &Made<'_>) -> Result<Invoked> {
         let Made { call, context, .. } = *made;
         let rules = tool.rules();
+        let takes_turns = tool.as_agent().is_some() && self.run.budget().limits_models();
+        let _turn = if takes_turns { Some(self.turns.lock().await) } else { None };
         let work = async {
             if let Some(agent) = tool.as_agent() {
                 return self.run_nested(agent, made).await;
@@ -102,8 +105,14 @@ impl Driver {
             Some(limit) => match tokio::time::timeout(limit, work).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    if let Some(left) = self.take_left(&call.call_id) {
-                        left.settle(Ending::Failed).await;
+                    let left = self.take_left(&call.call_id);
+                    match (left, &rules.on_timeout) {
+                        // The run fails, and may be taken up again where it stood.
+                        (Some(left), OnTimeout::Raise) => {
+                            keeping::put(&self.slot_for(made.place, &call.call_id), left.counted())
+                        }
+                        (Some(left), _) => self.abandon(left),
+                        (None, _) => {}
                     }
                     let tool = &call.tool;
                     return match &rules.on_timeout {

@@ -124,8 +124,8 @@ impl Driver {
         let text = output.as_str().map_or_else(|| output.to_string(), str::to_owned);
         self.finish(output, Origin::Recovery).await?;
         if kept {
-            let from = self.run.add_message(Item::assistant(text));
-            self.events.tell_items(&self.run.items()[from..]).await;
+            self.run.add_message(Item::assistant(text));
+            self.tell_new().await;
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! The loop: asks the run what has to happen next, makes it happen, and tells the run.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::{sync::watch, time::Instant};
 
 use super::{
     equipment::Equipment,
-    keeping::{Keeper, Progress, Slot},
+    keeping::{Keeper, Leaving, Progress, Slot},
     spans::Spans,
     telling::Events,
 };
@@ -41,7 +41,15 @@ pub(crate) struct Driver {
     cancel: watch::Receiver<Cancel>,
     steps_left: Option<usize>,
     pub(super) stay: Option<Box<dyn Stay>>,
+    /// The place being left; in a mutex only so that a driver can be looked at from several calls.
+    pub(super) leaving: Mutex<Option<Leaving>>,
     pub(super) progress: Mutex<Progress>,
+    /// When the current step began.
+    pub(super) began: Instant,
+    /// How many items were told.
+    pub(super) told: usize,
+    /// How many runs it is nested in.
+    pub(super) depth: usize,
     /// Nested runs with a budget take turns: each may spend what the others have left.
     pub(super) turns: tokio::sync::Mutex<()>,
 }
@@ -61,7 +69,11 @@ impl Driver {
             cancel: watch::channel(Cancel::No).1,
             steps_left: None,
             stay: None,
+            leaving: Mutex::default(),
             progress: Mutex::default(),
+            began: Instant::now(),
+            told: 0,
+            depth: 0,
             turns: tokio::sync::Mutex::default(),
         }
     }
@@ -76,8 +88,8 @@ impl Driver {
         Self { app, hooks, events, cancel, ..self }
     }
 
-    pub(super) fn within(self, scope: Scope) -> Self {
-        Self { within: Some(scope), ..self }
+    pub(super) fn within(self, scope: Scope, depth: usize) -> Self {
+        Self { within: Some(scope), depth, ..self }
     }
 
     pub(super) fn at_most(self, steps_left: Option<usize>) -> Self {
@@ -98,10 +110,13 @@ impl Driver {
     }
 
     async fn work(&mut self) -> Result<Stop> {
+        self.told = self.run.items().len();
         self.spans = Spans::begin(&self.config, &mut self.run, self.within.as_ref());
         let outcome = self.steps().await;
         let ending = match &outcome {
             Ok(Stop::Finished) => Ending::Finished,
+            // A nested run comes back only where a person has to decide.
+            Ok(stop) if self.within.is_some() && *stop != Stop::Interrupted => Ending::Finished,
             Ok(_) => Ending::Paused,
             Err(_) => Ending::Failed,
         };
@@ -128,12 +143,16 @@ impl Driver {
             if between_turns && *cancel.borrow() == Cancel::AfterTurn {
                 return Ok(Stop::Cancelled);
             }
+            if step == Step::Finish {
+                return Ok(Stop::Finished);
+            }
             let over = matches!(step, Step::Finish | Step::AskHuman(_) | Step::GiveUp(_));
             if self.steps_left == Some(0) && !over {
                 return Ok(Stop::Paused);
             }
             self.steps_left = self.steps_left.map(|left| left.saturating_sub(1));
-            let began = Instant::now();
+            self.began = Instant::now();
+            let began = self.began;
             let performed = tokio::select! {
                 biased;
                 () = cancelled_now(&mut cancel) => Ok(Some(Stop::Cancelled)),
@@ -200,7 +219,11 @@ impl Driver {
 
     async fn leave(&mut self, ending: Ending) -> Result<()> {
         let Some(stay) = self.stay.take() else { return Ok(()) };
-        self.run.environment = stay.leave(ending).await.map_err(AgentError::Environment)?;
+        // Kept while it goes on: whoever drops this run can still see it through.
+        let leaving = self.leaving.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let outcome = leaving.insert(stay.leave(ending)).await;
+        *leaving = None;
+        self.run.environment = outcome.map_err(AgentError::Environment)?;
         Ok(())
     }
 

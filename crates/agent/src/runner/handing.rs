@@ -36,8 +36,8 @@ impl Driver {
         if let Err(error) = told {
             // The model can try again: nothing was handed over yet.
             let text = format!("The handoff did not take place. Error: {error}");
-            let from = self.run.answered(vec![(call.call_id, Answer::Output(ToolOutput::Text(text)))]);
-            self.events.tell_items(&self.run.items()[from..]).await;
+            self.run.answered(vec![(call.call_id, Answer::Output(ToolOutput::Text(text)))]);
+            self.tell_new().await;
             return Ok(());
         }
         let mut span = self.spans.open(|| SpanData::handoff(self.run.agent()));
@@ -45,14 +45,16 @@ impl Driver {
             span.fail(|| "Multiple handoffs requested".into());
         }
         let (source, to) = (self.run.agent().to_owned(), self.roster.agent(target)?.name().to_owned());
-        self.tell_hooks(Moment::Handoff { from: &source, to: &to }).await?;
         span.update(|data| {
             if let SpanData::Handoff { to_agent, .. } = data {
                 *to_agent = Some(to.clone());
             }
         });
-        let from = self.run.hand_over(call_id, target, &to, filter.as_ref());
-        self.events.tell_items(&self.run.items()[from..]).await;
+        // It has taken place before anybody is told: whoever is told may fail.
+        self.run.hand_over(call_id, target, &to, filter.as_ref());
+        drop(span);
+        self.tell_hooks_of(&source, Moment::Handoff { from: &source, to: &to }).await?;
+        self.tell_new().await;
         self.events.tell(RunEvent::Agent(to)).await;
         Ok(())
     }

@@ -47,13 +47,18 @@ impl Moment<'_> {
 impl Driver {
     /// Tells the hooks of the run and those of the agent, at the same time.
     pub(super) async fn tell_hooks(&self, moment: Moment<'_>) -> Result<()> {
-        let of_agent = self.agent()?.parts().hooks.as_deref();
+        self.tell_hooks_of(self.run.agent(), moment).await
+    }
+
+    /// Tells the hooks of the run and those of the agent with this key.
+    pub(super) async fn tell_hooks_of(&self, key: &str, moment: Moment<'_>) -> Result<()> {
+        let of_agent = self.roster.agent(key)?.parts().hooks.as_deref();
         let of_run = self.hooks.as_deref();
         if of_run.is_none() && of_agent.is_none() {
             return Ok(());
         }
         let at = HookContext {
-            agent: self.run.agent().to_owned(),
+            agent: key.to_owned(),
             app: self.app.clone(),
             turn: self.run.turn(),
             usage: Usage { entries: Vec::new(), ..self.run.usage().clone() },

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::{
     calling::{BadArguments, Invoked, Made},
     driver::{Cancel, Driver},
+    keeping::{self, Left},
     telling::Events,
 };
 use crate::{
@@ -17,13 +18,15 @@ use crate::{
     run::{PendingCall, Run},
 };
 
+/// How deep runs may be nested: each level needs its share of the stack.
+const MAX_DEPTH: usize = 5;
+
 impl Driver {
     pub(super) async fn run_nested(&self, tool: &AgentTool, made: &Made<'_>) -> Result<Invoked, BoxError> {
         let Made { call, place, scope, .. } = made;
-        let _turn = match self.run.budget().limits_models() {
-            true => Some(self.turns.lock().await),
-            false => None,
-        };
+        if self.depth >= MAX_DEPTH {
+            return Err(format!("agents cannot be used as tools of each other more than {MAX_DEPTH} deep").into());
+        }
         let roster = Roster::of(&tool.agent);
         let config = tool.config.clone().unwrap_or_else(|| self.config.clone());
         let mut run = match &call.nested {
@@ -31,12 +34,16 @@ impl Driver {
             None => {
                 let input = tool.input(parsed(call.arguments())?)?;
                 let mut run = Run::new(nested_id(self.run.id(), &call.call_id), roster.root(), input);
-                run.limits(tool.max_turns, config.budget.clone());
+                run.limits(tool.turns(), config.budget.clone());
                 run
             }
         };
         // What is left of the outer budget, on top of what it has spent itself; its own holds as well.
-        let rest = self.run.budget().rest(&self.used_by_now(), self.run.elapsed()).beyond(&run);
+        let rest = self
+            .run
+            .budget()
+            .rest(&self.used_by_now(), self.run.elapsed().saturating_add(self.began.elapsed()))
+            .beyond(&run);
         let own = tool.config.as_ref().map(|config| config.budget.clone()).unwrap_or_default();
         run.set_budget(rest.and(&own));
         let before = run.usage().clone();
@@ -47,12 +54,19 @@ impl Driver {
             watch::channel(Cancel::No).1,
         );
         let slot = self.slot_for(*place, &call.call_id);
-        let outcome = Box::pin(driver.within(scope.clone()).drive(Some(slot))).await;
+        let driver = driver.within(scope.clone(), self.depth + 1);
+        let outcome = Box::pin(driver.drive(Some(Arc::clone(&slot)))).await;
         let after = match &outcome {
             Ok(result) => result.usage(),
             Err(error) => error.run().usage(),
         };
         self.has_used(*place, after.since(&before));
+        // Until its answer is taken it must not be forgotten: what it did would be done again.
+        let ended = match &outcome {
+            Ok(result) => result.to_state().0,
+            Err(error) => error.run().clone(),
+        };
+        keeping::put(&slot, Left::ended(ended));
         let result = outcome.map_err(|error| BoxError::from(error.into_error()))?;
         match result.stop() {
             Stop::Finished => Ok(Invoked::Output(tool.answer(result).await?)),
