@@ -19,7 +19,7 @@ use tokio::{
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::Mutex,
-    task::{AbortHandle, JoinSet},
+    task::{JoinHandle, JoinSet},
 };
 
 use crate::guest::{Channel, Incoming, Link, Shape};
@@ -43,7 +43,7 @@ pub(crate) struct Ports {
 
 struct Mapping {
     address: SocketAddr,
-    listener: AbortHandle,
+    listener: JoinHandle<()>,
 }
 
 impl Drop for Mapping {
@@ -72,8 +72,16 @@ impl Ports {
         }
         let (listener, address) = listen().await.map_err(|source| MachineError::transport("expose a port", source))?;
         let task = tokio::spawn(serve(listener, port, link.clone()));
-        open.insert(port, Mapping { address, listener: task.abort_handle() });
+        open.insert(port, Mapping { address, listener: task });
         Ok(Endpoint { address })
+    }
+
+    /// Ends every mapping: when this returns, nobody can connect any more.
+    pub(crate) async fn close(&self) {
+        for (_, mut mapping) in self.open.lock().await.drain() {
+            mapping.listener.abort();
+            let _ended_or_aborted = (&mut mapping.listener).await;
+        }
     }
 }
 

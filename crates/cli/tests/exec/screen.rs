@@ -24,6 +24,7 @@ pub(crate) struct Terminal {
     line: OwnedFd,
     before: Termios,
     screen: Arc<Mutex<Vec<u8>>>,
+    reader: thread::JoinHandle<()>,
     child: Child,
 }
 
@@ -45,13 +46,13 @@ impl Terminal {
         let keyboard = File::from(keyboard);
         let screen = Arc::new(Mutex::new(Vec::new()));
         let (mut from, to) = (keyboard.try_clone().expect("clone"), screen.clone());
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = from.read(&mut buffer) {
                 to.lock().expect("screen").extend_from_slice(&buffer[..count]);
             }
         });
-        Self { keyboard, line, before, screen, child }
+        Self { keyboard, line, before, screen, reader, child }
     }
 
     pub(crate) fn shown(&self) -> String {
@@ -79,6 +80,9 @@ impl Terminal {
         assert_eq!(after.local_modes, self.before.local_modes);
         assert_eq!(after.input_modes, self.before.input_modes);
         assert_eq!(after.output_modes, self.before.output_modes);
+        // With its last writer gone the terminal gives what is left, and then ends.
+        drop(self.line);
+        until("everything is on the screen", PATIENCE, || self.reader.is_finished());
         let shown = String::from_utf8_lossy(&screen.lock().expect("screen")).into_owned();
         (run, shown)
     }

@@ -53,6 +53,7 @@ impl Machine for GuestMachine {
             let _heard = tokio::time::timeout(STOP_PATIENCE, channel.next()).await;
         }
         self.link.end(End::Gone);
+        self.ports.close().await;
         if let Some(waiting) = farewell.as_mut() {
             waiting.wait().await?;
             *farewell = None;
