@@ -143,7 +143,9 @@ impl Driver {
         for guardrail in &tool.rules().input_guardrails {
             let mut span = self.spans.open(|| SpanData::guardrail(guardrail.name()));
             let verdict = guardrail.check(context.clone()).await;
-            tell_span(&mut span, &verdict);
+            if !matches!(verdict, Ok(ToolVerdict::Allow)) {
+                spans::tripped(&mut span);
+            }
             let words = self.judged(Guarded::ToolInput, guardrail.name(), verdict, results)?;
             if words.is_some() {
                 return Ok(words);
@@ -162,7 +164,9 @@ impl Driver {
         for guardrail in &tool.rules().output_guardrails {
             let mut span = self.spans.open(|| SpanData::guardrail(guardrail.name()));
             let verdict = guardrail.check(context.clone(), output.clone()).await;
-            tell_span(&mut span, &verdict);
+            if !matches!(verdict, Ok(ToolVerdict::Allow)) {
+                spans::tripped(&mut span);
+            }
             if let Some(words) = self.judged(Guarded::ToolOutput, guardrail.name(), verdict, results)? {
                 return Ok(ToolOutput::Text(words));
             }
@@ -190,15 +194,6 @@ impl Driver {
         results.push(GuardrailResult { guardrail, agent, finding });
         Ok(words)
     }
-}
-
-fn tell_span(span: &mut Span, verdict: &Result<ToolVerdict, BoxError>) {
-    let stopped = !matches!(verdict, Ok(ToolVerdict::Allow));
-    span.update(|data| {
-        if let SpanData::Guardrail { triggered, .. } = data {
-            *triggered = stopped;
-        }
-    });
 }
 
 /// What a tool is called with: for a function a JSON object, else any text.

@@ -1,6 +1,9 @@
 //! The loop: asks the run what has to happen next, makes it happen, and tells the run.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::{sync::watch, time::Instant};
 
@@ -44,8 +47,8 @@ pub(crate) struct Driver {
     /// The place being left; in a mutex only so that a driver can be looked at from several calls.
     pub(super) leaving: Mutex<Option<Leaving>>,
     pub(super) progress: Mutex<Progress>,
-    /// When the current step began.
-    pub(super) began: Instant,
+    /// When the current step began; nothing between steps.
+    pub(super) began: Option<Instant>,
     /// How many items were told.
     pub(super) told: usize,
     /// How many runs it is nested in.
@@ -71,7 +74,7 @@ impl Driver {
             stay: None,
             leaving: Mutex::default(),
             progress: Mutex::default(),
-            began: Instant::now(),
+            began: None,
             told: 0,
             depth: 0,
             turns: tokio::sync::Mutex::default(),
@@ -146,24 +149,29 @@ impl Driver {
             if step == Step::Finish {
                 return Ok(Stop::Finished);
             }
-            let over = matches!(step, Step::Finish | Step::AskHuman(_) | Step::GiveUp(_));
+            let over = matches!(step, Step::AskHuman(_) | Step::GiveUp(_));
             if self.steps_left == Some(0) && !over {
                 return Ok(Stop::Paused);
             }
             self.steps_left = self.steps_left.map(|left| left.saturating_sub(1));
-            self.began = Instant::now();
-            let began = self.began;
+            self.began = Some(Instant::now());
             let performed = tokio::select! {
                 biased;
                 () = cancelled_now(&mut cancel) => Ok(Some(Stop::Cancelled)),
                 performed = self.perform(step) => performed,
             };
-            self.run.pass(began.elapsed());
+            self.run.pass(self.step_time());
+            self.began = None;
             self.keep_progress().await;
             if let Some(stop) = performed? {
                 return Ok(stop);
             }
         }
+    }
+
+    /// How long the current step has taken so far.
+    pub(super) fn step_time(&self) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| began.elapsed())
     }
 
     async fn perform(&mut self, step: Step) -> Result<Option<Stop>> {

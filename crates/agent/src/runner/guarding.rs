@@ -3,12 +3,12 @@
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use serde_json::Value;
 
-use super::driver::Driver;
+use super::{driver::Driver, spans};
 use crate::{
-    AgentError, BoxError, Guarded, Result,
-    guardrail::{Finding, GuardrailResult, InputCheck, InputGuardrail, OutputCheck, Timing},
+    AgentError, Guarded, Result,
+    guardrail::{GuardrailResult, InputCheck, InputGuardrail, OutputCheck, Timing},
     run::Origin,
-    trace::{Span, SpanData},
+    trace::SpanData,
 };
 
 impl Driver {
@@ -43,9 +43,11 @@ impl Driver {
                     agent: self.run.agent().to_owned(),
                     input: self.run.input().to_vec(),
                 };
-                let span = self.spans.open(|| SpanData::guardrail(guardrail.name()));
+                let mut span = self.spans.open(|| SpanData::guardrail(guardrail.name()));
                 let found = guardrail.check(check).await;
-                tell_span(span, &found);
+                if found.as_ref().map_or(true, |finding| finding.tripped) {
+                    spans::tripped(&mut span);
+                }
                 (guardrail.name().to_owned(), found)
             })
             .collect();
@@ -69,10 +71,12 @@ impl Driver {
                 let check =
                     OutputCheck { app: self.app.clone(), agent: self.run.agent().to_owned(), output: output.clone() };
                 let guardrail = guardrail.clone();
-                let span = self.spans.open(|| SpanData::guardrail(guardrail.name()));
+                let mut span = self.spans.open(|| SpanData::guardrail(guardrail.name()));
                 async move {
                     let found = guardrail.check(check).await;
-                    tell_span(span, &found);
+                    if found.as_ref().map_or(true, |finding| finding.tripped) {
+                        spans::tripped(&mut span);
+                    }
                     (guardrail.name().to_owned(), found)
                 }
             })
@@ -90,13 +94,4 @@ impl Driver {
         }
         Ok(())
     }
-}
-
-fn tell_span(mut span: Span, found: &Result<Finding, BoxError>) {
-    let stopped = found.as_ref().map_or(true, |finding| finding.tripped);
-    span.update(|data| {
-        if let SpanData::Guardrail { triggered, .. } = data {
-            *triggered = stopped;
-        }
-    });
 }

@@ -104,8 +104,8 @@ pub(super) struct Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         let (Some(mut driver), Some(slot)) = (self.driver.take(), &self.slot) else { return };
-        let began = driver.began;
-        driver.run.pass(began.elapsed());
+        let time = driver.step_time();
+        driver.run.pass(time);
         let (inner, abandoned) = driver.absorb();
         let driver = *driver;
         let used_before = std::mem::take(&mut self.used_before);

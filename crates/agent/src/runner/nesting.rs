@@ -42,7 +42,7 @@ impl Driver {
         let rest = self
             .run
             .budget()
-            .rest(&self.used_by_now(), self.run.elapsed().saturating_add(self.began.elapsed()))
+            .rest(&self.used_by_now(), self.run.elapsed().saturating_add(self.step_time()))
             .beyond(&run);
         let own = tool.config.as_ref().map(|config| config.budget.clone()).unwrap_or_default();
         run.set_budget(rest.and(&own));

@@ -102,3 +102,12 @@ pub(super) fn spent(usage: &Usage) -> Value {
 pub(super) fn failed(error: &AgentError) -> SpanError {
     SpanError { message: error.to_string(), data: Some(json!({ "code": error.code() })) }
 }
+
+/// A guardrail did not let things pass.
+pub(super) fn tripped(span: &mut Span) {
+    span.update(|data| {
+        if let SpanData::Guardrail { triggered, .. } = data {
+            *triggered = true;
+        }
+    });
+}
