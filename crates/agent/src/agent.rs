@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc};
 
 use futures::future::FutureExt as _;
 
-pub(crate) use self::{choices::Asking, roster::Roster};
+pub(crate) use self::{choices::Asking, nested::Place, roster::Roster};
 pub use self::{
     choices::{Instructions, ModelChoice, PromptSource, ToolResult, ToolUse},
     nested::{AgentTool, NestedEvent},
@@ -49,6 +49,7 @@ pub(crate) struct Parts {
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     pub(crate) tool_use: ToolUse,
     pub(crate) keeps_tool_choice: bool,
+    pub(crate) needs: App,
 }
 
 impl Agent {
@@ -69,6 +70,7 @@ impl Agent {
             hooks: None,
             tool_use: ToolUse::RunAgain,
             keeps_tool_choice: false,
+            needs: App::default(),
         }))
     }
 
@@ -227,6 +229,18 @@ impl Agent {
         self.with(|parts| parts.keeps_tool_choice = true)
     }
 
+    /// What an environment must know of it. An agent that needs something cannot work without an environment.
+    #[must_use]
+    pub fn needing(self, needs: App) -> Self {
+        self.with(|parts| parts.needs = needs)
+    }
+
+    /// What an environment must know of it, if that is a `T`.
+    #[must_use]
+    pub fn needs<T: std::any::Any + Send + Sync>(&self) -> Option<&T> {
+        self.0.needs.get()
+    }
+
     /// This agent as a tool of another: it works in a run of its own and answers with its final output.
     pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
         AgentTool::new(self.clone(), name.into(), description.into())
@@ -237,6 +251,12 @@ impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tools: Vec<String> = self.0.tools.iter().map(|tool| tool.spec().name).collect();
         f.debug_struct("Agent").field("name", &self.0.name).field("tools", &tools).finish_non_exhaustive()
+    }
+}
+
+impl From<&Self> for Agent {
+    fn from(agent: &Self) -> Self {
+        agent.clone()
     }
 }
 

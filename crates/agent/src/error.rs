@@ -71,8 +71,8 @@ pub enum AgentError {
     #[error("this saved run cannot be taken up: {0}")]
     State(String),
     /// The place where the agent works could not be entered or left.
-    #[error("the environment failed")]
-    Environment(#[source] BoxError),
+    #[error(transparent)]
+    Environment(BoxError),
 }
 
 /// What a guardrail guards.

@@ -76,6 +76,11 @@ impl Item {
         Self::of(json!({ "type": "custom_tool_call_output", "call_id": call_id.into(), "output": output.into() }))
     }
 
+    /// The answer to a call of this kind, which models were taught.
+    pub(crate) fn built_in_output(call_kind: &str, call_id: &str, status: &str) -> Self {
+        Self::of(json!({ "type": format!("{call_kind}_output"), "call_id": call_id, "status": status }))
+    }
+
     /// The item a JSON object is; `None` for anything but an object.
     #[must_use]
     pub fn from_value(value: Value) -> Option<Self> {

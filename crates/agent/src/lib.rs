@@ -109,14 +109,14 @@ pub use sandbar_macros::tool;
 pub use self::{
     agent::Agent,
     config::{ModelInput, Recovery, RunConfig, Trouble},
-    environment::{Environment, Kit},
+    environment::{Environment, Kit, Lens, Look, Question},
     error::{AgentError, BoxError, Guarded, Result},
     handoff::Handoff,
     hooks::{HookContext, Hooks},
     item::{CustomCall, FunctionCall, Item, Items, Message, Part, Role, View},
     model::{
         ApiKey, Chat, Endpoint, Model, ModelError, ModelEvent, ModelReply, ModelRequest, ModelSource, ModelStream,
-        Models, OutputFormat, Patience, Prompt, RawEvent, Responses, SseDecoder, SseEvent,
+        Models, OutputFormat, Patience, Prompt, RawEvent, Responses, SseDecoder, SseEvent, Wire,
     },
     output::OutputType,
     result::{RunError, RunResult},
@@ -127,7 +127,7 @@ pub use self::{
     tool::{
         App, Approval, ArgumentsError, CustomTool, Enabled, FunctionTool, Grammar, HostedTool, IntoToolOutput, Json,
         NoArguments, OnFailure, OnTimeout, Ruled, Tool, ToolContext, ToolExt, ToolKind, ToolOutput, ToolRules,
-        ToolSpec,
+        ToolSpec, decode_arguments,
     },
     usage::{RequestUsage, Usage},
 };

@@ -33,8 +33,22 @@ pub trait Model: Send + Sync + fmt::Debug {
     /// What it is called, in usage and traces.
     fn name(&self) -> &str;
 
+    /// What its server can do.
+    fn wire(&self) -> Wire {
+        Wire::Responses
+    }
+
     /// Asks. An error here means that nothing was seen of an answer.
     async fn stream(&self, request: ModelRequest) -> Result<ModelStream, ModelError>;
+}
+
+/// Which interface a model's server has, for whoever offers tools or wants the server to do more than answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// Responses: freeform tools with grammars, pictures in answers to calls, compaction by the server.
+    Responses,
+    /// Chat Completions: functions and text.
+    Chat,
 }
 
 /// What a model says while it answers. Ends with [`ModelEvent::Done`] or an error, and never without either.

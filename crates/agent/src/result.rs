@@ -34,7 +34,7 @@ impl RunResult {
         self.run.final_output()
     }
 
-    /// The final output as text; what was said last, if it has stopped before.
+    /// The final output as text; what was said or answered by a tool last, if it has stopped before.
     #[must_use]
     pub fn final_output(&self) -> String {
         match self.output() {

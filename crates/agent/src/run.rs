@@ -205,6 +205,11 @@ impl Run {
         self.replies.last()?.response_id.as_deref()
     }
 
+    /// What the last answer cost.
+    pub(crate) fn last_usage(&self) -> Option<&Usage> {
+        Some(&self.replies.last()?.usage)
+    }
+
     /// What the last reply said and wanted.
     pub(crate) fn last_reply(&self) -> &[RunItem] {
         self.replies.last().map_or(&[], |reply| self.made_by(reply))

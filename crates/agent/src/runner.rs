@@ -24,13 +24,11 @@ use std::{
 use futures::{Stream, StreamExt, future::BoxFuture};
 use tokio::sync::{mpsc, watch};
 
+use self::driver::{Cancel, Driver};
+pub(crate) use self::telling::Events;
 pub use self::telling::RunEvent;
-use self::{
-    driver::{Cancel, Driver},
-    telling::Events,
-};
 use crate::{
-    Agent, AgentError, App, Budget, Hooks, Item, RunConfig, RunError, RunResult, RunState,
+    Agent, AgentError, App, Budget, Environment, Hooks, Item, RunConfig, RunError, RunResult, RunState,
     agent::{ModelChoice, Roster},
     run::{Run, Thread},
 };
@@ -51,9 +49,9 @@ const EVENTS: usize = 256;
 /// # Ok(())
 /// # }
 /// ```
-pub fn run(agent: &Agent, input: impl Into<RunInput>) -> RunBuilder {
+pub fn run(agent: impl Into<Agent>, input: impl Into<RunInput>) -> RunBuilder {
     RunBuilder {
-        agent: agent.clone(),
+        agent: agent.into(),
         input: input.into(),
         config: RunConfig::default(),
         app: App::default(),
@@ -121,6 +119,12 @@ impl RunBuilder {
     /// How it is made, all at once; what is said after this wins.
     pub fn config(mut self, config: RunConfig) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Where the agents work.
+    pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
+        self.config.environment = Some(environment);
         self
     }
 

@@ -10,7 +10,7 @@ use futures::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Item, Model, ModelError, ModelEvent, ModelReply, ModelRequest, ModelStream, RawEvent, Usage};
+use crate::{Item, Model, ModelError, ModelEvent, ModelReply, ModelRequest, ModelStream, RawEvent, Usage, Wire};
 
 /// A model that answers from a script, turn by turn, and remembers what it was asked.
 ///
@@ -28,6 +28,7 @@ use crate::{Item, Model, ModelError, ModelEvent, ModelReply, ModelRequest, Model
 #[derive(Clone, Debug)]
 pub struct ScriptedModel {
     name: Arc<str>,
+    wire: Wire,
     script: Arc<Mutex<Script>>,
 }
 
@@ -87,7 +88,7 @@ impl ScriptedModel {
     /// A model that answers these turns in order.
     pub fn new<T: Into<Turn>>(turns: impl IntoIterator<Item = T>) -> Self {
         let script = Script { turns: turns.into_iter().map(Into::into).collect(), ..Script::default() };
-        Self { name: Arc::from("scripted"), script: Arc::new(Mutex::new(script)) }
+        Self { name: Arc::from("scripted"), wire: Wire::Responses, script: Arc::new(Mutex::new(script)) }
     }
 
     /// A script from JSON: `{"turns":[{"output":[…]}…]}`, the output being items of the Responses API.
@@ -109,6 +110,13 @@ impl ScriptedModel {
     #[must_use]
     pub fn named(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// The same, taken for a model whose server has this interface.
+    #[must_use]
+    pub fn with_wire(mut self, wire: Wire) -> Self {
+        self.wire = wire;
         self
     }
 
@@ -145,6 +153,10 @@ impl ScriptedModel {
 impl Model for ScriptedModel {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn wire(&self) -> Wire {
+        self.wire
     }
 
     async fn stream(&self, request: ModelRequest) -> Result<ModelStream, ModelError> {

@@ -20,7 +20,7 @@ pub use self::{
     rules::{Approval, Enabled, OnFailure, OnTimeout, Ruled, ToolExt, ToolRules},
     spec::{Grammar, ToolKind, ToolSpec},
 };
-use crate::{BoxError, agent::AgentTool};
+use crate::{BoxError, RunEvent, agent::AgentTool, runner::Events};
 
 /// Something an agent can use. A failure is told to the model, unless the [rules](ToolRules) say that it ends the run.
 ///
@@ -56,6 +56,7 @@ pub trait Tool: Send + Sync {
 pub struct ToolContext {
     pub(crate) facts: Arc<CallFacts>,
     pub(crate) app: App,
+    pub(crate) events: Events,
 }
 
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl ToolContext {
             agent: "test".to_owned(),
             run: "run_test".to_owned(),
         };
-        Self { facts: Arc::new(facts), app }
+        Self { facts: Arc::new(facts), app, events: Events::None }
     }
 
     /// The tool's name.
@@ -110,6 +111,19 @@ impl ToolContext {
         &self.facts.run
     }
 
+    /// Tells whoever listens to the run how far the call is. The model does not hear it.
+    pub async fn tell(&self, text: impl Into<String>) {
+        if !matches!(self.events, Events::None) {
+            self.events.tell(RunEvent::Progress { call_id: self.call_id().to_owned(), text: text.into() }).await;
+        }
+    }
+
+    /// Whether anybody listens to the run.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        !matches!(self.events, Events::None)
+    }
+
     /// What the caller of the run gave along, if it is a `T`.
     #[must_use]
     pub fn app<T: Any + Send + Sync>(&self) -> Option<&T> {
@@ -131,6 +145,10 @@ impl App {
     /// A value to give along.
     pub fn new<T: Any + Send + Sync>(value: T) -> Self {
         Self(Some(Arc::new(value)))
+    }
+
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.is_some()
     }
 
     /// The value, if it is a `T`.

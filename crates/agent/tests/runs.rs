@@ -279,8 +279,7 @@ async fn a_tool_without_a_strict_schema_is_refused_before_anything_is_asked() {
     let open =
         FunctionTool::raw("open", "Open.", open_schema(), |_: ToolContext, _: Value| async { Ok::<_, BoxError>("") });
     let model = ScriptedModel::new([vec![Item::assistant("x")]]);
-    let error =
-        run(&Agent::new("a").tool(open.needs_approval()).model(model.clone()), "go").await.expect_err("refused");
+    let error = run(Agent::new("a").tool(open.needs_approval()).model(model.clone()), "go").await.expect_err("refused");
     assert!(error.to_string().contains("tool open cannot be offered: the schema cannot be strict"), "{error}");
     assert_eq!(model.requests().len(), 0);
 }

@@ -67,10 +67,10 @@ async fn a_server_that_keeps_the_conversation_is_sent_only_what_is_new() {
 async fn a_run_that_waited_is_taken_up_by_another_process() {
     let server = serve(Script::new().turn(item::function_call("count", json!({ "n": 1 }))).turn(item::text("done")));
     let agent = || Agent::new("counter").tool(tool("count").needs_approval()).model(model(&server));
-    let saved = run(&agent(), "go").await.expect("it waits").to_state().to_json().expect("saved");
+    let saved = run(agent(), "go").await.expect("it waits").to_state().to_json().expect("saved");
     let mut state = RunState::from_json(&saved).expect("loaded");
     state.approve(&state.interruptions()[0].clone()).expect("it waits");
-    assert_eq!(run(&agent(), state).await.expect("it finishes").final_output(), "done");
+    assert_eq!(run(agent(), state).await.expect("it finishes").final_output(), "done");
     nothing_was_wrong(&server);
 }
 

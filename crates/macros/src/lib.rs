@@ -33,7 +33,13 @@ pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     made(options, item, "::sandbar_agent")
 }
 
-/// The same as [`tool`], for those who depend on `sandbar` only, which exports it by that name.
+/// Makes a tool of an async function: `#[tool] async fn weather(city: String) -> String`.
+///
+/// What the model sees is the function's name, its documentation, and its arguments with theirs. An argument is any type that is
+/// `Deserialize` and has a schema (derive `serde::Deserialize` and `schemars::JsonSchema` for your own); an `Option` may be left
+/// out; a first argument `call: &ToolContext` is not the model's. The answer is text, a number, `Json<T>` for anything that is
+/// `Serialize`, parts with pictures, nothing, or one of these in an `Option` or a `Result`, whose error the model reads. Options:
+/// `name = "…"`, `timeout = "5s"`, `needs_approval`.
 #[proc_macro_attribute]
 pub fn sandbar_tool(options: TokenStream, item: TokenStream) -> TokenStream {
     made(options, item, "::sandbar")

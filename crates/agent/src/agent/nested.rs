@@ -7,8 +7,8 @@ use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::{Value, json};
 
 use crate::{
-    Agent, BoxError, Hooks, Item, Result, RunConfig, RunEvent, RunResult, Tool, ToolContext, ToolKind, ToolOutput,
-    ToolSpec,
+    Agent, BoxError, Environment, Hooks, Item, Result, RunConfig, RunEvent, RunResult, Tool, ToolContext, ToolKind,
+    ToolOutput, ToolSpec,
 };
 
 type BuildInput = Arc<dyn Fn(Value) -> Result<Vec<Item>, BoxError> + Send + Sync>;
@@ -25,10 +25,22 @@ pub struct AgentTool {
     parameters: ToolKind,
     build: BuildInput,
     pub(crate) config: Option<RunConfig>,
+    pub(crate) place: Place,
     max_turns: Option<Option<u32>>,
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     pub(crate) on_event: Option<Arc<dyn Fn(NestedEvent) + Send + Sync>>,
     extract: Option<Extract>,
+}
+
+/// Where a nested run works.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Where its configuration says: a place of its own in the outer run's environment, unless it has another.
+    Configured,
+    /// In this environment.
+    Given(Arc<dyn Environment>),
+    /// Where the outer run works.
+    Shared,
 }
 
 /// Something that happens in a nested run.
@@ -62,6 +74,7 @@ impl AgentTool {
             parameters,
             build,
             config: None,
+            place: Place::Configured,
             max_turns: None,
             hooks: None,
             on_event: None,
@@ -85,6 +98,20 @@ impl AgentTool {
     #[must_use]
     pub fn config(mut self, config: RunConfig) -> Self {
         self.config = Some(config);
+        self
+    }
+
+    /// An environment of its own, whatever its configuration says.
+    #[must_use]
+    pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
+        self.place = Place::Given(environment);
+        self
+    }
+
+    /// Works in the very place where the agent that calls it works, where it otherwise has one of its own.
+    #[must_use]
+    pub fn share_place(mut self) -> Self {
+        self.place = Place::Shared;
         self
     }
 

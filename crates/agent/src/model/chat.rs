@@ -12,7 +12,7 @@ use async_trait::async_trait;
 
 use self::reading::Chunks;
 use super::{endpoint::Endpoint, http::Exchange, stream};
-use crate::{Model, ModelError, ModelRequest, ModelStream, ToolKind};
+use crate::{Model, ModelError, ModelRequest, ModelStream, ToolKind, Wire};
 
 /// A model that speaks the Chat Completions API: Ollama, llama.cpp, vLLM and many more.
 ///
@@ -40,6 +40,10 @@ impl Chat {
 
 #[async_trait]
 impl Model for Chat {
+    fn wire(&self) -> Wire {
+        Wire::Chat
+    }
+
     fn name(&self) -> &str {
         &self.name
     }

@@ -69,7 +69,7 @@ impl Run {
                         agent: self.agent.clone(),
                         tool: call.tool.clone(),
                         call_id: call.call_id.clone(),
-                        arguments: call.arguments().to_owned(),
+                        arguments: call.arguments().into_owned(),
                         inside: Vec::new(),
                         raw: call.raw.clone(),
                     });

@@ -187,7 +187,8 @@ impl Prices {
     /// What some usage cost, in dollars. Models without a price cost nothing.
     #[must_use]
     pub fn cost(&self, usage: &Usage) -> f64 {
-        usage.entries.iter().map(|request| self.cost_of(request)).sum()
+        // The sum of nothing is a negative zero.
+        usage.entries.iter().map(|request| self.cost_of(request)).sum::<f64>() + 0.0
     }
 
     #[expect(clippy::cast_precision_loss, reason = "no request has 2^52 tokens")]

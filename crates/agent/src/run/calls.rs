@@ -1,6 +1,9 @@
 //! The calls of one reply: which still have to be made, which wait for a person, and what the others answered.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +30,7 @@ pub(crate) struct PendingCall {
 pub(crate) enum CallKind {
     Function,
     Custom,
+    BuiltIn,
     /// To the agent with this key.
     Handoff(String),
     /// A tool nobody offered.
@@ -56,8 +60,12 @@ pub(crate) enum Answer {
 }
 
 impl PendingCall {
-    pub(crate) fn arguments(&self) -> &str {
-        self.raw.text_field("arguments").or_else(|| self.raw.text_field("input")).unwrap_or_default()
+    pub(crate) fn arguments(&self) -> Cow<'_, str> {
+        if self.kind == CallKind::BuiltIn {
+            let own = self.raw.clone().without(&["type", "id", "call_id", "status", "created_by"]);
+            return serde_json::to_string(&own).unwrap_or_default().into();
+        }
+        self.raw.text_field("arguments").or_else(|| self.raw.text_field("input")).unwrap_or_default().into()
     }
 
     fn is_handoff(&self) -> bool {
@@ -67,6 +75,10 @@ impl PendingCall {
     fn answer_item(&self, output: &ToolOutput) -> Item {
         match self.raw.kind() {
             "custom_tool_call" => Item::custom_output(&self.call_id, output.wire()),
+            kind if self.kind == CallKind::BuiltIn => {
+                let status = if matches!(output, ToolOutput::Failure(_)) { "failed" } else { "completed" };
+                Item::built_in_output(kind, &self.call_id, status).with("output", output.wire())
+            }
             _ => Item::function_output(&self.call_id, output.wire()),
         }
     }
@@ -142,6 +154,7 @@ impl Run {
                     continue;
                 }
                 Answer::Output(output) => (output.bounded(), call.kind == CallKind::Function),
+                Answer::Words(words) if call.kind == CallKind::BuiltIn => (ToolOutput::Failure(words), false),
                 Answer::Words(words) => (ToolOutput::Text(words), false),
             };
             call.status = CallStatus::Answered;

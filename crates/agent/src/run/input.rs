@@ -84,6 +84,12 @@ impl Run {
         self.seen = Seen::default();
     }
 
+    /// From here on the model sees these items in place of everything so far.
+    pub(crate) fn see_instead(&mut self, items: Vec<Item>) {
+        self.rewritten = Some(Rewritten { items, from: self.items.len() });
+        self.seen = Seen::default();
+    }
+
     pub(super) fn rewritten_within(&self, items: usize) -> bool {
         self.rewritten.as_ref().is_none_or(|rewritten| rewritten.from <= items)
     }

@@ -19,6 +19,7 @@ pub(crate) struct Offer {
 pub(crate) enum Offered {
     Function,
     Custom,
+    BuiltIn,
     Handoff(String),
 }
 
@@ -91,7 +92,7 @@ impl Run {
                 View::Message(_) => RunItemKind::Message,
                 View::Reasoning(_) => RunItemKind::Reasoning,
                 View::Compaction(_) => RunItemKind::Compaction,
-                View::Answer(item) if matches!(item.kind(), "function_call_output" | "custom_tool_call_output") => {
+                View::Answer(item) if is_ours(item.kind(), offer) => {
                     return Err(misbehaved("The model answered a call that is ours to answer".to_owned()));
                 }
                 View::Answer(_) => RunItemKind::ToolOutput,
@@ -110,7 +111,18 @@ impl Run {
                     kind
                 }
                 View::Malformed(lacks) => return Err(misbehaved(format!("The model sent a broken item: {lacks}"))),
-                View::Other(kind) => other(kind)?,
+                View::Other(kind) => match built_in(kind, offer) {
+                    None => other(kind)?,
+                    Some(name) => {
+                        let Some(kind) =
+                            self.called(&mut read, (raw.call_id().unwrap_or_default(), name), raw, offer)?
+                        else {
+                            read.drop_thought();
+                            continue;
+                        };
+                        kind
+                    }
+                },
             };
             read.items.push(RunItem { kind, agent: self.agent.clone(), raw: raw.clone(), output: None });
         }
@@ -147,6 +159,7 @@ impl Run {
             (Some(Offered::Handoff(target)), "function_call") => CallKind::Handoff(target.clone()),
             (Some(Offered::Function), "function_call") => CallKind::Function,
             (Some(Offered::Custom), "custom_tool_call") => CallKind::Custom,
+            (Some(Offered::BuiltIn), kind) if kind.strip_suffix("_call") == Some(name) => CallKind::BuiltIn,
             _ if offer.on_unknown == OnUnknown::Tell => CallKind::Unknown,
             _ => return Err(misbehaved(format!("Tool {name} not found in agent {}", self.agent))),
         };
@@ -165,6 +178,18 @@ impl Run {
         });
         Ok(Some(item))
     }
+}
+
+/// Whether answers of this kind are given here.
+fn is_ours(kind: &str, offer: &Offer) -> bool {
+    matches!(kind, "function_call_output" | "custom_tool_call_output")
+        || kind.strip_suffix("_output").is_some_and(|call| built_in(call, offer).is_some())
+}
+
+/// The name of the tool that models were taught to call with an item of this kind, if it was offered.
+fn built_in<'k>(kind: &'k str, offer: &Offer) -> Option<&'k str> {
+    let name = kind.strip_suffix("_call")?;
+    (offer.names.get(name) == Some(&Offered::BuiltIn)).then_some(name)
 }
 
 /// Items that are neither messages nor calls of ours.

@@ -104,7 +104,7 @@ impl Driver {
             agent: self.run.agent().to_owned(),
             tool: call.tool.clone(),
             call_id: call.call_id.clone(),
-            arguments: call.arguments().to_owned(),
+            arguments: call.arguments().into_owned(),
             inside: Vec::new(),
             raw: call.raw.clone(),
         })
@@ -119,11 +119,12 @@ impl Driver {
             facts: std::sync::Arc::new(crate::tool::CallFacts {
                 tool: call.tool.clone(),
                 call_id: call.call_id.clone(),
-                arguments: call.arguments().to_owned(),
+                arguments: call.arguments().into_owned(),
                 agent: self.run.agent().to_owned(),
                 run: self.run.id().to_owned(),
             }),
             app: self.app.clone(),
+            events: self.events.clone(),
         }
     }
 }
@@ -133,7 +134,8 @@ fn arguments(call: &PendingCall) -> Option<Value> {
     if call.kind == CallKind::Custom {
         return Some(Value::from(call.arguments()));
     }
-    let text = call.arguments().trim();
+    let arguments = call.arguments();
+    let text = arguments.trim();
     if text.is_empty() {
         return Some(Value::Object(serde_json::Map::new()));
     }

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 
-use super::{driver::Driver, hooking::Moment, spans};
+use super::{driver::Driver, equipment::Equipment, hooking::Moment, spans};
 use crate::{
-    Agent, AgentError, Model, ModelError, ModelEvent, ModelReply, ModelRequest, ModelSettings, Result, Usage,
-    config::ModelInput, guardrail::Timing, model::retry, run::Thread, trace::SpanData,
+    Agent, AgentError, Items, Lens, Look, Model, ModelError, ModelEvent, ModelReply, ModelRequest, ModelSettings,
+    Question, Result, Usage, config::ModelInput, guardrail::Timing, model::retry, run::Thread, trace::SpanData,
 };
 
 impl Driver {
@@ -130,14 +130,15 @@ impl Driver {
             parts.prompt.resolve(&self.app, &agent),
         )
         .await?;
-        let items = self.run.model_input();
-        let Some(equipment) = &self.equipment else {
+        let Some(Equipment { kit, specs, .. }) = &self.equipment else {
             return Err(AgentError::Misuse("the agent has no equipment".to_owned()));
         };
-        let instructions = match &equipment.kit.instructions {
-            Some(compose) => Some(compose(instructions)),
+        let (kit, specs) = (kit.clone(), Arc::clone(specs));
+        let instructions = match &kit.instructions {
+            Some(compose) => Some(compose(instructions).await.map_err(AgentError::Environment)?),
             None => instructions,
         };
+        let items = self.seen_through(&kit.lenses, &agent, instructions.as_ref()).await?;
         let (instructions, input) = match &self.config.input_filter {
             None => (instructions, items),
             Some(filter) => {
@@ -156,14 +157,45 @@ impl Driver {
         Ok(ModelRequest {
             instructions,
             input,
-            settings: self.settings(&agent, &equipment.kit.settings)?,
-            tools: Arc::clone(&equipment.specs),
+            settings: self.settings(&agent, &kit.settings)?,
+            tools: specs,
             output: parts.output.format().map_err(|error| AgentError::Misuse(error.to_string()))?,
             prompt,
             previous_response_id,
             conversation_id,
             attempt: 0,
         })
+    }
+
+    /// The conversation as the environment's lenses show it. What the server keeps cannot be seen otherwise.
+    async fn seen_through(
+        &mut self,
+        lenses: &[Arc<dyn Lens>],
+        agent: &Agent,
+        instructions: Option<&String>,
+    ) -> Result<Items> {
+        let mut items = self.run.model_input();
+        if self.run.thread != Thread::Ours {
+            return Ok(items);
+        }
+        for lens in lenses {
+            let question = Question {
+                instructions: instructions.cloned(),
+                items: items.clone(),
+                model: self.config.choose(&agent.parts().model)?,
+                last_input_tokens: self.run.last_usage().map(|usage| usage.input_tokens),
+            };
+            match lens.look(&question).await.map_err(AgentError::Environment)? {
+                Look::Unchanged => {}
+                Look::Once(seen) => items = seen.into(),
+                Look::FromNowOn(seen, used) => {
+                    self.run.add_request(question.model.name(), &used);
+                    self.run.see_instead(seen);
+                    items = self.run.model_input();
+                }
+            }
+        }
+        Ok(items)
     }
 
     /// The agent's settings (or its model's defaults), then what the environment lends, then the run's.

@@ -1,6 +1,6 @@
 //! One call, from its arguments to its answer: guardrails, hooks, the time it may take, what a failure becomes.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ impl Driver {
             return Err(AgentError::ModelBehavior(format!("Tool {} is not there any more", call.tool)));
         };
         let context = self.tool_context(call);
-        let mut span = self.spans.open(|| SpanData::function(&call.tool, Some(call.arguments())));
+        let mut span = self.spans.open(|| SpanData::function(&call.tool, Some(&call.arguments())));
         let made = Made { call, place, scope: span.scope(), context: &context };
         let outcome = self.call_within(&tool, &made, &mut span).await;
         if let Err(error) = &outcome {
@@ -98,7 +98,7 @@ impl Driver {
             }
             let arguments = checked_arguments(call)?;
             self.has_begun(&call.call_id);
-            tool.call(context, arguments).await.map(Invoked::Output)
+            tool.call(context, &arguments).await.map(Invoked::Output)
         };
         let outcome = match rules.timeout {
             None => work.await,
@@ -117,9 +117,9 @@ impl Driver {
                     let tool = &call.tool;
                     return match &rules.on_timeout {
                         OnTimeout::Raise => Err(AgentError::ToolTimeout { tool: tool.clone(), limit }),
-                        OnTimeout::Say(word) => Ok(text(word(context, limit))),
+                        OnTimeout::Say(word) => Ok(failed(word(context, limit))),
                         OnTimeout::Tell => {
-                            Ok(text(format!("Tool '{tool}' timed out after {} seconds.", limit.as_secs_f64())))
+                            Ok(failed(format!("Tool '{tool}' timed out after {} seconds.", limit.as_secs_f64())))
                         }
                     };
                 }
@@ -128,8 +128,8 @@ impl Driver {
         match (outcome, &rules.on_failure) {
             (Ok(invoked), _) => Ok(invoked),
             (Err(source), OnFailure::Raise) => Err(AgentError::Tool { tool: call.tool.clone(), source }),
-            (Err(error), OnFailure::Say(word)) => Ok(text(word(context, error))),
-            (Err(error), OnFailure::Tell) => Ok(text(failure_text(&error))),
+            (Err(error), OnFailure::Say(word)) => Ok(failed(word(context, error))),
+            (Err(error), OnFailure::Tell) => Ok(failed(failure_text(&error))),
         }
     }
 
@@ -197,15 +197,15 @@ impl Driver {
 }
 
 /// What a tool is called with: for a function a JSON object, else any text.
-fn checked_arguments(call: &PendingCall) -> Result<&str, BoxError> {
+fn checked_arguments(call: &PendingCall) -> Result<Cow<'_, str>, BoxError> {
     let arguments = call.arguments();
     if call.kind == CallKind::Custom {
         return Ok(arguments);
     }
     if arguments.trim().is_empty() {
-        return Ok("{}");
+        return Ok("{}".into());
     }
-    match serde_json::from_str::<Value>(arguments) {
+    match serde_json::from_str::<Value>(&arguments) {
         Ok(Value::Object(_)) => Ok(arguments),
         Ok(_) => Err(BadArguments("they must be a JSON object".to_owned()).into()),
         Err(error) => Err(BadArguments(error.to_string()).into()),
@@ -226,6 +226,6 @@ fn failure_text(error: &BoxError) -> String {
     format!("An error occurred while running the tool. Please try again. Error: {error}")
 }
 
-fn text(words: String) -> Invoked {
-    Invoked::Output(ToolOutput::Text(words))
+fn failed(words: String) -> Invoked {
+    Invoked::Output(ToolOutput::Failure(words))
 }

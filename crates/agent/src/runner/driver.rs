@@ -14,9 +14,9 @@ use super::{
     telling::Events,
 };
 use crate::{
-    Agent, AgentError, App, Hooks, Result, RunConfig, RunError, RunResult, Step, Stop,
+    Agent, AgentError, App, Hooks, Kit, Result, RunConfig, RunError, RunResult, Step, Stop,
     agent::Roster,
-    environment::{Ending, Stay},
+    environment::{Ending, Entering, Stay},
     run::Run,
     trace::Scope,
 };
@@ -201,20 +201,7 @@ impl Driver {
         let key = self.run.agent().to_owned();
         if self.equipment.as_ref().is_none_or(|equipment| equipment.key != key) {
             let agent = self.roster.agent(&key)?.clone();
-            let kit = match self.config.environment.clone() {
-                None => crate::Kit::default(),
-                Some(environment) => {
-                    let stay = match &mut self.stay {
-                        Some(stay) => stay,
-                        none => {
-                            let saved = self.run.environment.clone();
-                            let stay = environment.open(self.run.id(), saved).await.map_err(AgentError::Environment)?;
-                            none.insert(stay)
-                        }
-                    };
-                    stay.enter(&agent).await.map_err(AgentError::Environment)?
-                }
-            };
+            let kit = self.borrow_kit(&key, &agent).await?;
             self.equipment = Some(Equipment::new(key, agent, kit));
         }
         let Some(equipment) = &mut self.equipment else {
@@ -223,6 +210,32 @@ impl Driver {
         equipment.refresh(&self.roster, &self.app, self.config.on_unknown).await?;
         self.spans.agent(equipment);
         Ok(equipment)
+    }
+
+    /// What the environment lends an agent; nothing if there is none.
+    async fn borrow_kit(&mut self, key: &str, agent: &Agent) -> Result<Kit> {
+        let Some(environment) = self.config.environment.clone() else {
+            if agent.parts().needs.is_some() {
+                let name = agent.name();
+                let why = format!(
+                    "the agent {name:?} needs an environment to work in, and the run has none; give the run one, for \
+                     example with `.sandbox(…)`"
+                );
+                return Err(AgentError::Misuse(why));
+            }
+            return Ok(Kit::default());
+        };
+        // Whoever cannot think needs no place to work.
+        let model = self.config.choose(&agent.parts().model)?;
+        let stay = match &mut self.stay {
+            Some(stay) => stay,
+            none => {
+                let saved = self.run.environment.clone();
+                let stay = environment.open(self.run.id(), saved).await.map_err(AgentError::Environment)?;
+                none.insert(stay)
+            }
+        };
+        stay.enter(Entering { key, agent, model: &model }).await.map_err(AgentError::Environment)
     }
 
     async fn leave(&mut self, ending: Ending) -> Result<()> {

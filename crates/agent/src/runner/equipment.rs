@@ -82,6 +82,7 @@ impl Gathered {
         match spec.kind {
             ToolKind::Function { .. } => self.offer(&spec.name, Offered::Function)?,
             ToolKind::Custom { .. } => self.offer(&spec.name, Offered::Custom)?,
+            ToolKind::BuiltIn(_) => self.offer(&spec.name, Offered::BuiltIn)?,
             // The server calls these; they are never asked for here.
             ToolKind::Hosted(_) => {
                 self.specs.push(spec);

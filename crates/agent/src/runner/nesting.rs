@@ -13,8 +13,8 @@ use super::{
     telling::Events,
 };
 use crate::{
-    BoxError, Stop, ToolOutput,
-    agent::{AgentTool, NestedEvent, Roster},
+    BoxError, RunConfig, Stop, ToolOutput,
+    agent::{AgentTool, NestedEvent, Place, Roster},
     run::{PendingCall, Run},
 };
 
@@ -28,11 +28,11 @@ impl Driver {
             return Err(format!("agents cannot be used as tools of each other more than {MAX_DEPTH} deep").into());
         }
         let roster = Roster::of(&tool.agent);
-        let config = tool.config.clone().unwrap_or_else(|| self.config.clone());
+        let config = self.nested_config(tool)?;
         let mut run = match &call.nested {
             Some(run) => (**run).clone(),
             None => {
-                let input = tool.input(parsed(call.arguments())?)?;
+                let input = tool.input(parsed(&call.arguments())?)?;
                 let mut run = Run::new(nested_id(self.run.id(), &call.call_id), roster.root(), input);
                 run.limits(tool.turns(), config.budget.clone());
                 run
@@ -76,6 +76,23 @@ impl Driver {
                 Ok(Invoked::Output(ToolOutput::Text(format!("The budget is spent. What there is so far: {words}"))))
             }
         }
+    }
+}
+
+impl Driver {
+    /// How a nested run is made, and where it works.
+    fn nested_config(&self, tool: &AgentTool) -> Result<RunConfig, BoxError> {
+        let mut config = tool.config.clone().unwrap_or_else(|| self.config.clone());
+        match &tool.place {
+            Place::Configured => {}
+            Place::Given(environment) => config.environment = Some(Arc::clone(environment)),
+            Place::Shared => {
+                let shared = self.stay.as_ref().and_then(|stay| stay.share());
+                let none = || format!("the agent {:?} works nowhere that could be shared", self.run.agent());
+                config.environment = Some(shared.ok_or_else(none)?);
+            }
+        }
+        Ok(config)
     }
 }
 

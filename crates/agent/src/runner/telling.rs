@@ -21,6 +21,13 @@ pub enum RunEvent {
     },
     /// Another agent is at work.
     Agent(String),
+    /// A tool tells how far it is, before it answers: [`ToolContext::tell`](crate::ToolContext::tell).
+    Progress {
+        /// The call.
+        call_id: String,
+        /// What it says.
+        text: String,
+    },
 }
 
 impl RunEvent {
@@ -35,15 +42,16 @@ impl RunEvent {
 }
 
 /// Who is told.
-#[derive(Clone)]
-pub(super) enum Events {
+#[derive(Clone, Default)]
+pub(crate) enum Events {
+    #[default]
     None,
     Channel(mpsc::Sender<RunEvent>),
     Call(Arc<dyn Fn(RunEvent) + Send + Sync>),
 }
 
 impl Events {
-    pub(super) async fn tell(&self, event: RunEvent) {
+    pub(crate) async fn tell(&self, event: RunEvent) {
         match self {
             Self::None => {}
             Self::Channel(sender) => {

@@ -17,6 +17,8 @@ pub enum ToolOutput {
     Parts(Vec<Part>),
     /// Any value: sent as JSON text, kept as it is where it becomes the final output.
     Json(Value),
+    /// Text that says what went wrong. Where the kind of call has a word for failure, the answer has it.
+    Failure(String),
 }
 
 impl ToolOutput {
@@ -24,7 +26,7 @@ impl ToolOutput {
     #[must_use]
     pub fn wire(&self) -> Value {
         match self {
-            Self::Text(text) => Value::String(text.clone()),
+            Self::Text(text) | Self::Failure(text) => Value::String(text.clone()),
             Self::Parts(parts) if parts.is_empty() => Value::String(String::new()),
             Self::Parts(parts) => serde_json::to_value(parts).unwrap_or_default(),
             Self::Json(Value::String(text)) => Value::String(text.clone()),
@@ -45,7 +47,7 @@ impl ToolOutput {
     pub fn value(&self) -> Value {
         match self {
             Self::Json(value) => value.clone(),
-            Self::Text(text) => Value::String(text.clone()),
+            Self::Text(text) | Self::Failure(text) => Value::String(text.clone()),
             Self::Parts(parts) => serde_json::to_value(parts).unwrap_or_default(),
         }
     }

@@ -199,7 +199,6 @@ pub enum ArgumentsError {
 ///
 /// # Errors
 /// When it is no JSON object, or one that does not fit.
-#[doc(hidden)]
 pub fn decode_arguments<Args: DeserializeOwned>(arguments: &str) -> Result<Args, ArgumentsError> {
     let arguments = match arguments.trim() {
         "" => "{}",

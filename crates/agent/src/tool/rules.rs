@@ -171,6 +171,29 @@ impl<T: Tool> Tool for Ruled<T> {
     }
 }
 
+#[async_trait]
+impl<T: Tool + ?Sized> Tool for Arc<T> {
+    fn spec(&self) -> ToolSpec {
+        (**self).spec()
+    }
+
+    fn rules(&self) -> &ToolRules {
+        (**self).rules()
+    }
+
+    async fn call(&self, call: &ToolContext, arguments: &str) -> Result<ToolOutput, BoxError> {
+        (**self).call(call, arguments).await
+    }
+
+    fn fault(&self) -> Option<String> {
+        (**self).fault()
+    }
+
+    fn as_agent(&self) -> Option<&AgentTool> {
+        (**self).as_agent()
+    }
+}
+
 /// Rules, laid on any tool: `search.needs_approval().timeout(Duration::from_secs(5))`.
 pub trait ToolExt: Tool + Sized {
     /// The tool, with its rules changed.

@@ -36,6 +36,9 @@ pub enum ToolKind {
     },
     /// By the model's server itself: the object is sent as it is.
     Hosted(Map<String, Value>),
+    /// As models were taught it: the object is sent as it is, a call is an item of the kind `NAME_call`, and is answered here
+    /// by a `NAME_call_output`. The arguments are the item's own fields, as JSON.
+    BuiltIn(Map<String, Value>),
 }
 
 /// Of a hosted tool only the names of its fields, since their values may hold the key to some other server.
@@ -46,9 +49,10 @@ impl fmt::Debug for ToolKind {
                 f.debug_struct("Function").field("parameters", parameters).field("strict", strict).finish()
             }
             Self::Custom { grammar } => f.debug_struct("Custom").field("grammar", grammar).finish(),
-            Self::Hosted(fields) => {
+            Self::Hosted(fields) | Self::BuiltIn(fields) => {
+                let name = if matches!(self, Self::Hosted(_)) { "Hosted" } else { "BuiltIn" };
                 let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
-                f.debug_struct("Hosted").field("type", &kind).field("fields", &Vec::from_iter(fields.keys())).finish()
+                f.debug_struct(name).field("type", &kind).field("fields", &Vec::from_iter(fields.keys())).finish()
             }
         }
     }
@@ -94,7 +98,7 @@ impl ToolSpec {
                 "type": "custom", "name": name, "description": description,
                 "format": { "type": "grammar", "syntax": syntax, "definition": definition },
             }),
-            ToolKind::Hosted(fields) => Value::Object(fields.clone()),
+            ToolKind::Hosted(fields) | ToolKind::BuiltIn(fields) => Value::Object(fields.clone()),
         }
     }
 }

@@ -69,7 +69,7 @@ async fn a_compaction_in_what_a_run_starts_with_holds() {
         Item::user("new"),
     ];
     let model = script([says("done")]);
-    run(&Agent::new("a").model(model.clone()), input).await.expect("it runs");
+    run(Agent::new("a").model(model.clone()), input).await.expect("it runs");
     assert_eq!(seen(&model.requests()[0]), ["compaction", "message"]);
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use sandbar_agent::{
     Agent, BoxError, Budget, Environment, FunctionTool, Kit, OnFailure, RunConfig, Stop, ToolContext, ToolExt as _,
-    environment::{Ending, Stay},
+    environment::{Ending, Entering, Stay},
     run,
 };
 use serde_json::Value;
@@ -74,7 +74,7 @@ impl Environment for Place {
 
 #[async_trait]
 impl Stay for Visit {
-    async fn enter(&mut self, _agent: &Agent) -> Result<Kit, BoxError> {
+    async fn enter(&mut self, _entering: Entering<'_>) -> Result<Kit, BoxError> {
         Ok(Kit::default())
     }
 

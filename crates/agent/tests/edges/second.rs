@@ -7,7 +7,7 @@ use sandbar_agent::{
     Agent, BoxError, Budget, Canceller, Environment, FunctionTool, Handoff, HookContext, Hooks, Item, Kit, ModelError,
     ModelSettings, OnFailure, OnTimeout, Price, Prices, Retry, RunConfig, ScriptedModel, Stop, Tool, ToolContext,
     ToolExt as _, Turn,
-    environment::{Ending, Stay},
+    environment::{Ending, Entering, Stay},
     guardrail::{
         Finding, InputGuardrail, OutputCheck, OutputGuardrail, ToolInputGuardrail, ToolOutputGuardrail, ToolVerdict,
     },
@@ -196,7 +196,7 @@ impl Environment for Place {
 
 #[async_trait]
 impl Stay for Visit {
-    async fn enter(&mut self, _agent: &Agent) -> Result<Kit, BoxError> {
+    async fn enter(&mut self, _entering: Entering<'_>) -> Result<Kit, BoxError> {
         Ok(Kit::default())
     }
 

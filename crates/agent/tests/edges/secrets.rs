@@ -11,7 +11,7 @@ async fn settings_and_requests_do_not_print_headers_and_keys() {
     settings.extra_query = Private::from([("api-key".to_owned(), "hunter2".to_owned())]);
     assert!(!format!("{settings:?}").contains("hunter2"), "settings");
     let model = script([says("done")]);
-    run(&Agent::new("a").settings(settings).model(model.clone()), "go").await.expect("it runs");
+    run(Agent::new("a").settings(settings).model(model.clone()), "go").await.expect("it runs");
     assert!(!format!("{:?}", model.requests()).contains("hunter2"), "requests");
 }
 

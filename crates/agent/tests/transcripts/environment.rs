@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use sandbar_agent::{
     Agent, BoxError, Environment, Kit, RunConfig, RunState, ToolExt as _,
-    environment::{Ending, Stay},
+    environment::{Ending, Entering, Stay},
     run,
 };
 use serde_json::{Value, json};
@@ -34,10 +34,12 @@ impl Environment for Workshop {
 
 #[async_trait]
 impl Stay for Visit {
-    async fn enter(&mut self, agent: &Agent) -> Result<Kit, BoxError> {
+    async fn enter(&mut self, entering: Entering<'_>) -> Result<Kit, BoxError> {
         let mut kit = Kit::default();
-        kit.tools.push(Arc::new(echo(&format!("hammer_of_{}", agent.name()), &self.0)));
-        kit.instructions = Some(Arc::new(|own| format!("You are in a workshop. {}", own.unwrap_or_default())));
+        kit.tools.push(Arc::new(echo(&format!("hammer_of_{}", entering.agent.name()), &self.0)));
+        kit.instructions = Some(Arc::new(|own| {
+            Box::pin(async move { Ok(format!("You are in a workshop. {}", own.unwrap_or_default())) })
+        }));
         Ok(kit)
     }
 

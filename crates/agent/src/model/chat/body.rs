@@ -84,7 +84,7 @@ fn function(tool: &ToolSpec) -> Result<Value, ModelError> {
                 "additionalProperties": false,
             },
         }),
-        ToolKind::Hosted(fields) => {
+        ToolKind::Hosted(fields) | ToolKind::BuiltIn(fields) => {
             let kind = fields.get("type").and_then(Value::as_str).unwrap_or(name);
             return Err(unsupported(&format!("the hosted tool {kind}")));
         }

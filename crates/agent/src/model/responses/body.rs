@@ -125,7 +125,9 @@ fn chosen(choice: &ToolChoice, tools: &[ToolSpec]) -> Value {
     match ours {
         Some(ToolKind::Function { .. }) => json!({ "type": "function", "name": name }),
         Some(ToolKind::Custom { .. }) => json!({ "type": "custom", "name": name }),
-        Some(ToolKind::Hosted(fields)) => json!({ "type": fields.get("type").cloned().unwrap_or_else(|| json!(name)) }),
+        Some(ToolKind::Hosted(fields) | ToolKind::BuiltIn(fields)) => {
+            json!({ "type": fields.get("type").cloned().unwrap_or_else(|| json!(name)) })
+        }
         None if HOSTED.contains(&name.as_str()) => json!({ "type": name }),
         // A prompt on the server may bring tools that are not known here.
         None => json!({ "type": "function", "name": name }),
