@@ -267,7 +267,13 @@ impl SandboxError {
     pub fn causes(&self) -> Vec<String> {
         let first = std::error::Error::source(self);
         let causes = std::iter::successors(first, |cause| (*cause).source());
-        causes.filter_map(|cause| words::of_cause(self, cause)).collect()
+        let mut said = vec![self.to_string()];
+        for words in causes.filter_map(|cause| words::of_cause(self, cause)) {
+            if !said.iter().any(|before| before.ends_with(&words)) {
+                said.push(words);
+            }
+        }
+        said.split_off(1)
     }
 
     /// What a machine said about a path that was to be read.

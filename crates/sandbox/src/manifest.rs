@@ -153,10 +153,10 @@ impl Manifest {
         self.entry(path, dir)
     }
 
-    /// The same with one more repository.
+    /// The same with one more repository: a [`GitRepo`], or only `owner/name@ref`.
     #[must_use]
-    pub fn git_repo(self, path: impl AsRef<str>, repo: GitRepo) -> Self {
-        self.entry(path, repo)
+    pub fn git_repo(self, path: impl AsRef<str>, repo: impl Into<GitRepo>) -> Self {
+        self.entry(path, repo.into())
     }
 
     /// The same with one more file that is fetched.
@@ -210,6 +210,15 @@ impl Manifest {
     pub fn base_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.base_dir = Some(directory.into());
         self
+    }
+
+    /// Adds an entry, unless the very same is there already. Another one at its path is a fault.
+    pub fn ensure(&mut self, path: impl AsRef<str>, entry: impl Into<Entry>) {
+        let (path, entry) = (path.as_ref(), entry.into());
+        let known = WorkspacePath::new(path).ok().and_then(|path| self.entries.get(&path));
+        if known != Some(&entry) {
+            self.entries.insert(path, entry);
+        }
     }
 
     /// Makes a user known, if the manifest does not know it yet.

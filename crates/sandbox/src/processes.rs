@@ -27,6 +27,7 @@ use std::{
 };
 
 use sandbar_machine::Command;
+use tokio::sync::oneshot;
 
 pub(crate) use self::ring::Ring as HeadTail;
 pub use self::{
@@ -108,7 +109,7 @@ impl Default for TableOptions {
 }
 
 /// A command for the table, and how long to wait for its first news.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Start {
     /// What to run; with a terminal it can be written to.
     pub command: Command,
@@ -116,13 +117,15 @@ pub struct Start {
     pub yield_time: Option<Duration>,
     /// How much output to return; `None` is the table's usual amount.
     pub max_output_tokens: Option<usize>,
+    /// Who wants to see what it prints while it does.
+    pub watcher: Option<oneshot::Sender<Deltas>>,
 }
 
 impl Start {
     /// The usual waiting time and amount of output.
     #[must_use]
     pub fn new(command: Command) -> Self {
-        Self { command, yield_time: None, max_output_tokens: None }
+        Self { command, yield_time: None, max_output_tokens: None, watcher: None }
     }
 
     /// Waits this long.

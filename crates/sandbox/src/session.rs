@@ -72,7 +72,8 @@ struct Shared {
     /// The manifest as it is now: entries may be added to a running session.
     manifest: std::sync::RwLock<Arc<Manifest>>,
     phase: std::sync::Mutex<Phase>,
-    hooks: std::sync::Mutex<Vec<Hook>>,
+    /// With the address of what they are for, where that must not have two.
+    hooks: std::sync::Mutex<Vec<(Option<usize>, Hook)>>,
     /// Held while a session begins or ends, so that two callers do not do it at once.
     turning: Mutex<()>,
     /// Held while a patch is applied: two at once would each undo what the other did to a file both change.

@@ -59,6 +59,16 @@ fn is_one(depth: &u32) -> bool {
     *depth == 1
 }
 
+/// `owner/name` on GitHub, at a branch, tag or commit if there is an `@` and one after it. Addresses are taken whole.
+impl From<&str> for GitRepo {
+    fn from(repo: &str) -> Self {
+        match repo.rsplit_once('@') {
+            Some((name, git_ref)) if !repo.contains(':') && !git_ref.is_empty() => Self::new(name).at(git_ref),
+            _ => Self::new(repo),
+        }
+    }
+}
+
 impl GitRepo {
     /// `owner/name` on GitHub, or the whole address of a repository.
     pub fn new(repo: impl Into<String>) -> Self {
@@ -263,6 +273,20 @@ mod tests {
 
     fn fields(repo: &GitRepo) -> Vec<String> {
         repo.faults(&At::top("x")).iter().map(|fault| fault.at().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_short_name_may_say_where_in_history() {
+        for (text, repo, git_ref) in [
+            ("acme/hello@main", "acme/hello", Some("main")),
+            ("acme/hello", "acme/hello", None),
+            ("acme/hello@", "acme/hello@", None),
+            ("git@host.test:acme/hello.git", "git@host.test:acme/hello.git", None),
+            ("https://me@host.test/hello.git", "https://me@host.test/hello.git", None),
+        ] {
+            let made = GitRepo::from(text);
+            assert_eq!((made.repo.as_str(), made.git_ref.as_deref()), (repo, git_ref), "{text}");
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Manifest {
         let mut text = format!("{root}\n");
         for Line { drawn, width, full_path, description } in lines {
             let gap = " ".repeat(widest - width + 2);
-            let about = description.filter(|about| !about.is_empty()).map(|about| format!(" — {about}"));
+            let about = description.filter(|about| !about.is_empty()).map(|about| format!(" — {}", one_line(about)));
             let _infallible = writeln!(text, "{drawn}{gap}# {full_path}{}", about.unwrap_or_default());
         }
         cut(text)
@@ -76,12 +76,18 @@ fn draw<'a>(node: &Node<'a>, prefix: &str, above: &str, lines: &mut Vec<Line<'a>
     for (index, (name, child)) in node.children.iter().enumerate() {
         let (branch, below) = if index == last { ("└── ", "    ") } else { ("├── ", "│   ") };
         let slash = if child.is_dir { "/" } else { "" };
+        let name = one_line(name);
         let drawn = format!("{prefix}{branch}{name}{slash}");
         let here = format!("{above}/{name}");
         let full_path = child.full_path.clone().unwrap_or_else(|| here.clone());
         lines.push(Line { width: drawn.chars().count(), drawn, full_path, description: child.description });
         draw(child, &format!("{prefix}{below}"), &here, lines);
     }
+}
+
+/// Without anything that could begin a line of its own, and pass for something else there.
+fn one_line(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}'), " ")
 }
 
 /// Cut to the longest description, saying how much is missing and what to do about it.

@@ -40,6 +40,39 @@ impl Format {
         }
     }
 
+    /// Reads a text file, as the end of its name says how it is written. Gives the format, the text, and the directory the
+    /// file is in.
+    ///
+    /// # Errors
+    /// `local_file_read_error` when it cannot be read, `limit_exceeded` when it is too long, `manifest_invalid` when it
+    /// is not text or its name says nothing known.
+    pub fn load(path: impl AsRef<Path>) -> Result<(Self, String, PathBuf)> {
+        let path = path.as_ref();
+        let shown = path.display().to_string();
+        let format = Self::of_name(path).ok_or_else(|| {
+            SandboxError::manifest_invalid(&shown, "must end in .json, .yaml, .yml or .toml, to say how it is written")
+        })?;
+        let failed =
+            |cause: io::Error| SandboxError::local_file_read_error(&shown, cause.kind().to_string()).because(cause);
+        let whole = std::path::absolute(path).map_err(failed)?;
+        let bytes = read_bounded(&whole).map_err(failed)?;
+        if bytes.len() > TEXT_LIMIT {
+            return Err(SandboxError::limit_exceeded(&shown, TEXT_LIMIT as u64, bytes.len() as u64));
+        }
+        let text = String::from_utf8(bytes).map_err(|cause| {
+            SandboxError::manifest_invalid(&shown, "is not text in UTF-8").because(cause.utf8_error())
+        })?;
+        Ok((format, text, whole.parent().unwrap_or(&whole).to_owned()))
+    }
+
+    /// The document in a text, within the bounds that hold for manifests.
+    ///
+    /// # Errors
+    /// `manifest_invalid` with what is wrong and where.
+    pub fn document(self, text: &str) -> Result<Value> {
+        self.tree(text).map_err(|reason| SandboxError::manifest_invalid("the document", reason))
+    }
+
     fn tree(self, text: &str) -> Result<Value, String> {
         match self {
             Self::Json => {
@@ -95,22 +128,8 @@ impl Manifest {
     /// `local_file_read_error` when it cannot be read, `limit_exceeded` when it is too long, `manifest_invalid` when it
     /// is not text or its name says nothing known, and everything of [`from_json`](Self::from_json).
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let shown = path.display().to_string();
-        let format = Format::of_name(path).ok_or_else(|| {
-            SandboxError::manifest_invalid(&shown, "must end in .json, .yaml, .yml or .toml, to say how it is written")
-        })?;
-        let failed =
-            |cause: io::Error| SandboxError::local_file_read_error(&shown, cause.kind().to_string()).because(cause);
-        let whole = std::path::absolute(path).map_err(failed)?;
-        let bytes = read_bounded(&whole).map_err(failed)?;
-        if bytes.len() > TEXT_LIMIT {
-            return Err(SandboxError::limit_exceeded(&shown, TEXT_LIMIT as u64, bytes.len() as u64));
-        }
-        let text = String::from_utf8(bytes).map_err(|cause| {
-            SandboxError::manifest_invalid(&shown, "is not text in UTF-8").because(cause.utf8_error())
-        })?;
-        Self::from_file(&text, format, whole.parent().unwrap_or(&whole))
+        let (format, text, directory) = Format::load(path)?;
+        Self::from_file(&text, format, directory)
     }
 
     fn from_text(text: &str, format: Format) -> Result<Self> {

@@ -1,8 +1,11 @@
 //! What a model may say to `exec_command` and `write_stdin`, and what of it becomes a command.
 
-use std::num::NonZeroUsize;
+use std::{fmt, num::NonZeroUsize};
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, Unexpected, Visitor},
+};
 use serde_json::{Value, json};
 
 /// The shell when none is named.
@@ -216,42 +219,88 @@ pub fn model_env() -> &'static [(&'static str, &'static str)] {
 }
 
 fn not_empty<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let text = String::deserialize(from)?;
-    if text.is_empty() { Err(de::Error::invalid_length(0, &"at least one character")) } else { Ok(text) }
+    from.deserialize_string(NotEmpty)
+}
+
+fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    from.deserialize_any(Whole { least: 0 })
+}
+
+fn whole_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroUsize>, D::Error> {
+    from.deserialize_option(OrNull)
+}
+
+/// Text that says something. Whatever is wrong is said while the value is read: only then is it known where it stands.
+struct NotEmpty;
+
+impl Visitor<'_> for NotEmpty {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string of at least one character")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+        if text.is_empty() { Err(E::invalid_value(Unexpected::Str(text), &self)) } else { Ok(text.to_owned()) }
+    }
 }
 
 /// A number as models write them: `250` and `250.0` are the same.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Number {
-    Whole(u64),
-    Float(f64),
+struct Whole {
+    least: u64,
 }
 
-impl Number {
-    fn whole<E: de::Error>(self) -> Result<u64, E> {
-        match self {
-            Self::Whole(number) => Ok(number),
-            // Above 2^53 a float says nothing about single units; nobody means such a number.
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "checked to be whole and in range"
-            )]
-            Self::Float(number) if number.fract() == 0.0 && (0.0..9e15).contains(&number) => Ok(number as u64),
-            Self::Float(number) => Err(E::invalid_value(de::Unexpected::Float(number), &"a whole number, 0 or more")),
+impl Visitor<'_> for Whole {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number, {} or more", self.least)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<u64, E> {
+        if number >= self.least { Ok(number) } else { Err(E::invalid_value(Unexpected::Unsigned(number), &self)) }
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<u64, E> {
+        match u64::try_from(number) {
+            Ok(number) => self.visit_u64(number),
+            Err(_negative) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+        }
+    }
+
+    // Above 2^53 a float says nothing about single units; nobody means such a number.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be whole and in range")]
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<u64, E> {
+        if number.fract() == 0.0 && (0.0..9e15).contains(&number) {
+            self.visit_u64(number as u64)
+        } else {
+            Err(E::invalid_value(Unexpected::Float(number), &self))
         }
     }
 }
 
-fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    Number::deserialize(from)?.whole()
-}
+/// A number that is not zero, or none.
+struct OrNull;
 
-fn whole_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroUsize>, D::Error> {
-    let Some(number) = Option::<Number>::deserialize(from)? else { return Ok(None) };
-    let number = usize::try_from(number.whole::<D::Error>()?).unwrap_or(usize::MAX);
-    NonZeroUsize::new(number).map(Some).ok_or_else(|| de::Error::custom("must be 1 or more, or null"))
+impl<'de> Visitor<'de> for OrNull {
+    type Value = Option<NonZeroUsize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number, 1 or more, or null")
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        let number = from.deserialize_any(Whole { least: 1 })?;
+        Ok(NonZeroUsize::new(usize::try_from(number).unwrap_or(usize::MAX)))
+    }
 }
 
 #[cfg(test)]

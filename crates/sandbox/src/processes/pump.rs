@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use sandbar_machine::{Exit, MachineError, Output};
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::{
     deltas::{Deltas, PIECE, WAITING},
@@ -136,13 +136,17 @@ pub(super) async fn run(mut output: mpsc::Receiver<sandbar_machine::Result<Outpu
     }
 }
 
-/// A record for a process, and its pump.
+/// A record for a process, and its pump. Whoever wants to watch is there before the first piece is.
 pub(super) fn start(
     tasks: &mut tokio::task::JoinSet<()>,
     output: mpsc::Receiver<sandbar_machine::Result<Output>>,
     buffer: usize,
+    watcher: Option<oneshot::Sender<Deltas>>,
 ) -> Arc<Record> {
     let record = Arc::new(Record::new(buffer));
+    if let Some(watcher) = watcher {
+        let _watcher_gone = watcher.send(record.watch());
+    }
     tasks.spawn(run(output, Arc::downgrade(&record)));
     record
 }

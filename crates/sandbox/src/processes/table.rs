@@ -13,7 +13,7 @@ use std::{
 use futures::future::join_all;
 use sandbar_machine::{Command, Control, Machine, Process};
 use tokio::{
-    sync::Notify,
+    sync::{Notify, oneshot},
     task::JoinSet,
     time::{Instant, timeout},
 };
@@ -90,7 +90,7 @@ impl ProcessTable {
     /// # Errors
     /// `exec_transport_error` when the machine cannot start it or is lost, when the table is full of processes that calls
     /// are waiting for, or when everything was ended meanwhile.
-    pub async fn start(&self, start: Start) -> Result<Update> {
+    pub async fn start(&self, mut start: Start) -> Result<Update> {
         let begun = Instant::now();
         let slot = self.reserve(&start)?;
         let words = || words(&start.command);
@@ -98,7 +98,8 @@ impl ProcessTable {
         let process = spawned
             .map_err(|_elapsed| SandboxError::exec_transport_error(words(), "it did not start in time"))?
             .map_err(|error| SandboxError::exec_transport_error(words(), error.to_string()).because(error))?;
-        let entry = self.entry(slot.id, &start, process);
+        let watcher = start.watcher.take();
+        let entry = self.entry(slot.id, &start.command, process, watcher);
         // Before others can see it, so that it cannot be pushed out meanwhile.
         let _turn = entry.turn.lock().await;
         if let Err(_still_reserved) = slot.fill(&entry) {
@@ -217,6 +218,21 @@ impl ProcessTable {
         Update::refusal(self.chunk_id(), wall_time, error)
     }
 
+    /// Something that was done without a process, as an answer a model can read: exit code 0.
+    #[must_use]
+    pub fn report_done(&self, output: String, wall_time: Duration) -> Update {
+        Update {
+            chunk_id: self.chunk_id(),
+            wall_time,
+            exit_code: Some(0),
+            process_id: None,
+            original_token_count: None,
+            output,
+            omitted_bytes: 0,
+            unaccepted_bytes: 0,
+        }
+    }
+
     /// How many pumps are known.
     #[cfg(test)]
     pub(super) fn tasks(&self) -> usize {
@@ -280,18 +296,24 @@ impl ProcessTable {
         Ok(Slot { table: self, id })
     }
 
-    fn entry(&self, id: u64, start: &Start, process: Process) -> Arc<Entry> {
+    fn entry(
+        &self,
+        id: u64,
+        command: &Command,
+        process: Process,
+        watcher: Option<oneshot::Sender<Deltas>>,
+    ) -> Arc<Entry> {
         let mut rows = self.rows();
         while rows.pumps.try_join_next().is_some() {}
         rows.clock += 1;
         Arc::new(Entry {
             id,
-            argv: start.command.argv.clone(),
-            tty: start.command.tty.is_some(),
+            argv: command.argv.clone(),
+            tty: command.tty.is_some(),
             started: SystemTime::now(),
             stdin: process.stdin,
             control: process.control,
-            record: pump::start(&mut rows.pumps, process.output, self.options.buffer),
+            record: pump::start(&mut rows.pumps, process.output, self.options.buffer, watcher),
             turn: tokio::sync::Mutex::new(()),
             used: AtomicU64::new(rows.clock),
         })

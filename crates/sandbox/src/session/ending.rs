@@ -1,6 +1,9 @@
 //! How a session ends: hooks, processes, machine, everything; by whoever comes first, and never half of it.
 
-use std::{sync::PoisonError, time::Duration};
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use sandbar_machine::MachineError;
 use serde_json::json;
@@ -27,8 +30,34 @@ impl SandboxSession {
         F: FnOnce(Self) -> W + Send + 'static,
         W: Future<Output = Result<()>> + Send + 'static,
     {
-        let hook: Hook = Box::new(|session| Box::pin(hook(session)));
-        self.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(hook);
+        self.add_hook(None, Box::new(|session| Box::pin(hook(session))));
+    }
+
+    /// The same for somebody who may come more than once: nothing happens while a hook of the very same value waits. A new
+    /// one may be given after the session was stopped.
+    pub fn register_pre_stop_hook_of<T, F, W>(&self, owner: &Arc<T>, hook: F)
+    where
+        T: ?Sized + Send + Sync + 'static,
+        F: FnOnce(Self) -> W + Send + 'static,
+        W: Future<Output = Result<()>> + Send + 'static,
+    {
+        // Held by the hook, so that the address stays the owner's for as long as it is compared.
+        let held = Arc::clone(owner);
+        let hook: Hook = Box::new(|session| {
+            let done = hook(session);
+            Box::pin(async move {
+                let _until_then = held;
+                done.await
+            })
+        });
+        self.add_hook(Some(Arc::as_ptr(owner).addr()), hook);
+    }
+
+    fn add_hook(&self, owner: Option<usize>, hook: Hook) {
+        let mut hooks = self.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        if owner.is_none() || hooks.iter().all(|(known, _)| *known != owner) {
+            hooks.push((owner, hook));
+        }
     }
 
     /// Runs the pre-stop hooks, then ends every command of the process table. The workspace and the machine stay, and so
@@ -50,7 +79,7 @@ impl SandboxSession {
     async fn run_hooks(&self) -> Result<()> {
         let hooks = std::mem::take(&mut *self.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner));
         let mut first = Ok(());
-        for hook in hooks {
+        for (_owner, hook) in hooks {
             let limit = self.shared.limits.transfer;
             let ran = self.observed(Op::PreStopHook, json!({}), async {
                 // On a task of its own, so that a panic ends the hook and not whoever stops the session.

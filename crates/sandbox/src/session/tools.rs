@@ -4,6 +4,7 @@ use std::{ffi::OsStr, time::Duration};
 
 use sandbar_machine::{Command, Control, TerminalSize};
 use serde_json::json;
+use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::SandboxSession;
@@ -20,14 +21,30 @@ impl SandboxSession {
     /// # Errors
     /// `invalid_manifest_path` for a working directory elsewhere, `exec_transport_error` when it cannot be started.
     pub async fn exec_command(&self, args: ExecCommandArgs) -> Result<Update> {
+        self.exec_watched(args, None).await
+    }
+
+    /// The same, for somebody who also wants to see what the command prints while it does.
+    ///
+    /// # Errors
+    /// As [`exec_command`](Self::exec_command).
+    pub async fn exec_command_watched(
+        &self,
+        args: ExecCommandArgs,
+        watcher: oneshot::Sender<Deltas>,
+    ) -> Result<Update> {
+        self.exec_watched(args, Some(watcher)).await
+    }
+
+    async fn exec_watched(&self, args: ExecCommandArgs, watcher: Option<oneshot::Sender<Deltas>>) -> Result<Update> {
         let data = json!({"command": args.cmd, "tty": args.tty, "workdir": args.workdir, "user": self.user});
         let span = self.begin(Op::PtyStart, data);
-        let started = self.start_command(args).instrument(span.traced().clone()).await;
+        let started = self.start_command(args, watcher).instrument(span.traced().clone()).await;
         span.finish(&started, told(&started));
         started
     }
 
-    async fn start_command(&self, args: ExecCommandArgs) -> Result<Update> {
+    async fn start_command(&self, args: ExecCommandArgs, watcher: Option<oneshot::Sender<Deltas>>) -> Result<Update> {
         self.live()?;
         let directory = args.directory();
         let cwd = directory.as_deref().map_or(self.shared.paths.root().as_os_str(), OsStr::new);
@@ -41,6 +58,7 @@ impl SandboxSession {
             command,
             yield_time: Some(Duration::from_millis(args.yield_time_ms)),
             max_output_tokens: args.max_output_tokens.map(Into::into),
+            watcher,
         };
         self.shared.table.start(start).await
     }
@@ -92,6 +110,12 @@ impl SandboxSession {
     #[must_use]
     pub fn refusal(&self, error: &SandboxError, wall_time: Duration) -> Update {
         self.shared.table.refusal(error, wall_time)
+    }
+
+    /// What a model reads of something that was done in place of a command: a result like any other, with exit code 0.
+    #[must_use]
+    pub fn report(&self, output: String, wall_time: Duration) -> Update {
+        self.shared.table.report_done(output, wall_time)
     }
 
     /// Ends a command of the table, and everything it started.
