@@ -1,14 +1,19 @@
-//! Where machines come from: [`UnixLocal`] makes them on this host, and [`GuestMachine`] speaks with the guest of any.
+//! Where machines come from: [`UnixLocal`] makes them on this host, [`Docker`] in containers, and [`GuestMachine`] speaks
+//! with the guest of any.
 //!
 //! A client implements [`sandbar_machine::SandboxClient`] and nothing else; whatever has a guest in it gets its
 //! [`sandbar_machine::Machine`] from here, whole.
 
+#[cfg(all(feature = "docker", target_os = "linux"))]
+pub mod docker;
 pub mod doctor;
 mod guest;
 mod guest_binary;
 mod local;
 mod ports;
 
+#[cfg(all(feature = "docker", target_os = "linux"))]
+pub use docker::Docker;
 pub use guest::{Farewell, GuestMachine, GuestSetup};
 pub use guest_binary::GUEST;
 pub use local::UnixLocal;

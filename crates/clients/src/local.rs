@@ -17,10 +17,14 @@ mod detached;
 #[cfg(target_os = "linux")]
 mod state;
 
+#[cfg(all(feature = "docker", target_os = "linux"))]
+pub(crate) use check::launch as judge;
 #[cfg(target_os = "linux")]
 pub use client::UnixLocal;
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::UnixLocal;
+#[cfg(all(feature = "docker", target_os = "linux"))]
+pub(crate) use state::{draw, hex};
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {

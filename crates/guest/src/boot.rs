@@ -3,7 +3,6 @@
 use std::{
     io::Read,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    process::ExitCode,
 };
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -186,44 +185,6 @@ fn limits(launch: &Launch) -> Vec<(u32, u64)> {
         limits.push((libc::RLIMIT_NPROC, launch.pids));
     }
     limits
-}
-
-/// Serves on standard input and output as PID 1 of a container, whose engine provides the walls.
-pub(crate) fn serve_container() -> ExitCode {
-    match container() {
-        Ok((control, settings)) => serve::run_split(control.0, control.1, settings),
-        Err(_) => ExitCode::from(125),
-    }
-}
-
-fn container() -> Setup<((OwnedFd, OwnedFd), Settings)> {
-    let step = "take over standard input and output";
-    let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).step(step)?;
-    let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).step(step)?;
-    // An empty image has no /dev/null of its own, but every engine mounts one.
-    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()).step(step)?;
-    rustix::stdio::dup2_stdin(&null).step(step)?;
-    rustix::stdio::dup2_stdout(&null).step(step)?;
-    security::no_new_privs().step("set no_new_privs")?;
-    process::adopt_orphans().step("adopt orphans")?;
-    let settings = Settings {
-        users: Users::One,
-        token: Token::random().step("draw random numbers")?,
-        proof: Proof::NotAsked,
-        limits: Vec::new(),
-        hello: Hello {
-            version: VERSION,
-            layers: vec!["container".to_owned(), "no_new_privs".to_owned()],
-            workspace: b"/workspace".to_vec(),
-            home: b"/home/agent".to_vec(),
-            users: false,
-        },
-        proc: proc::open().step("open /proc")?,
-        scope: Scope::Namespace,
-        tmp: None,
-        rules: None,
-    };
-    Ok(((input, output), settings))
 }
 
 /// The processes whose parent is this one.

@@ -6,6 +6,8 @@ mod boot;
 #[cfg(target_os = "linux")]
 mod confine;
 #[cfg(target_os = "linux")]
+mod container;
+#[cfg(target_os = "linux")]
 mod door;
 #[cfg(target_os = "linux")]
 mod failure;
@@ -30,7 +32,7 @@ fn main() -> std::process::ExitCode {
     let _only_a_name = rustix::thread::set_name(c"sandbar-guest");
     match std::env::args().nth(1).as_deref() {
         Some("supervise") => supervisor::main(),
-        Some("serve") => boot::serve_container(),
+        Some("serve") => container::main(std::env::args_os().nth(2)),
         Some("sweep") => state::sweep_all(std::env::args_os().nth(2)),
         _ => std::process::ExitCode::from(125),
     }

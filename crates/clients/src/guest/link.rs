@@ -204,6 +204,15 @@ impl Routes {
     }
 }
 
+/// Ends a connection when nobody reads it any more: a runtime that shuts down drops the reader in the middle.
+struct Unheard(Arc<Link>);
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        self.0.end(End::Gone);
+    }
+}
+
 /// The receiving half and what it has read ahead.
 pub(super) struct Intake {
     reader: BoxReader,
@@ -247,6 +256,7 @@ impl Intake {
 
     /// The reader task: routes frames until the connection ends, and ends it for everyone.
     pub(crate) async fn receive(mut self, link: Arc<Link>) {
+        let _whatever_comes = Unheard(link.clone());
         let end = loop {
             match self.route_all(&link) {
                 Ok(()) => {}

@@ -143,6 +143,7 @@ fn some_launch(noise: &mut Noise) -> Launch {
         pids: 1,
         open_files: 2,
         detached: Some(Detached { nonce: [5; 16], memo: noise.bytes(40) }),
+        owner: Some((7, u32::MAX)),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{GuestSetup, guest::check_variable};
 const KERNEL_DIRS: [&str; 3] = ["/proc", "/dev", "/sys"];
 
 /// Everything of the launch message but where the machine's state is.
-pub(super) fn launch(spec: &MachineSpec) -> Result<Launch> {
+pub(crate) fn launch(spec: &MachineSpec) -> Result<Launch> {
     let level = level(spec.isolation)?;
     check_limits(&spec.limits)?;
     if spec.ports.contains(&0) {

@@ -54,7 +54,7 @@ fn check(directory: &Path) -> Result<()> {
 }
 
 /// Random bytes.
-pub(super) fn draw<const N: usize>() -> io::Result<[u8; N]> {
+pub(crate) fn draw<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let count = getrandom(bytes.as_mut_slice(), GetRandomFlags::empty())?;
     if count < bytes.len() {
@@ -64,7 +64,7 @@ pub(super) fn draw<const N: usize>() -> io::Result<[u8; N]> {
 }
 
 /// Bytes as letters.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

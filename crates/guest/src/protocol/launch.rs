@@ -1,4 +1,4 @@
-//! What a local machine is made of, sent to its supervisor before anything exists.
+//! What a machine is made of, told to its supervisor before anything exists, or to PID 1 of a container.
 
 use super::{
     Detached, MAX_MEMO, WireError,
@@ -80,6 +80,8 @@ pub struct Launch {
     pub open_files: u64,
     /// What makes it outlive its maker; `None` is a machine that ends with it.
     pub detached: Option<Detached>,
+    /// Whom PID 1 of a container gives the machine's own places, and then becomes: a user and a group.
+    pub owner: Option<(u32, u32)>,
 }
 
 impl Launch {
@@ -115,6 +117,10 @@ impl Launch {
             to.bytes(&detached.nonce);
             to.bytes(&detached.memo);
         });
+        to.option(self.owner.as_ref(), |to, (user, group)| {
+            to.u32(*user);
+            to.u32(*group);
+        });
         out
     }
 
@@ -148,6 +154,7 @@ impl Launch {
                 let nonce = from.bytes()?.try_into().map_err(|_| WireError("a nonce is not 16 bytes"))?;
                 Ok(Detached { nonce, memo: from.bytes()? })
             })?,
+            owner: from.option(|from| Ok((from.u32()?, from.u32()?)))?,
         };
         from.end()?;
         if launch.detached.as_ref().is_some_and(|detached| detached.memo.len() > MAX_MEMO) {

@@ -1,0 +1,237 @@
+//! The Docker client: makes machines and knows the ones that live.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::unix::fs::MetadataExt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use async_trait::async_trait;
+use bollard::models::SystemInfo;
+use sandbar_guest::protocol::{Launch, Level};
+use sandbar_machine::{
+    Enforcement, Isolation, Lifetime, LimitReport, Machine, MachineError, MachineHandle, MachineSpec, Result,
+    SandboxClient, Workspace,
+};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use super::{
+    Docker, InnerWalls,
+    boot::Boot,
+    container::{self, Container},
+    image::Image,
+    labels,
+    plan::{self, Wish},
+    users::{Accounts, Choice},
+};
+use crate::{
+    GuestMachine, GuestSetup,
+    guest::check_variable,
+    local::{draw, hex, judge},
+};
+
+const ID: &str = "docker";
+/// What containers are called, before their number.
+const PREFIX: &str = "sandbar-";
+
+/// What clones of a client have together.
+#[derive(Default)]
+pub(super) struct Shared {
+    live: Mutex<HashMap<String, Weak<GuestMachine>>>,
+    docker: OnceCell<(bollard::Docker, SystemInfo)>,
+    accounts: Mutex<HashMap<String, Arc<Accounts>>>,
+    /// The image that was built, if one was to be.
+    pub(super) built: OnceCell<String>,
+}
+
+impl Docker {
+    /// The way to the engine, and what it says about itself; asked once.
+    async fn reach(&self) -> Result<&(bollard::Docker, SystemInfo)> {
+        let asked = self.shared.docker.get_or_try_init(|| async {
+            let docker = self.engine.connect()?;
+            let info = self.engine.ask("describe itself", docker.info()).await?;
+            Ok((docker, info))
+        });
+        asked.await
+    }
+
+    /// What the guest is told: judged here, and looked at again by the guest.
+    fn launch(&self, spec: &MachineSpec, info: &SystemInfo) -> Result<Launch> {
+        if spec.rootfs.is_some() {
+            return Err(MachineError::invalid("rootfs", "an image is a whole file tree; choose one or the other"));
+        }
+        let shows = matches!(spec.workspace, Workspace::Host { .. }) || !spec.mounts.is_empty();
+        if shows && self.engine.socket().is_none() {
+            let reason = "the engine is reached over the network and may be on another host; copy the files in instead";
+            return Err(MachineError::invalid("directories of this host", reason));
+        }
+        let mut launch = judge(&MachineSpec { isolation: Isolation::Full, ..spec.clone() })?;
+        launch.level = match self.options.walls {
+            InnerWalls::Required => Level::Full,
+            InnerWalls::EngineOnly => Level::None,
+        };
+        let own_kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        if info.kernel_version.as_ref() != Some(&own_kernel) {
+            // An engine in a virtual machine shows the same files under other numbers.
+            let workspace = launch.workspace.iter_mut().map(|(host, _)| host);
+            for host in workspace.chain(launch.mounts.iter_mut().map(|mount| &mut mount.host)) {
+                (host.device, host.inode) = (0, 0);
+            }
+        }
+        Ok(launch)
+    }
+
+    pub(super) async fn accounts(
+        &self,
+        docker: &bollard::Docker,
+        image: &Image,
+        container: &str,
+    ) -> Result<Arc<Accounts>> {
+        if let Some(known) = lock(&self.shared.accounts).get(&image.id) {
+            return Ok(known.clone());
+        }
+        let read = Arc::new(Accounts::read(&self.engine, docker, container).await?);
+        lock(&self.shared.accounts).insert(image.id.clone(), read.clone());
+        Ok(read)
+    }
+
+    /// What the host side keeps of a specification.
+    fn setup(&self, spec: MachineSpec, image: &Image, info: &SystemInfo, name: &str) -> Result<GuestSetup> {
+        let mut env = BTreeMap::new();
+        for (name, value) in image.env.iter().filter_map(|variable| variable.split_once('=')) {
+            // Its user is another one, and so is the home.
+            if name != "HOME" && check_variable(name.as_ref(), value.as_ref()).is_ok() {
+                env.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        for (name, value) in &self.options.env {
+            check_variable(name.as_ref(), value.as_ref())?;
+        }
+        env.extend(self.options.env.clone());
+        env.extend(spec.env);
+        if self.options.ports.contains(&0) {
+            return Err(MachineError::invalid("port 0", "is not a port; use 1 to 65535"));
+        }
+        let mut ports = spec.ports;
+        ports.extend(&self.options.ports);
+        ports.sort_unstable();
+        ports.dedup();
+        Ok(GuestSetup {
+            handle: MachineHandle { client: ID.to_owned(), state: json!({ "container": name }) },
+            isolation: Isolation::Container,
+            limits: self.report(info),
+            env,
+            ports,
+            output_buffer: spec.limits.output_buffer,
+            deadline: spec.limits.time,
+        })
+    }
+
+    /// How strongly this engine holds each limit.
+    fn report(&self, info: &SystemInfo) -> LimitReport {
+        let held = |can: Option<bool>| if can == Some(true) { Enforcement::Hard } else { Enforcement::Unavailable };
+        LimitReport {
+            pids: held(info.pids_limit),
+            memory: held(info.memory_limit),
+            cpu: held(info.cpu_cfs_quota.map(|can| can && self.options.cpus.is_some())),
+            open_files: Enforcement::Hard,
+            core: Enforcement::Hard,
+            tmp: Enforcement::Hard,
+            time: Enforcement::Hard,
+            disk: Enforcement::Unavailable,
+        }
+    }
+
+    /// The container a handle names.
+    fn named<'a>(&self, handle: &'a MachineHandle) -> Result<&'a str> {
+        let bad = |reason: &str| Err(MachineError::invalid("handle", reason));
+        if handle.client != ID {
+            return bad(&format!("belongs to the client {:?}, not to {ID:?}", handle.client));
+        }
+        let name = handle.state.get("container").and_then(|name| name.as_str());
+        match name.filter(|name| is_ours(name)) {
+            Some(name) => Ok(name),
+            None => bad("is not one of a Docker machine"),
+        }
+    }
+
+    fn held(&self, name: &str) -> Option<Arc<GuestMachine>> {
+        lock(&self.shared.live).get(name).and_then(Weak::upgrade).filter(|machine| !machine.is_gone())
+    }
+
+    fn remember(&self, name: String, machine: &Arc<GuestMachine>) {
+        let mut live = lock(&self.shared.live);
+        live.retain(|_, machine| machine.strong_count() > 0);
+        live.insert(name, Arc::downgrade(machine));
+    }
+}
+
+#[async_trait]
+impl SandboxClient for Docker {
+    fn id(&self) -> &'static str {
+        ID
+    }
+
+    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+        if spec.lifetime == Lifetime::Detached {
+            return Err(MachineError::Unsupported("keep machines beyond this process"));
+        }
+        let (docker, info) = self.reach().await?;
+        let mut launch = self.launch(&spec, info)?;
+        let image = self.find_image(docker).await?;
+        let session = hex(&draw::<8>().map_err(|error| self.engine.failed("name a container", error))?);
+        launch.id = session.clone().into_bytes();
+        let owner = launch.workspace.as_ref().and_then(|(host, _)| {
+            let place: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&host.path);
+            std::fs::symlink_metadata(place).ok().map(|found| (found.uid(), found.gid()))
+        });
+        let choice = Choice::new(self.options.user.as_deref(), owner, &image.user);
+        let wish = Wish {
+            engine: &self.engine,
+            options: &self.options,
+            spec: &spec,
+            launch: &launch,
+            image: &image,
+            user: &choice,
+            labels: labels::owned(&session),
+        };
+        let (body, name) = (plan::body(wish)?, format!("{PREFIX}{session}"));
+        let setup = self.setup(spec, &image, info, &name)?;
+        let platform = self.options.platform.as_deref();
+        let mut container = Container::make(&self.engine, docker, name.clone(), platform, body).await?;
+        let boot = Boot { client: self, docker, image: &image, user: choice.text(), launch };
+        let machine = match boot.start(&mut container, setup).await {
+            Ok(machine) => Arc::new(machine.farewell(container)),
+            Err(error) => {
+                // Waited for, so that whoever hears of the failure finds nothing; if it fails as well, that is the lesser.
+                let _lesser = container.remove().await;
+                return Err(error);
+            }
+        };
+        self.remember(name, &machine);
+        Ok(machine)
+    }
+
+    async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
+        Ok(self.held(self.named(handle)?).map(|machine| machine as Arc<dyn Machine>))
+    }
+
+    async fn delete(&self, handle: &MachineHandle) -> Result<()> {
+        let name = self.named(handle)?;
+        if let Some(machine) = self.held(name) {
+            return machine.stop().await;
+        }
+        container::remove(&self.engine, &self.reach().await?.0, name).await
+    }
+}
+
+/// Whether a name is one that was given here: a handle may come from anywhere, and what it names is removed.
+fn is_ours(name: &str) -> bool {
+    let hexadecimal = |number: &str| number.len() == 16 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.strip_prefix(PREFIX).is_some_and(hexadecimal)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

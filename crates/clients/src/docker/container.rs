@@ -1,0 +1,117 @@
+//! A container while it exists: whoever lets go of it, however early, has it removed.
+
+use std::time::{Duration, Instant};
+
+use bollard::{
+    errors::Error,
+    models::ContainerCreateBody,
+    query_parameters::{CreateContainerOptions, RemoveContainerOptions},
+};
+use futures::future::BoxFuture;
+use sandbar_machine::{MachineError, Result};
+use tokio::{task::JoinHandle, time::sleep};
+
+use super::{attach::Line, engine::Engine};
+use crate::Farewell;
+
+const REMOVE: &str = "remove the container";
+/// How often an engine that removes it already is asked whether it is done.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A container by its name, which is known before it exists.
+pub(super) struct Container {
+    pub(super) name: String,
+    engine: Engine,
+    docker: bollard::Docker,
+    /// Runs on when its maker is cancelled: what an engine makes of a request nobody waits for is there all the same.
+    making: Option<JoinHandle<Result<(), Error>>>,
+    line: Option<Line>,
+    gone: bool,
+}
+
+impl Container {
+    /// Has it made, but not started.
+    pub(super) async fn make(
+        engine: &Engine,
+        docker: &bollard::Docker,
+        name: String,
+        platform: Option<&str>,
+        body: ContainerCreateBody,
+    ) -> Result<Self> {
+        let platform = platform.unwrap_or_default().to_owned();
+        let options = CreateContainerOptions { name: Some(name.clone()), platform };
+        let asked = docker.clone();
+        let making = tokio::spawn(async move { asked.create_container(Some(options), body).await.map(drop) });
+        let (engine, docker) = (engine.clone(), docker.clone());
+        let mut made = Self { name, engine, docker, making: Some(making), line: None, gone: false };
+        if let Some(making) = &mut made.making {
+            let action = "create the container";
+            let outcome = made.engine.within(action, making).await?;
+            made.making = None;
+            outcome
+                .map_err(|error| made.engine.failed(action, error))?
+                .map_err(|error| made.engine.trouble(action, error))?;
+        }
+        Ok(made)
+    }
+
+    /// Remembers the stream that must end before the container can.
+    pub(super) fn hold(&mut self, line: Line) {
+        self.line = Some(line);
+    }
+
+    /// Removes it and its own volumes, running or not.
+    pub(super) async fn remove(&mut self) -> Result<()> {
+        if let Some(line) = self.line.take() {
+            line.cut();
+        }
+        if !self.gone {
+            remove(&self.engine, &self.docker, &self.name).await?;
+            self.gone = true;
+        }
+        Ok(())
+    }
+}
+
+/// Removes a container by name, and waits until it is gone.
+pub(super) async fn remove(engine: &Engine, docker: &bollard::Docker, name: &str) -> Result<()> {
+    let until = engine.until();
+    loop {
+        let force = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
+        let outcome = engine.within(REMOVE, docker.remove_container(name, Some(force))).await;
+        match outcome.map_err(|late| MachineError::transport(REMOVE, late))? {
+            Ok(()) | Err(Error::DockerResponseServerError { status_code: 404, .. }) => return Ok(()),
+            // The engine is at it: the guest has ended.
+            Err(Error::DockerResponseServerError { status_code: 409, .. }) if Instant::now() < until => {
+                sleep(LOOK).await
+            }
+            Err(error) => return Err(MachineError::transport(REMOVE, error)),
+        }
+    }
+}
+
+impl Farewell for Container {
+    fn wait(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.remove())
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // Without a runtime there is nobody to ask. A container that runs then still ends with its stream.
+        let (false, Ok(runtime)) = (self.gone, tokio::runtime::Handle::try_current()) else { return };
+        if let Some(line) = self.line.take() {
+            line.cut();
+        }
+        let making = self.making.take();
+        let (engine, docker, name) = (self.engine.clone(), self.docker.clone(), std::mem::take(&mut self.name));
+        runtime.spawn(async move {
+            if let Some(making) = making {
+                let _made_or_not = making.await;
+            }
+            if let Err(error) = remove(&engine, &docker, &name).await {
+                tracing::warn!(%error, container = name, "a container is left");
+            }
+        });
+    }
+}

@@ -1,0 +1,208 @@
+//! Everything an engine is told about a container, as data.
+
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    fs,
+    os::unix::{ffi::OsStringExt, fs::MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use bollard::models::{
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigLogConfig, Mount, MountBindOptions,
+    MountBindOptionsPropagationEnum, MountType, MountVolumeOptions,
+};
+use sandbar_guest::protocol::Launch;
+use sandbar_machine::{Access, MachineError, MachinePath, MachineSpec, Result};
+
+use super::{
+    Network,
+    engine::Engine,
+    image::Image,
+    options::Options,
+    upload::{GUEST_DIR, HOME, WORKSPACE},
+    users::Choice,
+};
+
+/// Sockets that would let whoever reaches them make containers of any kind.
+const SOCKETS: [&str; 3] = ["/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock"];
+/// The least memory an engine accepts.
+const LEAST_MEMORY: u64 = 6 << 20;
+
+/// What a plan is made of.
+pub(super) struct Wish<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) options: &'a Options,
+    pub(super) spec: &'a MachineSpec,
+    pub(super) launch: &'a Launch,
+    pub(super) image: &'a Image,
+    pub(super) user: &'a Choice,
+    /// Those that say whose it is, which no other replaces.
+    pub(super) labels: HashMap<String, String>,
+}
+
+/// The whole container.
+pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
+    let Wish { engine, options, spec, launch, image, user, labels: ours } = wish;
+    let mut labels: HashMap<_, _> = options.labels.clone().into_iter().collect();
+    labels.extend(ours);
+    // Volumes are root's, and nothing can be changed before the start where the tree is read-only: the guest gives them
+    // away when it comes up, and with them these powers.
+    let settles = options.read_only && !user.is_root();
+    let cap_add = settles.then(|| ["CHOWN", "SETUID", "SETGID"].map(str::to_owned).into());
+    let user = if settles { "0:0" } else { user.text() };
+    let mounts = mounts(engine, options, launch, &labels)?;
+    let log = HostConfigLogConfig { typ: Some("none".to_owned()), config: None };
+    let tmp = format!("rw,exec,nosuid,nodev,mode=1777,size={}", spec.limits.tmp_bytes);
+    let memory = memory(options.memory)?;
+    let host = HostConfig {
+        mounts: Some(mounts),
+        tmpfs: Some([("/tmp".to_owned(), tmp)].into()),
+        shm_size: Some(number("tmp_bytes", spec.limits.tmp_bytes)?),
+        network_mode: Some(network(&options.network, spec.network)),
+        memory: Some(memory),
+        memory_swap: Some(memory),
+        nano_cpus: options.cpus.map(cpus).transpose()?,
+        pids_limit: Some(number("pids", options.pids.unwrap_or(spec.limits.pids))?),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        cap_add,
+        security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+        readonly_rootfs: Some(options.read_only),
+        runtime: options.runtime.clone(),
+        log_config: Some(log),
+        ipc_mode: Some("private".to_owned()),
+        auto_remove: Some(true),
+        // PID 1 is the guest.
+        init: Some(false),
+        ..HostConfig::default()
+    };
+    Ok(ContainerCreateBody {
+        image: Some(image.id.clone()),
+        user: Some(user.to_owned()),
+        hostname: Some("sandbar".to_owned()),
+        entrypoint: Some(
+            [&format!("{GUEST_DIR}/guest"), "serve", &format!("{GUEST_DIR}/launch")].map(str::to_owned).into(),
+        ),
+        cmd: Some(Vec::new()),
+        working_dir: Some("/".to_owned()),
+        // What the image would run now and then beside the guest.
+        healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
+        open_stdin: Some(true),
+        stdin_once: Some(true),
+        attach_stdin: Some(true),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        labels: Some(labels),
+        host_config: Some(host),
+        ..ContainerCreateBody::default()
+    })
+}
+
+/// What the machine asks for goes through the engine's own network: there is no sharing the host's.
+fn network(chosen: &Network, asked: sandbar_machine::Network) -> String {
+    match (chosen, asked) {
+        (Network::None, sandbar_machine::Network::Off) => "none".to_owned(),
+        (Network::None | Network::Bridge, _) => "bridge".to_owned(),
+        (Network::Named(name), _) => name.clone(),
+    }
+}
+
+fn cpus(count: f64) -> Result<i64> {
+    if !(0.01..=100_000.0).contains(&count) {
+        return Err(MachineError::invalid(format!("cpus {count}"), "must be between 0.01 and what the host has"));
+    }
+    Ok((count * 1e9) as i64)
+}
+
+fn memory(bytes: u64) -> Result<i64> {
+    if bytes < LEAST_MEMORY {
+        return Err(MachineError::invalid(
+            format!("memory of {bytes} bytes"),
+            "is less than the 6 MiB an engine demands",
+        ));
+    }
+    number("memory", bytes)
+}
+
+fn number(what: &str, value: u64) -> Result<i64> {
+    i64::try_from(value).map_err(|_| MachineError::invalid(format!("limit {what}"), "is too large"))
+}
+
+fn mounts(engine: &Engine, options: &Options, launch: &Launch, labels: &HashMap<String, String>) -> Result<Vec<Mount>> {
+    let volume = |name: Option<&String>, at: &str| Mount {
+        target: Some(at.to_owned()),
+        source: name.cloned(),
+        typ: Some(MountType::VOLUME),
+        volume_options: Some(MountVolumeOptions { labels: Some(labels.clone()), ..MountVolumeOptions::default() }),
+        ..Mount::default()
+    };
+    let mut mounts = Vec::new();
+    match &launch.workspace {
+        Some((host, writable)) => mounts.push(bind(engine, &path(&host.path), WORKSPACE.to_owned(), *writable)?),
+        None => mounts.push(volume(options.workspace_volume.as_ref(), WORKSPACE)),
+    }
+    if options.read_only {
+        mounts.extend([volume(None, GUEST_DIR), volume(None, HOME)]);
+    }
+    for (name, inside) in &options.volumes {
+        mounts.push(volume(Some(name), &text(inside)?));
+    }
+    for (host, inside, access) in &options.binds {
+        let host = fs::canonicalize(host).unwrap_or_else(|_| host.clone());
+        mounts.push(bind(engine, &host, text(inside)?, *access == Access::ReadWrite)?);
+    }
+    for mount in &launch.mounts {
+        let inside = MachinePath::new(OsString::from_vec(mount.inside.clone()))?;
+        mounts.push(bind(engine, &path(&mount.host.path), text(&inside)?, mount.writable)?);
+    }
+    Ok(mounts)
+}
+
+fn path(bytes: &[u8]) -> PathBuf {
+    OsString::from_vec(bytes.to_vec()).into()
+}
+
+fn text(path: &MachinePath) -> Result<String> {
+    let text = path.as_os_str().to_str().map(str::to_owned);
+    text.ok_or_else(|| MachineError::invalid(format!("mount at {path}"), "an engine takes only UTF-8 for a path"))
+}
+
+fn bind(engine: &Engine, host: &Path, inside: String, writable: bool) -> Result<Mount> {
+    let what = || format!("showing {}", host.display());
+    if shows_engine(engine, host) {
+        return Err(MachineError::invalid(what(), "would show the engine's own socket, and with it the whole host"));
+    }
+    let Some(source) = host.to_str() else {
+        return Err(MachineError::invalid(what(), "an engine takes only UTF-8 for a path"));
+    };
+    let options = MountBindOptions {
+        propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
+        // What is mounted below would stay writable.
+        non_recursive: Some(!writable),
+        ..MountBindOptions::default()
+    };
+    Ok(Mount {
+        target: Some(inside),
+        source: Some(source.to_owned()),
+        typ: Some(MountType::BIND),
+        read_only: Some(!writable),
+        bind_options: Some(options),
+        ..Mount::default()
+    })
+}
+
+/// Whether a path is, or leads to, a socket of an engine's.
+fn shows_engine(engine: &Engine, host: &Path) -> bool {
+    let same = |socket: &Path| {
+        let file = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        file(socket).is_some_and(|known| file(host) == Some(known))
+    };
+    let sockets = SOCKETS.iter().map(Path::new).chain(engine.socket());
+    sockets.into_iter().any(|socket| {
+        let real = fs::canonicalize(socket).unwrap_or_else(|_| socket.to_owned());
+        real.starts_with(host) || socket.starts_with(host) || same(socket)
+    })
+}
+
+#[cfg(test)]
+mod tests;

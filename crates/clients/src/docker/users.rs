@@ -1,0 +1,226 @@
+//! Who commands run as: a number, found in the image's own accounts where it was given as a name.
+
+use bollard::{errors::Error, query_parameters::DownloadFromContainerOptions};
+use futures::TryStreamExt;
+use sandbar_machine::{
+    MachineError, Result,
+    tar::{self, Kind},
+};
+
+use super::engine::Engine;
+
+/// The user every machine has.
+const AGENT: u32 = 1000;
+/// The longest list of accounts that is read.
+const MAX_ACCOUNTS: usize = 512 << 10;
+
+const PASSWD: &str = "/etc/passwd";
+const GROUP: &str = "/etc/group";
+
+/// A user and a group by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+impl Who {
+    pub(super) const ROOT: Self = Self { uid: 0, gid: 0 };
+}
+
+/// Who was chosen, as engines take it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Choice(String);
+
+impl Choice {
+    /// Whoever was asked for; else the owner of the workspace; else the image's own user where that is not root; else the
+    /// one every machine has.
+    pub(super) fn new(asked: Option<&str>, owner: Option<(u32, u32)>, image: &str) -> Self {
+        let chosen = match (asked, owner) {
+            (Some(asked), _) => asked.to_owned(),
+            (None, Some((uid, gid))) => format!("{uid}:{gid}"),
+            (None, None) if is_root(image) => AGENT.to_string(),
+            (None, None) => image.to_owned(),
+        };
+        // An engine would put a number without a group into root's.
+        Self(if chosen.parse::<u32>().is_ok() { format!("{chosen}:{chosen}") } else { chosen })
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn is_root(&self) -> bool {
+        is_root(&self.0)
+    }
+}
+
+fn is_root(user: &str) -> bool {
+    matches!(user.split(':').next(), None | Some("" | "0" | "root"))
+}
+
+/// A file of the image's, with a line more.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Added {
+    pub(super) path: &'static str,
+    pub(super) contents: String,
+}
+
+/// The image's own accounts. What it says is believed about names and numbers, which are its own affair.
+#[derive(Debug)]
+pub(super) struct Accounts {
+    passwd: Text,
+    group: Text,
+}
+
+/// A file's text, empty where there is no file; `None` where what is there is no plain file, or no text.
+type Text = Option<String>;
+
+impl Accounts {
+    /// Reads them out of a container that need not run.
+    pub(super) async fn read(engine: &Engine, docker: &bollard::Docker, container: &str) -> Result<Self> {
+        let file = |path| engine.within("read the image's accounts", file(docker, container, path));
+        let (passwd, group) = futures::future::try_join(file(PASSWD), file(GROUP)).await?;
+        let at = |error| engine.trouble("read the image's accounts", error);
+        Ok(Self { passwd: passwd.map_err(at)?, group: group.map_err(at)? })
+    }
+
+    /// `NAME`, `UID`, `NAME:GROUP`, `UID:GID`.
+    pub(super) fn find(&self, user: &str) -> Result<Who> {
+        let unknown = |what: &str| {
+            MachineError::invalid(format!("user {user:?}"), format!("the image has no {what} of that name"))
+        };
+        let (name, group) = user.split_once(':').map_or((user, None), |(name, group)| (name, Some(group)));
+        let passwd = self.passwd.as_deref().unwrap_or_default();
+        let known = lines(passwd).find(|line| line.name == name || Ok(line.id) == name.parse());
+        let (uid, own) = match (known, name.parse()) {
+            (Some(line), _) => (line.id, line.second),
+            (None, Ok(uid)) => (uid, None),
+            // An image without accounts has this one all the same.
+            (None, Err(_)) if name == "root" => (0, None),
+            (None, Err(_)) => return Err(unknown("user")),
+        };
+        let groups = self.group.as_deref().unwrap_or_default();
+        let gid = match group {
+            None => own.unwrap_or(uid),
+            Some(group) => match (group.parse(), lines(groups).find(|line| line.name == group)) {
+                (Ok(gid), _) => gid,
+                (Err(_), Some(line)) => line.id,
+                (Err(_), None) => return Err(unknown("group")),
+            },
+        };
+        Ok(Who { uid, gid })
+    }
+
+    /// What makes a user without a name be called `agent`: many programs stumble over one that has none.
+    pub(super) fn completed(&self, who: Who) -> Vec<Added> {
+        let add = |path, text: &Text, id: u32, line: String| {
+            let text = text.as_deref().filter(|text| !lines(text).any(|line| line.id == id || line.name == "agent"))?;
+            let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+            Some(Added { path, contents: format!("{text}{gap}{line}\n") })
+        };
+        let Who { uid, gid } = who;
+        let user = add("etc/passwd", &self.passwd, uid, format!("agent:x:{uid}:{gid}::/home/agent:/bin/sh"));
+        let group = add("etc/group", &self.group, gid, format!("agent:x:{gid}:"));
+        user.into_iter().chain(group).collect()
+    }
+}
+
+struct Line<'a> {
+    name: &'a str,
+    id: u32,
+    second: Option<u32>,
+}
+
+/// `name:secret:id:second:…`; what is not like that is passed over.
+fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        let id = fields.nth(1)?.parse().ok()?;
+        Some(Line { name, id, second: fields.next().and_then(|second| second.parse().ok()) })
+    })
+}
+
+/// A small text file of a container's.
+async fn file(docker: &bollard::Docker, container: &str, path: &str) -> Result<Text, Error> {
+    let options = DownloadFromContainerOptions { path: path.to_owned() };
+    let mut stream = std::pin::pin!(docker.download_from_container(container, Some(options)));
+    let (mut reader, mut text, mut wanted) = (tar::Reader::new(), Vec::new(), true);
+    loop {
+        let piece = match stream.try_next().await {
+            Ok(Some(piece)) => piece,
+            Ok(None) | Err(Error::DockerResponseServerError { status_code: 404, .. }) => break,
+            Err(error) => return Err(error),
+        };
+        let Ok(events) = reader.push(&piece) else { return Ok(None) };
+        for event in events {
+            match event {
+                tar::Event::Member(member) => wanted &= member.kind == Kind::File,
+                tar::Event::Data(bytes) => text.extend_from_slice(&bytes),
+                tar::Event::Done => {}
+            }
+        }
+        if !wanted || text.len() > MAX_ACCOUNTS {
+            return Ok(None);
+        }
+    }
+    Ok(String::from_utf8(text).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: Accounts = Accounts { passwd: Some(String::new()), group: Some(String::new()) };
+
+    fn accounts() -> Accounts {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nbroken\nnode:x:1000:1001::/home/node:/bin/sh\n:x:7:7\n";
+        Accounts { passwd: Some(passwd.to_owned()), group: Some("root:x:0:\ntools:x:50:node".to_owned()) }
+    }
+
+    #[test]
+    fn names_and_numbers_are_found_as_the_image_has_them() {
+        let table = [
+            ("node", 1000, 1001),
+            ("1000", 1000, 1001),
+            ("node:tools", 1000, 50),
+            ("2000", 2000, 2000),
+            ("2000:3", 2000, 3),
+            ("root", 0, 0),
+        ];
+        for (user, uid, gid) in table {
+            assert_eq!(accounts().find(user).expect(user), Who { uid, gid }, "{user}");
+        }
+        for user in ["nobody", "node:nothing", "", "-1", "99999999999"] {
+            assert_eq!(accounts().find(user).expect_err(user).code(), "invalid");
+        }
+        assert_eq!(EMPTY.find("root").expect("every image has one"), Who::ROOT);
+    }
+
+    #[test]
+    fn nobody_is_root_by_accident() {
+        for root in ["", "root", "0", "0:0", "root:tools"] {
+            assert_eq!(Choice::new(None, None, root).text(), "1000:1000", "{root:?}");
+        }
+        assert_eq!(Choice::new(None, None, "node").text(), "node");
+        assert_eq!(Choice::new(None, Some((7, 8)), "node").text(), "7:8");
+        assert_eq!(Choice::new(Some("root"), Some((7, 8)), "node").text(), "root");
+        assert_eq!(Choice::new(Some("5"), None, "").text(), "5:5");
+    }
+
+    #[test]
+    fn a_number_without_a_name_gets_one() {
+        let added = accounts().completed(Who { uid: 7000, gid: 50 });
+        assert_eq!(added.len(), 1);
+        assert!(added[0].contents.ends_with(":x:7:7\nagent:x:7000:50::/home/agent:/bin/sh\n"), "{added:?}");
+        let added = accounts().completed(Who { uid: 0, gid: 9 });
+        assert_eq!(
+            (added[0].path, added[0].contents.as_str()),
+            ("etc/group", "root:x:0:\ntools:x:50:node\nagent:x:9:\n")
+        );
+        assert_eq!(accounts().completed(Who { uid: 1000, gid: 50 }), []);
+        assert_eq!(EMPTY.completed(Who { uid: 1000, gid: 1000 }).len(), 2);
+        assert_eq!(Accounts { passwd: None, group: None }.completed(Who { uid: 1000, gid: 1000 }), []);
+    }
+}
