@@ -43,7 +43,7 @@ async fn main() -> Result<(), BoxError> {
     )?;
     let file = temp_dir().join(format!("sandbar-approvals-{}.json", process::id()));
 
-    let paused = run(&clerk(&server), "Refund orders 7, 8 and 9.").await?;
+    let paused = run(clerk(&server), "Refund orders 7, 8 and 9.").await?;
     fs::write(&file, paused.to_state().to_json()?)?;
 
     // Days later, in another process:
@@ -57,7 +57,7 @@ async fn main() -> Result<(), BoxError> {
         }
     }
     // What was done before the pause is not done again.
-    let result = run(&clerk(&server), state).await?;
+    let result = run(clerk(&server), state).await?;
     println!("{}", result.final_output());
     fs::remove_file(&file)?;
     Ok(())

@@ -1,5 +1,33 @@
 //! A computer of its own for an AI agent: isolated, rootless, daemon-free; and the agent.
 //!
+//! # An agent on a machine
+//!
+//! A [`SandboxAgent`] is an agent with a computer of its own: a [`Manifest`] says what is on it, [`Capabilities`] what the
+//! agent can do there, and the run where it is ([`SandboxRun::sandbox`]). Here the model follows a script; the machine, and
+//! everything that happens on it, is real:
+//!
+//! ```
+//! use sandbar::{client::UnixLocal, prelude::*};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), BoxError> {
+//! let model = ScriptedModel::new([
+//!     vec![Item::function_call("call_1", "exec_command", r#"{"cmd":"wc -w < letter.txt"}"#)],
+//!     vec![Item::assistant("The letter has three words.")],
+//! ]);
+//! let clerk = SandboxAgent::new("clerk")
+//!     .model(model) // or a name: .model("gpt-5.5")
+//!     .instructions("Look before you answer.")
+//!     .manifest(Manifest::new().file("letter.txt", "Dear Sir, no.\n"));
+//! let result = run(&clerk, "How long is the letter?").sandbox(UnixLocal::new()).await?;
+//! assert_eq!(result.final_output(), "The letter has three words.");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Examples: `renewal_packet`, `coding_task`, `long_running_pty`, `sandbox_handoff`, `sandbox_agents_as_tools`,
+//! `custom_tool_beside_capabilities`, `own_capability`, `website_preview`.
+//!
 //! # The agent
 //!
 //! An *agent* is a model with instructions and tools. A *run* asks the model, calls the tools it wants, and asks again until
@@ -80,6 +108,15 @@
 //!
 //! Code that talks to a machine takes `&dyn Machine` and can be tested without any host at all, with a [`MemoryMachine`].
 
+pub mod agent_file;
+mod capability;
+pub mod choice;
+mod environment;
+mod joining;
+mod prompt;
+mod run_config;
+mod sandbox_agent;
+
 #[doc(hidden)]
 pub use sandbar_agent::__private;
 pub use sandbar_agent::{
@@ -104,6 +141,8 @@ pub use sandbar_agent::{
     Interruption,
     Item,
     Json,
+    Lens,
+    Look,
     Model,
     ModelError,
     ModelSettings,
@@ -114,6 +153,7 @@ pub use sandbar_agent::{
     Price,
     Prices,
     Prompt,
+    Question,
     Recovery,
     Responses,
     Run,
@@ -134,7 +174,9 @@ pub use sandbar_agent::{
     ToolChoice,
     ToolContext,
     ToolExt,
+    ToolKind,
     ToolOutput,
+    ToolSpec,
     Usage,
     run,
 };
@@ -149,6 +191,15 @@ pub use sandbar_sandbox::{
     Unchecked, User, WorkspacePath, archive, audit, fetch, image, patch, processes,
 };
 
+pub use self::{
+    capability::{
+        Capabilities, Capability, Compaction, CompactionPolicy, Filesystem, FilesystemTools, Gear, PatchTransport,
+        Shell, ShellTools, Workplace, context_window,
+    },
+    run_config::{SandboxRun, SandboxRunConfig, Snapshot},
+    sandbox_agent::SandboxAgent,
+};
+
 pub mod agent {
     //! Agents, runs, models, tools, approvals: all of the thinking half.
 
@@ -158,6 +209,8 @@ pub mod agent {
 pub mod client {
     //! Where machines come from.
 
+    #[cfg(all(feature = "docker", target_os = "linux"))]
+    pub use sandbar_clients::{Docker, docker};
     pub use sandbar_clients::{GuestMachine, UnixLocal};
 }
 
@@ -196,5 +249,10 @@ pub mod prelude {
         Dir, EnvValue, Exec, ExecResult, File, GitRepo, LocalDir, LocalFile, Manifest, Mount, PathGrant, RemoteDir,
         RemoteFile, SandboxError, SandboxSession, SecretStore, SessionLimits, SessionOptions, SessionState,
         patch::{PatchOptions, Profile},
+    };
+
+    pub use crate::{
+        Capabilities, Capability, Compaction, Filesystem, Gear, SandboxAgent, SandboxRun, SandboxRunConfig, Shell,
+        Workplace,
     };
 }

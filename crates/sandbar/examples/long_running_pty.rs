@@ -1,0 +1,74 @@
+//! An agent starts a program that goes on running in a terminal, types to it, reads its answers, and ends it with Ctrl-C.
+//!
+//! Run with `cargo run -p sandbar --example long_running_pty`. It prints what the terminal shows, echo included:
+//!
+//! ```text
+//! what is your name?
+//! Ada
+//! hello, Ada; who else?
+//! Grace
+//! hello, Grace; who else?
+//! ^C
+//! 2 greeted, bye
+//! The greeter works, and it counts.
+//! still running: 0
+//! ```
+
+#![allow(clippy::print_stdout, reason = "an example prints")]
+
+use std::sync::Arc;
+
+use sandbar::{
+    client::UnixLocal,
+    mock::{MockServer, Script, item},
+    prelude::*,
+    processes::{Ids, TableOptions},
+};
+use serde_json::json;
+
+const GREETER: &str = r#"#!/bin/sh
+count=0
+trap 'echo; echo "$count greeted, bye"; exit' INT
+echo "what is your name?"
+while read -r name; do
+    count=$((count + 1))
+    echo "hello, $name; who else?"
+done
+"#;
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    // A program that still runs when `exec_command` returns has a number; `write_stdin` types to it. A model reads the
+    // number, which is random; a script has to know it, so this session counts from 1000.
+    let type_in = |chars: &str| {
+        item::function_call("write_stdin", json!({ "session_id": 1000, "chars": chars, "yield_time_ms": 5000 }))
+    };
+    let start = json!({ "cmd": "./greeter.sh", "tty": true, "yield_time_ms": 1000 });
+    let server = MockServer::start(
+        Script::new()
+            .turn(item::function_call("exec_command", start))
+            .turn(type_in("Ada\n"))
+            .turn(type_in("Grace\n"))
+            .turn(type_in("\u{3}"))
+            .turn(item::text("The greeter works, and it counts.")),
+    )?;
+    let tester = SandboxAgent::new("tester")
+        .model(Responses::new("gpt-5.5").base_url(server.base_url()))
+        .instructions("Try the program as a person would.");
+
+    // A session of our own: it is there before the run and after it, and we end it.
+    let options = SessionOptions::new(Manifest::new().file("greeter.sh", GREETER))
+        .processes(TableOptions { ids: Ids::Sequential, ..TableOptions::default() });
+    let session = SandboxSession::open(Arc::new(UnixLocal::new()), options).await?;
+
+    let mut stream = run(&tester, "Does greeter.sh work?").sandbox(&session).stream();
+    while let Some(event) = stream.next().await {
+        if let RunEvent::Progress { text, .. } = event {
+            print!("{}", text.replace('\r', ""));
+        }
+    }
+    println!("{}", stream.result().await?.final_output());
+    println!("still running: {}", session.processes().len());
+    session.delete().await?;
+    Ok(())
+}

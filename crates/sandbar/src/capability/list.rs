@@ -1,0 +1,160 @@
+//! The capabilities of an agent, in order, and whether they go together.
+
+use std::{fmt, slice, sync::Arc};
+
+use sandbar_sandbox::SandboxError;
+
+use super::{Capability, Compaction, Filesystem, Shell};
+
+/// The capabilities of an agent. The usual ones are [`Filesystem`], [`Shell`] and [`Compaction`].
+///
+/// ```
+/// use sandbar::{Capabilities, Compaction, Shell};
+///
+/// assert_eq!(format!("{:?}", Capabilities::default()), r#"["filesystem", "shell", "compaction"]"#);
+/// let only = Capabilities::none().with(Shell::new()).with(Compaction::new());
+/// assert_eq!(format!("{only:?}"), r#"["shell", "compaction"]"#);
+/// ```
+#[derive(Clone)]
+pub struct Capabilities(Vec<Arc<dyn Capability>>);
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self::none().with(Filesystem::new()).with(Shell::new()).with(Compaction::new())
+    }
+}
+
+impl Capabilities {
+    /// None at all.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// One more, at the end.
+    #[must_use]
+    pub fn with(self, capability: impl Capability + 'static) -> Self {
+        self.with_shared(Arc::new(capability))
+    }
+
+    /// One more, that somebody else holds too.
+    #[must_use]
+    pub fn with_shared(mut self, capability: Arc<dyn Capability>) -> Self {
+        self.0.push(capability);
+        self
+    }
+
+    /// Without the one of this kind, if it is there.
+    ///
+    /// ```
+    /// # use sandbar::Capabilities;
+    /// let usual = Capabilities::default().without("compaction");
+    /// assert_eq!(format!("{usual:?}"), r#"["filesystem", "shell"]"#);
+    /// ```
+    #[must_use]
+    pub fn without(mut self, kind: &str) -> Self {
+        self.0.retain(|capability| capability.kind() != kind);
+        self
+    }
+
+    /// Each of them, in order.
+    pub fn iter(&self) -> slice::Iter<'_, Arc<dyn Capability>> {
+        self.0.iter()
+    }
+
+    /// Whether they go together: no kind twice, and everything there that any of them requires.
+    ///
+    /// # Errors
+    /// `sandbox_config_invalid` with the kind and what is missing, in alphabetical order.
+    pub fn check(&self) -> Result<(), SandboxError> {
+        let refuse = |kind: &str, why: String| {
+            Err(SandboxError::sandbox_config_invalid(format!("the capability {kind:?}"), why))
+        };
+        for (place, capability) in self.0.iter().enumerate() {
+            let kind = capability.kind();
+            if self.0[..place].iter().any(|before| before.kind() == kind) {
+                return refuse(kind, "is given twice".to_owned());
+            }
+            let there = |wanted: &&str| self.0.iter().any(|other| other.kind() == *wanted);
+            let mut missing: Vec<&str> = capability.requires().into_iter().filter(|kind| !there(kind)).collect();
+            missing.sort_unstable();
+            missing.dedup();
+            if !missing.is_empty() {
+                return refuse(kind, format!("requires capabilities that are not there: {}", missing.join(", ")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<C: Capability + 'static, const N: usize> From<[C; N]> for Capabilities {
+    fn from(capabilities: [C; N]) -> Self {
+        capabilities.into_iter().fold(Self::none(), Self::with)
+    }
+}
+
+impl From<Vec<Arc<dyn Capability>>> for Capabilities {
+    fn from(capabilities: Vec<Arc<dyn Capability>>) -> Self {
+        Self(capabilities)
+    }
+}
+
+impl fmt::Debug for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|capability| capability.kind())).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::{Gear, Workplace};
+
+    #[derive(Debug)]
+    struct Other(&'static str, &'static [&'static str]);
+
+    #[async_trait]
+    impl Capability for Other {
+        fn kind(&self) -> &str {
+            self.0
+        }
+
+        fn requires(&self) -> Vec<&str> {
+            self.1.to_vec()
+        }
+
+        async fn equip(&self, _place: &Workplace) -> Result<Gear, SandboxError> {
+            Ok(Gear::new())
+        }
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_named() {
+        let memory = Other("memory", &["shell", "filesystem"]);
+        let table = [
+            (Capabilities::default(), None),
+            (Capabilities::none(), None),
+            (Capabilities::default().with(Shell::new()), Some("\"shell\": is given twice")),
+            (
+                Capabilities::none().with(memory),
+                Some("\"memory\": requires capabilities that are not there: filesystem, shell"),
+            ),
+            (
+                Capabilities::none()
+                    .with(Other("memory", &["shell", "filesystem"]))
+                    .with(Shell::new())
+                    .with(Filesystem::new()),
+                None,
+            ),
+        ];
+        for (list, wrong) in table {
+            let said = list.check().err().map(|error| error.to_string()).unwrap_or_default();
+            match wrong {
+                None => assert_eq!(said, "", "{list:?}"),
+                Some(wrong) => assert!(said.contains(wrong), "{said}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Whatever way a run ends, nothing of it is left.
+
+use std::time::Duration;
+
+use sandbar::{
+    mock::{Fault, Script, Turn},
+    prelude::*,
+};
+
+use crate::rig::{Rig, call, done, eventually, exec, full, is_running};
+
+/// A command that nobody else runs, and its last word.
+fn marked(word: &str) -> String {
+    format!("sleep {word}")
+}
+
+#[tokio::test]
+async fn a_finished_run_leaves_no_process_and_no_directory() {
+    let rig = Rig::turns([exec(&format!("{} & echo begun", marked("31337.101"))), done()]);
+    let before: Vec<_> = leftovers();
+    rig.run(&rig.agent()).await;
+    assert!(!is_running("31337.101"));
+    assert_eq!(leftovers(), before);
+    rig.leaves_nothing().await;
+}
+
+/// Directories of machines in the usual place for temporary things.
+fn leftovers() -> Vec<String> {
+    let entries = std::fs::read_dir(std::env::temp_dir()).expect("a directory").flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with("sandbar"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_failed_run_leaves_nothing_and_cannot_be_taken_up_in_its_workspace() {
+    let broken = Turn::new([done()]).fault(Fault::status(400));
+    let rig = Rig::new(Script::new().turn(exec(&format!("{} & echo begun", marked("31337.102")))).turn(broken));
+    let sandbox = rig.sandbox();
+    let error = run(rig.agent(), "Go.").sandbox(&sandbox).await.expect_err("it fails");
+    assert!(!is_running("31337.102"));
+    assert_eq!(rig.machines(), 0);
+    let again = run(rig.agent(), error.state()).sandbox(&sandbox).await.expect_err("it fails again");
+    assert!(full(&again).contains("its session was removed when the run failed"), "{}", full(&again));
+    eventually("no machine is left", || rig.machines() == 0).await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_cancelled_in_the_middle_of_a_command_ends_at_once_and_leaves_nothing() {
+    let rig = Rig::turns([
+        call("exec_command", serde_json::json!({ "cmd": marked("31337.103"), "yield_time_ms": 30000 })),
+        done(),
+    ]);
+    let mut stream = run(rig.agent(), "Go.").sandbox(rig.sandbox()).stream();
+    let canceller = stream.canceller();
+    let cancel = tokio::spawn(async move {
+        eventually("the command runs", || is_running("31337.103")).await;
+        canceller.now();
+    });
+    let begun = std::time::Instant::now();
+    while stream.next().await.is_some() {}
+    let result = stream.result().await.expect("it was cancelled");
+    assert_eq!(*result.stop(), Stop::Cancelled);
+    assert!(begun.elapsed() < Duration::from_secs(15), "nobody waited for the command");
+    cancel.await.expect("it cancels");
+    drop(result);
+    eventually("the command is gone", || !is_running("31337.103")).await;
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_run_can_be_taken_up_and_the_model_is_told() {
+    let rig = Rig::turns([
+        call(
+            "exec_command",
+            serde_json::json!({ "cmd": format!("echo x > file; {}", marked("31337.104")), "yield_time_ms": 30000 }),
+        ),
+        exec("cat file"),
+        done(),
+    ]);
+    let sandbox = rig.sandbox();
+    let stream = run(rig.agent(), "Go.").sandbox(&sandbox).stream();
+    let canceller = stream.canceller();
+    let cancel = tokio::spawn(async move {
+        eventually("the command runs", || is_running("31337.104")).await;
+        canceller.now();
+    });
+    let result = stream.result().await.expect("it was cancelled");
+    cancel.await.expect("it cancels");
+    run(rig.agent(), result.to_state()).sandbox(&sandbox).await.expect("it ends well");
+    let told = rig.texts();
+    assert!(told[0].starts_with("The call was interrupted before it answered."), "{}", told[0]);
+    assert!(told[1].ends_with("Output:\nx\n"), "{}", told[1]);
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_dropped_in_the_middle_of_a_command_leaves_nothing_even_if_machines_are_detached() {
+    for (word, lifetime) in [("31337.105", Lifetime::WithOwner), ("31337.106", Lifetime::Detached)] {
+        let rig = Rig::turns([
+            call("exec_command", serde_json::json!({ "cmd": marked(word), "yield_time_ms": 30000 })),
+            done(),
+        ]);
+        let sandbox = rig.sandbox().machine(MachineSpec { lifetime, ..MachineSpec::default() });
+        let agent = rig.agent();
+        let running = tokio::spawn(async move { run(&agent, "Go.").sandbox(sandbox).await.map(drop) });
+        eventually("the command runs", || is_running(word)).await;
+        running.abort();
+        eventually("the command is gone", || !is_running(word)).await;
+        rig.leaves_nothing().await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_as_a_tool_that_takes_too_long_is_told_about_and_its_machine_removed() {
+    use sandbar::mock::{Conversation, When, item};
+
+    let of = |word: &str| Conversation::new().when(When::any().instructions(word));
+    let slow = call("exec_command", serde_json::json!({ "cmd": marked("31337.108"), "yield_time_ms": 30000 }));
+    let rig = Rig::new(
+        Script::new()
+            .conversation(
+                of("I am boss.")
+                    .turn(call("inner", serde_json::json!({ "input": "x" })))
+                    .turn(exec("echo on"))
+                    .turn(done()),
+            )
+            .conversation(of("I am inner.").turn(slow).turn(item::text("late"))),
+    );
+    let inner = rig.agent().renamed("inner").instructions("I am inner.").as_tool("inner", "Inner.");
+    let boss = rig.agent().instructions("I am boss.").tool(inner.timeout(Duration::from_secs(1)));
+    rig.run(&boss).await;
+    let told = rig.texts();
+    assert_eq!(told[0], "Tool 'inner' timed out after 1 seconds.");
+    assert!(told[1].ends_with("Output:\non\n"), "{}", told[1]);
+    assert!(!is_running("31337.108"));
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_session_that_its_caller_closes_in_the_middle_is_told_to_the_model() {
+    let rig = Rig::turns([call("close", serde_json::json!({})), exec("echo after"), done()]);
+    let session = rig.session(Manifest::new()).await;
+    let closing = session.clone();
+    let close = FunctionTool::new("close", "Closes.", move |_call: ToolContext, _none: sandbar::agent::NoArguments| {
+        let session = closing.clone();
+        async move { session.delete().await.map_err(|error| error.to_string()) }
+    });
+    run(rig.agent().tool(close), "Go.").sandbox(&session).await.expect("it ends well");
+    assert!(
+        rig.texts()[1].contains("Process exited with code 1") && rig.texts()[1].contains("closed"),
+        "{}",
+        rig.texts()[1]
+    );
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_dropped_while_it_leaves_still_removes_detached_machines() {
+    /// Takes its time at the end.
+    #[derive(Debug)]
+    struct Slow;
+
+    #[async_trait]
+    impl Capability for Slow {
+        fn kind(&self) -> &str {
+            "slow"
+        }
+
+        async fn equip(&self, _place: &Workplace) -> Result<Gear, SandboxError> {
+            Ok(Gear::new())
+        }
+
+        async fn before_stop(&self, session: &SandboxSession) -> Result<(), SandboxError> {
+            session.exec(Exec::new(["sleep", "31337.107"]).timeout(Duration::from_secs(2))).await.map(drop)
+        }
+    }
+
+    let rig = Rig::turns([done()]);
+    let sandbox = rig.sandbox().machine(MachineSpec { lifetime: Lifetime::Detached, ..MachineSpec::default() });
+    let agent = rig.agent().capability(Slow);
+    let running = tokio::spawn(async move { run(&agent, "Go.").sandbox(sandbox).await.map(drop) });
+    eventually("it leaves", || is_running("31337.107")).await;
+    running.abort();
+    rig.leaves_nothing().await;
+}

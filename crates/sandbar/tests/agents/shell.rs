@@ -1,0 +1,170 @@
+//! Commands, as a model runs them.
+
+use sandbar::{
+    mock::{Script, Turn},
+    prelude::*,
+};
+use serde_json::json;
+
+use crate::rig::{Rig, call, done, exec, exited, news};
+
+#[tokio::test]
+async fn the_tools_of_the_shell_are_offered_byte_for_byte_as_models_know_them() {
+    let rig = Rig::turns([done()]);
+    rig.run(&rig.agent()).await;
+    assert_eq!(rig.tool_names(0), ["view_image", "apply_patch", "exec_command", "write_stdin"]);
+    let exec_command = rig.tool(0, "exec_command");
+    assert_eq!(
+        exec_command["parameters"].to_string(),
+        r#"{"type":"object","required":["cmd"],"properties":{"cmd":{"type":"string","minLength":1},"workdir":{"type":["string","null"],"default":null},"shell":{"type":["string","null"],"default":null},"login":{"type":"boolean","default":true},"tty":{"type":"boolean","default":false},"yield_time_ms":{"type":"integer","minimum":0,"default":10000},"max_output_tokens":{"type":["integer","null"],"minimum":1,"default":null}}}"#
+    );
+    assert_eq!((&exec_command["type"], &exec_command["strict"]), (&json!("function"), &json!(false)));
+    assert_eq!(
+        rig.tool(0, "write_stdin")["parameters"].to_string(),
+        r#"{"type":"object","required":["session_id"],"properties":{"session_id":{"type":"integer"},"chars":{"type":"string","default":""},"yield_time_ms":{"type":"integer","minimum":0,"default":250},"max_output_tokens":{"type":["integer","null"],"minimum":1,"default":null}}}"#
+    );
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_command_answers_in_the_lines_models_know() {
+    let table = [
+        (json!({ "cmd": "echo hello" }), exited(0, "hello\n")),
+        (json!({ "cmd": "printf out; echo err >&2; exit 3" }), exited(3, "outerr\n")),
+        (json!({ "cmd": "kill -9 $$" }), exited(137, "")),
+        (json!({ "cmd": "pwd", "workdir": "sub dir" }), exited(0, "/workspace/sub dir\n")),
+        (json!({ "cmd": "pwd", "workdir": "/workspace/sub dir" }), exited(0, "/workspace/sub dir\n")),
+        (json!({ "cmd": "pwd", "workdir": "  " }), exited(0, "/workspace\n")),
+        (
+            json!({ "cmd": "echo a || echo b", "workdir": null, "shell": null, "max_output_tokens": null }),
+            exited(0, "a\n"),
+        ),
+        (json!({ "cmd": "shopt -q login_shell; echo $?", "shell": "bash", "login": false }), exited(0, "1\n")),
+        (json!({ "cmd": "shopt -q login_shell; echo $?", "shell": "bash", "login": true }), exited(0, "0\n")),
+        (json!({ "cmd": "test -t 0 && test -t 1 && echo terminal", "tty": true }), exited(0, "terminal\r\n")),
+        (json!({ "cmd": "test -t 0 || echo none; cat", "tty": false }), exited(0, "none\n")),
+        (json!({ "cmd": "echo $GREETING $NO_COLOR $TERM" }), exited(0, "hello 1 dumb\n")),
+        (json!({ "cmd": "sh -c 'sleep 20 &' ; echo left", "yield_time_ms": 9000 }), exited(0, "left\n")),
+    ];
+    let rig = Rig::turns(table.iter().map(|(arguments, _)| call("exec_command", arguments.clone())).chain([done()]));
+    let manifest = Manifest::new().entry("sub dir", Dir::new()).env("GREETING", "hello");
+    run(rig.agent().manifest(manifest), "Go.").sandbox(rig.sandbox()).max_turns(50).await.expect("it ends well");
+    for ((arguments, expected), told) in table.iter().zip(rig.texts()) {
+        assert_eq!(news(&told), expected, "{arguments}");
+    }
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn long_output_is_cut_in_the_middle_and_says_how_long_it_was() {
+    let rig = Rig::turns([
+        call("exec_command", json!({ "cmd": "seq 1 100000", "max_output_tokens": 50 })),
+        exec("seq 1 100000"),
+        call("exec_command", json!({ "cmd": "printf 12345678", "max_output_tokens": 2 })),
+        done(),
+    ]);
+    rig.run(&rig.agent()).await;
+    let told = rig.texts();
+    // 588,895 bytes.
+    let head =
+        "Process exited with code 0\nOriginal token count: 147224\nOutput:\nTotal output lines: 100000\n\n1\n2\n";
+    for text in &told[..2] {
+        assert!(news(text).starts_with(head), "{text}");
+        assert!(text.contains(" tokens truncated…") && text.ends_with("99999\n100000\n"), "{text}");
+    }
+    let output = |text: &str| text.split_once("Output:\n").expect("output").1.len();
+    assert!(output(&told[0]) <= 200 && output(&told[0]) > 150, "{}", told[0]);
+    assert!(output(&told[1]) <= 40_000 && output(&told[1]) > 39_000, "{}", output(&told[1]));
+    assert_eq!(news(&told[2]), exited(0, "12345678"));
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_command_that_goes_on_is_typed_to_polled_and_interrupted() {
+    let rig = Rig::turns([
+        call(
+            "exec_command",
+            json!({ "cmd": "while read line; do echo got $line; done", "tty": true, "yield_time_ms": 0 }),
+        ),
+        call("write_stdin", json!({ "session_id": 1000, "chars": "one\n" })),
+        call("write_stdin", json!({ "session_id": 1000, "chars": "\u{3}", "yield_time_ms": 5000 })),
+        call("write_stdin", json!({ "session_id": 1000, "chars": "two\n" })),
+        done(),
+    ]);
+    rig.run(&rig.agent()).await;
+    let told = rig.texts();
+    assert_eq!(news(&told[0]), "Process running with session ID 1000\nOutput:\n");
+    assert_eq!(news(&told[1]), "Process running with session ID 1000\nOutput:\none\r\ngot one\r\n");
+    assert!(news(&told[2]).starts_with("Process exited with code 130\nOutput:\n"), "{}", told[2]);
+    assert_eq!(news(&told[3]), exited(1, "write_stdin failed: PTY session not found: 1000"));
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_command_without_a_terminal_takes_no_words_but_can_be_polled_and_interrupted() {
+    let rig = Rig::turns([
+        call("exec_command", json!({ "cmd": "echo begun; sleep 0.6; echo more; sleep 30", "yield_time_ms": 250 })),
+        call("write_stdin", json!({ "session_id": 1000, "chars": "hello\n" })),
+        call("write_stdin", json!({ "session_id": 1000, "chars": "\u{3}", "yield_time_ms": 5000 })),
+        call("write_stdin", json!({ "session_id": 4242 })),
+        done(),
+    ]);
+    rig.run(&rig.agent()).await;
+    let told = rig.texts();
+    assert_eq!(news(&told[0]), "Process running with session ID 1000\nOutput:\nbegun\n");
+    assert!(news(&told[1]).starts_with("Process exited with code 1\nOutput:\nwrite_stdin failed: "), "{}", told[1]);
+    assert!(told[1].contains("tty=true"), "{}", told[1]);
+    assert!(news(&told[2]).starts_with("Process exited with code 130\nOutput:\n"), "{}", told[2]);
+    assert_eq!(news(&told[3]), exited(1, "write_stdin failed: PTY session not found: 4242"));
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_poll_waits_for_the_end_and_tells_each_word_once() {
+    let rig = Rig::turns([
+        call("exec_command", json!({ "cmd": "echo one; sleep 1; echo two", "yield_time_ms": 300 })),
+        call("write_stdin", json!({ "session_id": 1000, "yield_time_ms": 0 })),
+        done(),
+    ]);
+    rig.run(&rig.agent()).await;
+    let told = rig.texts();
+    assert_eq!(news(&told[0]), "Process running with session ID 1000\nOutput:\none\n");
+    assert_eq!(news(&told[1]), exited(0, "two\n"));
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn calls_of_one_reply_are_made_at_once_and_answered_in_order() {
+    let calls = Turn::new([exec("sleep 0.5; echo one"), exec("echo two"), exec("sleep 0.2; echo three")]);
+    let rig = Rig::new(Script::new().turn(calls).turn(done()));
+    rig.run(&rig.agent()).await;
+    let told: Vec<String> = rig.texts().iter().map(|text| news(text).to_owned()).collect();
+    assert_eq!(told, ["one\n", "two\n", "three\n"].map(|output| exited(0, output)));
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_patch_typed_into_a_command_line_is_applied_by_the_engine() {
+    let heredoc = |dir: &str, path: &str| {
+        format!("{dir}apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: {path}\n+hello\n*** End Patch\nEOF\n")
+    };
+    let rig = Rig::turns([
+        exec(&heredoc("", "a.txt")),
+        exec(&heredoc("cd sub && ", "b.txt")),
+        call("exec_command", json!({ "cmd": heredoc("cd deep && ", "c.txt"), "workdir": "sub" })),
+        exec("apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: missing\n@@\n-a\n+b\n*** End Patch\nEOF\n"),
+        exec(&heredoc("cd .. && ", "d.txt")),
+        exec("cat a.txt sub/b.txt sub/deep/c.txt; ls /workspace"),
+        done(),
+    ]);
+    rig.run(&rig.agent().manifest(Manifest::new().entry("sub/deep", Dir::new()))).await;
+    let told = rig.texts();
+    assert_eq!(news(&told[0]), exited(0, "Success. Updated the following files:\nA a.txt\n"));
+    assert_eq!(news(&told[1]), exited(0, "Success. Updated the following files:\nA b.txt\n"));
+    assert_eq!(news(&told[2]), exited(0, "Success. Updated the following files:\nA c.txt\n"));
+    assert!(news(&told[3]).starts_with("Process exited with code 1\nOutput:\n"), "{}", told[3]);
+    assert!(told[3].contains("missing"), "{}", told[3]);
+    assert!(news(&told[4]).starts_with("Process exited with code 1\nOutput:\n"), "{}", told[4]);
+    assert_eq!(news(&told[5]), exited(0, "hello\nhello\nhello\na.txt\nsub\n"));
+    rig.leaves_nothing().await;
+}
