@@ -1,0 +1,136 @@
+//! `sandbar mcp`: one sandbox for one MCP client, from before its first word until after its last.
+
+mod calls;
+mod files;
+mod lines;
+mod server;
+mod tools;
+mod transport;
+mod window;
+mod words;
+
+use std::time::Duration;
+
+use rmcp::{ServiceExt, service::ServerInitializeError};
+use sandbar::{
+    Access, MachineSpec, Manifest, PathGrant, SandboxSession, SessionOptions, Workspace,
+    audit::{Flushed, Jsonl},
+};
+
+use self::server::Server;
+use crate::{
+    args::{Level, McpArgs},
+    client,
+    failure::Failure,
+    making::{self, Halt},
+    place, plan, progress,
+    render::Render,
+    signals::{self, Signals},
+    terminal,
+};
+
+/// How long the last answers, and then the last events of the audit, may take to be written.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    let session = match open(&args, render, &mut signals).await {
+        Ok(session) => session,
+        Err(Halt::Signal(signal)) => return Ok(signals::code(signal)),
+        Err(Halt::Failed(failure)) => return Err(*failure),
+    };
+    let served = tokio::select! {
+        served = serve(&session, &args, render) => served.map(|()| 0),
+        signal = signals.next() => Ok(signals::code(signal)),
+    };
+    remove(&session, &mut signals, render).await;
+    served
+}
+
+/// Makes the sandbox and fills it.
+async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<SandboxSession, Halt> {
+    let mut options = options(args)?;
+    let meter = progress::Meter::choose(render);
+    options.progress = meter.as_ref().map(progress::Meter::listener);
+    let session = making::session(client::choose(&args.machine.sandbox, render)?, options, signals).await?;
+    let arrived = making::fill(&session, signals).await?;
+    drop(meter);
+    render.left_out(&arrived);
+    Ok(session)
+}
+
+fn options(args: &McpArgs) -> Result<SessionOptions, Failure> {
+    if args.machine.isolation != Level::Full {
+        let next = "leave --isolation out; `sandbar doctor` shows what this host can enforce";
+        return Err(Failure::new("an MCP server's sandbox needs full isolation").next(next));
+    }
+    let mut spec = plan::spec(&args.machine)?;
+    if let Workspace::Host { path, access: Access::ReadWrite } = &spec.workspace {
+        let repository = place::repository(path, &spec.mounts)?;
+        spec.mounts.extend(repository);
+    }
+    let manifest = reaching(plan::manifest(&args.fill, &args.env)?, &spec);
+    let mut options = SessionOptions::new(manifest).machine(spec);
+    options.secrets = plan::secrets(&args.fill)?;
+    if let Some(path) = &args.audit {
+        let refused = || Failure::new(format!("cannot use --audit {}", path.display()));
+        if place::writable_above(path, &options).is_some() {
+            return Err(refused().next("give a file that the sandbox cannot write"));
+        }
+        options = options.audit(Jsonl::open(path).map_err(|error| refused().because(error))?);
+    }
+    Ok(options)
+}
+
+/// The file tools may go wherever commands find something of the host; what is inside the workspace is so already.
+fn reaching(mut manifest: Manifest, spec: &MachineSpec) -> Manifest {
+    for mount in &spec.mounts {
+        if mount.inside.is_within(&manifest.root) {
+            continue;
+        }
+        let grant = PathGrant::new(mount.inside.clone());
+        manifest = manifest.grant(if mount.access == Access::ReadOnly { grant.read_only() } else { grant });
+    }
+    manifest
+}
+
+/// Answers the client until it closes the connection.
+async fn serve(session: &SandboxSession, args: &McpArgs, render: &Render) -> Result<(), Failure> {
+    let mut ports = Vec::with_capacity(args.machine.ports.len());
+    for port in &args.machine.ports {
+        let endpoint = session.machine().port(*port).await?;
+        render.port(*port, &endpoint);
+        ports.push((*port, endpoint));
+    }
+    if terminal::is_terminal() {
+        render.note("an MCP server speaks here, and waits for a client; `sandbar mcp --help` shows how one starts it");
+    }
+    let server = Server::new(session.clone(), words::instructions(args, session, &ports), args.machine.network);
+    let broken = |error| Failure::new("cannot use the standard streams").because(error);
+    let (transport, written) = transport::open().map_err(broken)?;
+    match server.serve(transport).await {
+        Ok(running) => {
+            let quit = running.waiting().await;
+            quit.map_err(|error| Failure::new("the server broke").because(error))?;
+        }
+        // It left before the conversation began, which is its right.
+        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::TransportError { .. }) => {}
+        Err(error) => return Err(Failure::new("the client cannot be served").because(error)),
+    }
+    let _nobody_reads = tokio::time::timeout(LAST_WORDS, written).await;
+    Ok(())
+}
+
+/// Removes everything. Somebody who cannot wait for it leaves that to the machine's supervisor.
+async fn remove(session: &SandboxSession, signals: &mut Signals, render: &Render) {
+    tokio::select! {
+        () = making::discard(session) => {}
+        _again = signals.next() => {}
+    }
+    let audit = session.audit();
+    let flushed = audit.close(LAST_WORDS).await;
+    let lost = audit.dropped() + audit.failed();
+    if flushed == Flushed::TimedOut || lost > 0 {
+        render.note("the audit is not complete: some events could not be written in time");
+    }
+}

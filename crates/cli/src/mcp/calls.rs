@@ -1,0 +1,80 @@
+//! The four tools that models know from elsewhere: commands, typing to them, patches, images.
+
+use std::time::Instant;
+
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
+use sandbar::{
+    SandboxError,
+    image::{ImageOutcome, ViewImageArgs},
+    patch::{self, Applied, Invocation, PatchOptions, Profile},
+    processes::{ExecCommandArgs, Update, WriteStdinArgs},
+};
+use serde_json::Value;
+
+use super::server::{Answer, Server, read, refused, said};
+
+impl Server {
+    pub(super) async fn exec_command(&self, arguments: JsonObject) -> Answer {
+        let args: ExecCommandArgs = read(arguments)?;
+        let begun = Instant::now();
+        // Nothing inside answers to that name: the patch is what was meant.
+        if let Some(invocation) = patch::from_script(&args.cmd) {
+            let applied = self.invoked(invocation, args.directory()).await;
+            return self.updated(applied.map(|applied| self.patched(applied.codex_text(), begun)), begun);
+        }
+        self.updated(self.session.exec_command(args).await, begun)
+    }
+
+    pub(super) async fn write_stdin(&self, arguments: JsonObject) -> Answer {
+        let args: WriteStdinArgs = read(arguments)?;
+        let begun = Instant::now();
+        self.updated(self.session.write_stdin(args).await, begun)
+    }
+
+    fn updated(&self, update: Result<Update, SandboxError>, begun: Instant) -> Answer {
+        match update {
+            Ok(update) => Ok(said(update.to_text())),
+            Err(error) => Err(self.session.refusal(&error, begun.elapsed()).to_text()),
+        }
+    }
+
+    pub(super) async fn apply_patch(&self, arguments: JsonObject) -> Answer {
+        if let Some(invocation) = commanded(&arguments) {
+            return Ok(said(self.invoked(invocation, None).await.map_err(refused)?.codex_text()));
+        }
+        let is_text = ["patch", "input"].iter().any(|name| arguments.get(*name).is_some_and(Value::is_string));
+        let profile = if is_text { Profile::Codex } else { Profile::Sdk };
+        let options = PatchOptions { profile, ..PatchOptions::default() };
+        let applied =
+            self.session.apply_patch(&Value::Object(arguments).to_string(), options).await.map_err(refused)?;
+        Ok(said(if is_text { applied.codex_text() } else { applied.sdk_text() }))
+    }
+
+    /// Applies a patch that was written as a command, from the directory where that would have run.
+    async fn invoked(&self, invocation: Invocation, workdir: Option<String>) -> Result<Applied, SandboxError> {
+        let Invocation { patch, dir } = invocation;
+        let cwd = match (workdir, dir) {
+            (Some(above), Some(dir)) if !dir.starts_with('/') => Some(format!("{above}/{dir}")),
+            (above, dir) => dir.or(above),
+        };
+        self.session.apply_patch(&patch, PatchOptions { cwd, ..PatchOptions::default() }).await
+    }
+
+    pub(super) async fn view_image(&self, arguments: JsonObject) -> Answer {
+        let args: ViewImageArgs = read(arguments)?;
+        match self.session.view_image(&args).await.map_err(refused)? {
+            ImageOutcome::Image(image) => {
+                let url = image.data_url();
+                let data = url.split_once(',').map_or("", |(_, data)| data);
+                Ok(CallToolResult::success(vec![ContentBlock::image(data, image.format.mime())]))
+            }
+            ImageOutcome::Refused(refusal) => Err(refusal.to_string()),
+        }
+    }
+}
+
+/// The patch in `command`, whichever way it is called there.
+fn commanded(arguments: &JsonObject) -> Option<Invocation> {
+    let words = arguments.get("command")?.as_array()?.iter().map(Value::as_str);
+    patch::from_command(&words.collect::<Option<Vec<_>>>()?)
+}

@@ -1,0 +1,190 @@
+//! The plain file tools: a file's lines, a new file, what is in a directory; none answers with more than a model can read.
+
+use std::{collections::VecDeque, num::NonZeroU64, ops::ControlFlow, time::Duration};
+
+use rmcp::model::JsonObject;
+use sandbar::{DirEntry, EntryKind, SandboxError};
+use serde::{Deserialize, Deserializer, de};
+use serde_json::Number;
+use tokio::time::timeout;
+
+use super::{
+    server::{Answer, Server, read, refused, said},
+    window::{ANSWER, Window},
+};
+use crate::render::inert_line;
+
+/// How many lines are read unless told otherwise.
+pub(super) const LINES: u64 = 2_000;
+
+/// How many entries are listed, and so how many directories are looked into.
+const ENTRIES: usize = 1_000;
+
+/// How deep a listing goes.
+pub(super) const DEPTH: u64 = 16;
+
+/// How long one call may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadFile {
+    path: String,
+    #[serde(default, deserialize_with = "count")]
+    offset: Option<NonZeroU64>,
+    #[serde(default, deserialize_with = "count")]
+    limit: Option<NonZeroU64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WriteFile {
+    path: String,
+    content: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListDirectory {
+    path: Option<String>,
+    #[serde(default, deserialize_with = "count")]
+    depth: Option<NonZeroU64>,
+}
+
+/// A number from 1 on as models write them: `3` and `3.0` are the same.
+fn count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroU64>, D::Error> {
+    let Some(number) = Option::<Number>::deserialize(from)? else { return Ok(None) };
+    let spelt = number.to_string();
+    let whole = number.as_u64().or_else(|| spelt.strip_suffix(".0")?.parse().ok());
+    whole.and_then(NonZeroU64::new).map(Some).ok_or_else(|| de::Error::custom(format!("{spelt} is no count from 1 on")))
+}
+
+impl Server {
+    pub(super) async fn read_file(&self, arguments: JsonObject) -> Answer {
+        let args: ReadFile = read(arguments)?;
+        let mut window = Window::new(args.offset.map_or(1, NonZeroU64::get), args.limit.map_or(LINES, NonZeroU64::get));
+        let reading = async { window.fill(&args.path, self.session.read_stream(&args.path).await?).await };
+        within(reading).await?;
+        window.answer().map(said)
+    }
+
+    pub(super) async fn write_file(&self, arguments: JsonObject) -> Answer {
+        let WriteFile { path, content } = read(arguments)?;
+        let bytes = content.len();
+        within(self.session.write(&path, content)).await?;
+        Ok(said(format!("Wrote {bytes} bytes to {}", inert_line(&path))))
+    }
+
+    pub(super) async fn list_directory(&self, arguments: JsonObject) -> Answer {
+        let ListDirectory { path, depth } = read(arguments)?;
+        let depth = depth.map_or(1, NonZeroU64::get);
+        if depth > DEPTH {
+            return Err(format!("invalid arguments: depth is from 1 to {DEPTH}"));
+        }
+        let path = path.filter(|path| !path.is_empty()).unwrap_or_else(|| ".".to_owned());
+        within(self.listing(&path, depth)).await.map(said)
+    }
+
+    /// Level by level, so that what lies deep never hides what lies above it.
+    async fn listing(&self, path: &str, depth: u64) -> Result<String, SandboxError> {
+        let mut listing = Listing::default();
+        let mut waiting = VecDeque::from([(String::new(), depth)]);
+        while let Some((below, depth)) = waiting.pop_front() {
+            let place = if below.is_empty() { path.to_owned() } else { format!("{path}/{below}") };
+            let entries = match self.session.list(place).await {
+                Ok(entries) => entries,
+                Err(error) if below.is_empty() => return Err(error),
+                // Removed meanwhile, or closed to this user: its own line says that it is there.
+                Err(_) => continue,
+            };
+            for entry in &entries {
+                if listing.add(line(&below, entry)).is_break() {
+                    return Ok(listing.text());
+                }
+                let name = entry.name.to_str().filter(|_| depth > 1 && entry.kind == EntryKind::Dir);
+                waiting.extend(name.map(|name| (format!("{below}{name}/"), depth - 1)));
+            }
+        }
+        Ok(listing.text())
+    }
+}
+
+/// The lines of a listing, as many as an answer holds.
+#[derive(Default)]
+struct Listing {
+    lines: Vec<String>,
+    bytes: usize,
+    is_full: bool,
+}
+
+impl Listing {
+    fn add(&mut self, line: String) -> ControlFlow<()> {
+        self.is_full = self.lines.len() == ENTRIES || self.bytes + line.len() >= ANSWER;
+        if self.is_full {
+            return ControlFlow::Break(());
+        }
+        self.bytes += line.len() + 1;
+        self.lines.push(line);
+        ControlFlow::Continue(())
+    }
+
+    fn text(mut self) -> String {
+        self.lines.sort_unstable();
+        if self.is_full {
+            self.lines.push("[there is more; list a directory below, or use exec_command]".to_owned());
+        }
+        if self.lines.is_empty() { "[empty]".to_owned() } else { self.lines.join("\n") }
+    }
+}
+
+/// Does it in time, or says why not.
+async fn within<T>(work: impl Future<Output = Result<T, SandboxError>>) -> Result<T, String> {
+    let done = timeout(PATIENCE, work).await;
+    done.map_err(|_elapsed| "it takes too long; use exec_command".to_owned())?.map_err(refused)
+}
+
+/// One entry, in one line whatever its name is.
+fn line(below: &str, entry: &DirEntry) -> String {
+    let path = inert_line(&format!("{below}{}", entry.name.to_string_lossy()));
+    match entry.kind {
+        EntryKind::Dir => format!("{path}/"),
+        EntryKind::File => format!("{path} ({} bytes)", entry.size),
+        EntryKind::Symlink => {
+            let link = entry.link.as_ref().map(|link| inert_line(&link.to_string_lossy()));
+            format!("{path} -> {}", link.unwrap_or_default())
+        }
+        EntryKind::Other => format!("{path} (not a file)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_listing_is_never_longer_than_a_model_can_read() {
+        for (length, most) in [(3, ENTRIES), (4000, ANSWER / 4000)] {
+            let mut listing = Listing::default();
+            let taken = (0..ENTRIES + 1).take_while(|_| listing.add("x".repeat(length)).is_continue()).count();
+            assert!((most - 1..=most).contains(&taken), "{taken} of {length} bytes");
+            let text = listing.text();
+            assert!(text.len() < ANSWER + 100 && text.contains("[there is more"), "{}", text.len());
+        }
+    }
+
+    #[test]
+    fn a_count_is_a_whole_number_from_one_on() {
+        let offset = |value: serde_json::Value| {
+            let args: Result<ReadFile, _> = serde_json::from_value(json!({"path": "a", "offset": value}));
+            args.ok().map(|args| args.offset.map(NonZeroU64::get))
+        };
+        for (value, expected) in [(json!(null), None), (json!(3), Some(3)), (json!(3.0), Some(3))] {
+            assert_eq!(offset(value.clone()), Some(expected), "{value}");
+        }
+        for value in [json!(0), json!(0.0), json!(-1), json!(1.5), json!(1e300), json!("3"), json!([])] {
+            assert_eq!(offset(value.clone()), None, "{value}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The MCP server: says what tools there are, and makes the calls to them side by side.
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Instant,
+};
+
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject,
+        ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    },
+    service::RequestContext,
+};
+use sandbar::{
+    SandboxError, SandboxSession,
+    processes::{self, Update},
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::{
+    tools::{self, ToolName},
+    window::ANSWER,
+};
+use crate::{args::NetworkArg, failure::without_number};
+
+/// How many calls may be under way at once. Each may hold a message of the largest size.
+const CALLS: usize = 64;
+
+/// What a call leads to; the words of a failure are for the model too.
+pub(super) type Answer = Result<CallToolResult, String>;
+
+/// A live sandbox, and what its tools remember.
+pub(super) struct Server {
+    pub(super) session: SandboxSession,
+    instructions: String,
+    reaches: Option<NetworkArg>,
+    places: Semaphore,
+    chunks: AtomicU32,
+}
+
+impl Server {
+    pub(super) fn new(session: SandboxSession, instructions: String, reaches: Option<NetworkArg>) -> Self {
+        Self { session, instructions, reaches, places: Semaphore::new(CALLS), chunks: AtomicU32::new(0) }
+    }
+
+    async fn call(&self, tool: ToolName, arguments: JsonObject) -> Answer {
+        match tool {
+            ToolName::ExecCommand => self.exec_command(arguments).await,
+            ToolName::WriteStdin => self.write_stdin(arguments).await,
+            ToolName::ApplyPatch => self.apply_patch(arguments).await,
+            ToolName::ViewImage => self.view_image(arguments).await,
+            ToolName::ReadFile => self.read_file(arguments).await,
+            ToolName::WriteFile => self.write_file(arguments).await,
+            ToolName::ListDirectory => self.list_directory(arguments).await,
+        }
+    }
+
+    /// The answer of a command that was not run, because it was a patch.
+    pub(super) fn patched(&self, output: String, begun: Instant) -> Update {
+        let chunk = self.chunks.fetch_add(1, Ordering::Relaxed) & 0xFF_FFFF;
+        Update {
+            chunk_id: format!("{chunk:06x}"),
+            wall_time: begun.elapsed(),
+            exit_code: Some(0),
+            process_id: None,
+            original_token_count: None,
+            output,
+            omitted_bytes: 0,
+            unaccepted_bytes: 0,
+        }
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let mut info = ServerConfig::new(capabilities).with_instructions(self.instructions.clone());
+        info.server_info = Implementation::new("sandbar", env!("CARGO_PKG_VERSION"));
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        _request: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(tools::all(self.reaches)))
+    }
+
+    /// Whatever goes wrong once the tool is known is for the model to read. A call that is cancelled is dropped, which ends
+    /// a command that it was starting.
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        request: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(tool) = ToolName::parse(&call.name) else {
+            let known = ToolName::ALL.map(ToolName::name).join(", ");
+            let asked: String = call.name.chars().take(64).collect();
+            return Err(ErrorData::invalid_params(format!("unknown tool {asked:?}; there are {known}"), None));
+        };
+        let Ok(_place) = self.places.try_acquire() else {
+            return Ok(failed(format!("{CALLS} calls are under way already; wait for one of them")).into());
+        };
+        tokio::select! {
+            answer = self.call(tool, call.arguments.unwrap_or_default()) => {
+                Ok(answer.unwrap_or_else(failed).into())
+            }
+            () = request.ct.cancelled() => Ok(failed("cancelled").into()),
+        }
+    }
+}
+
+/// Something for the model to read.
+pub(super) fn said(text: impl Into<String>) -> CallToolResult {
+    CallToolResult::success(vec![ContentBlock::text(text)])
+}
+
+/// The same where it is about what did not work. It may quote what the client wrote, however long that is.
+fn failed(text: impl AsRef<str>) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(processes::truncate_bytes(text.as_ref(), ANSWER))])
+}
+
+/// What is wrong, in words for the model.
+#[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
+pub(super) fn refused(error: SandboxError) -> String {
+    without_number(&error.full_message())
+}
+
+/// A tool's arguments, or what is wrong with them.
+pub(super) fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
+    serde_json::from_value(Value::Object(arguments)).map_err(|error| format!("invalid arguments: {error}"))
+}

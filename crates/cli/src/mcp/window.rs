@@ -1,0 +1,164 @@
+//! Some lines of a file, found while it passes by, and never more than a model can read.
+
+use futures::StreamExt;
+use sandbar::{ByteStream, SandboxError};
+
+/// What one answer holds at most: as much as a command's output, which is 10,000 tokens.
+pub(super) const ANSWER: usize = 40_000;
+
+/// How much of a file is gone through in search of a line.
+const SEARCH: u64 = 256 << 20;
+
+/// The lines that were asked for.
+pub(super) struct Window {
+    first: u64,
+    wanted: u64,
+    /// The number of the line that comes next.
+    line: u64,
+    /// Whether some of that line has come.
+    is_open: bool,
+    kept: Vec<u8>,
+    end: End,
+}
+
+/// Why there is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The file has none.
+    File,
+    /// There are as many lines as were asked for.
+    Lines,
+    /// There is as much as an answer holds.
+    Full,
+    /// The file is too large to look for the first line.
+    TooFar,
+}
+
+impl Window {
+    pub(super) fn new(first: u64, wanted: u64) -> Self {
+        Self { first, wanted, line: 1, is_open: false, kept: Vec::new(), end: End::File }
+    }
+
+    pub(super) async fn fill(&mut self, path: &str, mut file: ByteStream) -> Result<(), SandboxError> {
+        let mut passed = 0;
+        while let Some(piece) = file.next().await {
+            let piece = piece.map_err(|cause| SandboxError::reading(path, cause))?;
+            passed += piece.len() as u64;
+            self.take(&piece);
+            if self.end == End::File && passed > SEARCH {
+                self.end = End::TooFar;
+            }
+            if self.end != End::File {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, mut piece: &[u8]) {
+        while !piece.is_empty() {
+            let end = piece.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+            let (head, rest) = piece.split_at(end.unwrap_or(piece.len()));
+            if self.line >= self.first {
+                if self.line - self.first >= self.wanted {
+                    self.end = End::Lines;
+                    return;
+                }
+                let room = ANSWER - self.kept.len();
+                self.kept.extend_from_slice(&head[..head.len().min(room)]);
+                if head.len() > room {
+                    self.end = End::Full;
+                    return;
+                }
+            }
+            self.line += u64::from(end.is_some());
+            self.is_open = end.is_none();
+            piece = rest;
+        }
+    }
+
+    /// What a model reads.
+    pub(super) fn answer(self) -> Result<String, String> {
+        let Self { first, line, kept, end, is_open, .. } = self;
+        if kept.contains(&0) {
+            return Err(
+                "it is not a text file; look at it with exec_command, or view_image if it is a picture".to_owned()
+            );
+        }
+        if end == End::TooFar {
+            return Err(format!("line {first} is more than 256 MiB into the file; use exec_command"));
+        }
+        if kept.is_empty() && first > 1 {
+            return Err(format!("there is no line {first}; there are {}", line - 1 + u64::from(is_open)));
+        }
+        let mut text = String::from_utf8_lossy(&kept).into_owned();
+        let break_before = if text.ends_with('\n') { "" } else { "\n" };
+        let note = match end {
+            End::File | End::TooFar => return Ok(text),
+            End::Lines => format!("{break_before}[there is more; go on with offset {line}]"),
+            End::Full if line == first => {
+                format!("{break_before}[line {line} is longer than what can be shown; use exec_command for the rest]")
+            }
+            End::Full => {
+                // The last line is not whole: it is better read again.
+                text.truncate(text.rfind('\n').map_or(0, |at| at + 1));
+                format!("[there is more; go on with offset {line}]")
+            }
+        };
+        Ok(text + &note)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(text: &str, first: u64, wanted: u64) -> Result<String, String> {
+        let mut answers = Vec::new();
+        for size in [1, 3, text.len().max(1)] {
+            let mut window = Window::new(first, wanted);
+            for piece in text.as_bytes().chunks(size) {
+                if window.end == End::File {
+                    window.take(piece);
+                }
+            }
+            answers.push(window.answer());
+        }
+        assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "{text:?} depends on how it comes");
+        answers.remove(0)
+    }
+
+    #[test]
+    fn a_file_is_read_by_lines() {
+        let table = [
+            ("", 1, 5, Ok("")),
+            ("a\nb\n", 1, 5, Ok("a\nb\n")),
+            ("a\nb", 1, 5, Ok("a\nb")),
+            ("a\nb\nc\n", 2, 1, Ok("b\n[there is more; go on with offset 3]")),
+            ("a\nb\nc\n", 3, 1, Ok("c\n")),
+            ("a\nb\nc", 3, u64::MAX, Ok("c")),
+            ("a\nb\nc\n", 4, 1, Err("there is no line 4; there are 3")),
+            ("a\nb\nc", u64::MAX, 1, Err("there is no line 18446744073709551615; there are 3")),
+        ];
+        for (text, first, wanted, expected) in table {
+            let expected = expected.map(str::to_owned).map_err(str::to_owned);
+            assert_eq!(window(text, first, wanted), expected, "{text:?} {first} {wanted}");
+        }
+        assert!(window("a\0b\n", 1, 1).is_err_and(|text| text.contains("not a text file")));
+    }
+
+    #[test]
+    fn an_answer_is_never_longer_than_a_model_can_read() {
+        let long = "x".repeat(ANSWER + 10);
+        let text = window(&long, 1, 1).expect("text");
+        assert!(text.len() < ANSWER + 200 && text.contains("longer than what can be shown"), "{}", text.len());
+        let many = "0123456789\n".repeat(ANSWER);
+        let text = window(&many, 5, u64::MAX).expect("text");
+        let kept = ANSWER / 11;
+        assert!(
+            text.ends_with(&format!("9\n[there is more; go on with offset {}]", 5 + kept)),
+            "{}",
+            &text[text.len() - 80..]
+        );
+    }
+}
