@@ -1,0 +1,300 @@
+//! A call of a tool: what is shown when it is made, and what came of it.
+
+use std::time::Duration;
+
+use sandbar::{
+    Item, RunItem, ToolOutput,
+    agent::View as Kind,
+    image::ViewImageArgs,
+    patch,
+    processes::{ExecCommandArgs, WriteStdinArgs},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    diff::{self, Diff},
+    line::{self, Line},
+    picture,
+    surface::Glyphs,
+    tame, words,
+};
+use crate::{progress::size, render::Style};
+
+/// More of a command never fits a row.
+const SHORT: usize = 300;
+
+/// What a call asks for.
+pub(super) enum Called {
+    Command { args: ExecCommandArgs },
+    Typing { args: WriteStdinArgs },
+    Patch { diff: Diff, via: Option<String> },
+    Image { path: String },
+    Other { tool: String, arguments: String },
+}
+
+/// How much of a call is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Detail {
+    /// Rows of a command.
+    pub command: usize,
+    /// Rows of arguments of which nothing is known.
+    pub arguments: usize,
+    /// Lines of a patch.
+    pub patch: usize,
+}
+
+/// The tool that an item calls, and the arguments as the model wrote them.
+pub(super) fn request(item: &Item) -> (String, String) {
+    match item.view() {
+        Kind::FunctionCall(call) => (call.name.to_owned(), call.arguments.to_owned()),
+        Kind::CustomCall(call) => (call.name.to_owned(), call.input.to_owned()),
+        _ => {
+            let tool = item.text_field("name").or_else(|| item.kind().strip_suffix("_call"));
+            let rest = item.clone().without(&["type", "id", "call_id", "status", "name"]);
+            let rest = serde_json::to_string(rest.fields()).unwrap_or_default();
+            (tool.unwrap_or(item.kind()).to_owned(), rest)
+        }
+    }
+}
+
+/// Where a patch is applied that was typed into a command line, which may go to a directory first.
+pub(super) fn patch_directory(args: &ExecCommandArgs, dir: Option<String>) -> Option<String> {
+    match (args.directory(), dir) {
+        (Some(workdir), Some(dir)) if !dir.starts_with('/') => Some(format!("{workdir}/{dir}")),
+        (workdir, dir) => dir.or(workdir),
+    }
+}
+
+impl Called {
+    pub(super) fn read(tool: &str, arguments: &str, glyphs: &Glyphs) -> Self {
+        let known = match tool {
+            "exec_command" => serde_json::from_str(arguments).ok().map(|args| Self::command(args, glyphs)),
+            "write_stdin" => serde_json::from_str(arguments).ok().map(|args| Self::Typing { args }),
+            "apply_patch" => Diff::read(arguments, glyphs, diff::PASSING).map(|diff| Self::Patch { diff, via: None }),
+            "view_image" => serde_json::from_str(arguments).ok().map(|ViewImageArgs { path, .. }| Self::Image { path }),
+            _ => None,
+        };
+        known.unwrap_or_else(|| Self::Other { tool: tool.to_owned(), arguments: arguments.to_owned() })
+    }
+
+    fn command(args: ExecCommandArgs, glyphs: &Glyphs) -> Self {
+        let typed = patch::from_script(&args.cmd).and_then(|found| {
+            let diff = Diff::read(&found.patch, glyphs, diff::PASSING)?;
+            Some(Self::Patch { diff, via: patch_directory(&args, found.dir) })
+        });
+        typed.unwrap_or(Self::Command { args })
+    }
+
+    /// How many rows the headline may have.
+    pub(super) fn rows(&self, detail: Detail) -> usize {
+        if matches!(self, Self::Other { .. }) { detail.arguments } else { detail.command }
+    }
+
+    /// In a few words, for one row among others.
+    pub(super) fn short(&self) -> String {
+        match self {
+            Self::Command { args } => format!("$ {}", tame::visible(line::prefix(&args.cmd, SHORT)).join(" ")),
+            Self::Typing { args } => format!("~ write_stdin {}", args.session_id),
+            Self::Patch { .. } => "apply_patch".to_owned(),
+            Self::Image { path } => format!("view_image {}", tame::visible_line(path)),
+            Self::Other { tool, .. } => tame::visible_line(tool),
+        }
+    }
+
+    /// The headline, which may need several rows.
+    pub(super) fn headlines(&self, glyphs: &Glyphs, detail: Detail) -> Vec<Line> {
+        match self {
+            Self::Command { args } => command(args, glyphs, detail),
+            Self::Typing { args } => {
+                let line = Line::styled(Style::Strong, format!("~ write_stdin {}", args.session_id));
+                let typed = if args.chars.is_empty() { String::new() } else { format!(" {:?}", args.chars) };
+                vec![line.then(tame::visible_line(&typed))]
+            }
+            Self::Patch { diff, via } => {
+                let files = words::plural(diff.files.len() as u64, "file");
+                let line =
+                    Line::styled(Style::Strong, format!("{} apply_patch", glyphs.patch)).then(format!(" {files}"));
+                vec![faintly(line, via.as_deref().map(|dir| format!("in {dir}")))]
+            }
+            Self::Image { path } => {
+                let line = Line::styled(Style::Strong, format!("{} view_image", glyphs.image));
+                vec![line.then(format!(" {}", tame::visible_line(path)))]
+            }
+            Self::Other { tool, arguments } => {
+                let line = Line::styled(Style::Strong, format!("{} {}", glyphs.tool, tame::visible_line(tool)));
+                let arguments = arguments.trim();
+                let arguments = if matches!(arguments, "" | "{}") { "" } else { arguments };
+                let mut lines: Vec<Line> = capped(tame::visible(arguments), detail.arguments, glyphs);
+                match lines.len() {
+                    0 => vec![line],
+                    1 => vec![line.then(format!(" {}", tame::visible_line(arguments)))],
+                    _ => {
+                        lines.insert(0, line);
+                        lines
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is shown below the headline.
+    pub(super) fn body(&self, glyphs: &Glyphs, detail: Detail) -> Vec<Line> {
+        let Self::Patch { diff, .. } = self else { return Vec::new() };
+        let mut lines: Vec<Line> = diff.lines.iter().take(detail.patch).cloned().collect();
+        let rest = diff.lines.len().saturating_sub(detail.patch) as u64;
+        if rest > 0 {
+            lines.push(Line::styled(Style::Faint, format!("{} {}", glyphs.more, words::plural(rest, "more line"))));
+        }
+        lines
+    }
+}
+
+fn command(args: &ExecCommandArgs, glyphs: &Glyphs, detail: Detail) -> Vec<Line> {
+    let mut lines = capped(tame::visible(&args.cmd), detail.command, glyphs);
+    let first = if lines.is_empty() { Line::default() } else { lines.remove(0) };
+    let mut notes = Vec::new();
+    notes.extend(args.directory().map(|dir| format!("in {dir}")));
+    notes.extend(args.shell.as_ref().map(|shell| format!("by {shell}")));
+    notes.extend(args.tty.then(|| "tty".to_owned()));
+    let notes = (!notes.is_empty()).then(|| notes.join(", "));
+    let dollar = Line::styled(Style::Strong, "$ ").and(first);
+    lines.insert(0, faintly(dollar, notes));
+    lines
+}
+
+fn faintly(line: Line, note: Option<String>) -> Line {
+    match note {
+        Some(note) => line.then_styled(Style::Faint, format!("  ({})", tame::visible_line(&note))),
+        None => line,
+    }
+}
+
+/// The first of some lines, and how many there are beyond them; all after the first are below it.
+fn capped(lines: Vec<String>, most: usize, glyphs: &Glyphs) -> Vec<Line> {
+    let rest = lines.len().saturating_sub(most) as u64;
+    let shown = lines.into_iter().take(most).enumerate();
+    let mut shown: Vec<Line> = shown
+        .map(|(at, text)| if at == 0 { Line::styled(Style::Strong, text) } else { Line::plain(text).indented(2) })
+        .collect();
+    if rest > 0 {
+        let words = format!("{} {}", glyphs.more, words::plural(rest, "more line"));
+        shown.push(Line::styled(Style::Faint, words).indented(2));
+    }
+    shown
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Well,
+    Badly,
+    /// What it started still runs.
+    NotYet,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub ended: Ended,
+    /// In a few words; empty if there is nothing to say beyond the output.
+    pub words: String,
+    /// What it answered, for those who did not see it printed.
+    pub output: String,
+}
+
+impl Outcome {
+    pub(super) fn read(item: &RunItem, glyphs: &Glyphs) -> Self {
+        let told = |ended, output: &str| Self { ended, words: String::new(), output: output.to_owned() };
+        match &item.output {
+            Some(ToolOutput::Failure(text)) => told(Ended::Badly, text),
+            Some(ToolOutput::Text(text)) => Self::of_process(text, glyphs).unwrap_or_else(|| told(Ended::Well, text)),
+            Some(ToolOutput::Json(value)) => told(Ended::Well, &value.to_string()),
+            Some(ToolOutput::Parts(_)) | None => {
+                let badly = item.raw.text_field("status").is_some_and(|status| status == "failed");
+                let ended = if badly { Ended::Badly } else { Ended::Well };
+                match item.raw.fields().get("output") {
+                    Some(Value::String(text)) => Self::of_process(text, glyphs).unwrap_or_else(|| told(ended, text)),
+                    Some(Value::Array(parts)) => of_parts(parts, glyphs),
+                    Some(other) => told(ended, &other.to_string()),
+                    None => told(ended, ""),
+                }
+            }
+        }
+    }
+
+    /// The answer of the process table, taken apart.
+    fn of_process(text: &str, glyphs: &Glyphs) -> Option<Self> {
+        let (head, output) = text.strip_prefix("Chunk ID: ")?.split_once("Output:\n")?;
+        let after = |label: &str| head.lines().find_map(|line| line.strip_prefix(label));
+        let seconds = after("Wall time: ").and_then(|rest| rest.strip_suffix(" seconds")?.parse::<f64>().ok());
+        let time = Duration::try_from_secs_f64(seconds.unwrap_or_default()).unwrap_or_default();
+        let (ended, what) = match (after("Process exited with code "), after("Process running with session ID ")) {
+            (Some("0"), _) => (Ended::Well, "exit 0".to_owned()),
+            (Some(code), _) => (Ended::Badly, format!("exit {code}")),
+            (None, Some(id)) => (Ended::NotYet, format!("still running as {id}")),
+            (None, None) => (Ended::Well, "done".to_owned()),
+        };
+        let words = format!("{what} {} {}", glyphs.dot, words::duration(time));
+        Some(Self { ended, words: tame::visible_line(&words), output: output.to_owned() })
+    }
+}
+
+fn of_parts(parts: &[Value], glyphs: &Glyphs) -> Outcome {
+    let mut words = Vec::new();
+    let mut output = String::new();
+    for part in parts {
+        match (part["type"].as_str(), part["text"].as_str()) {
+            (_, Some(text)) => {
+                output += text;
+                output += "\n";
+            }
+            (Some("input_image"), _) => {
+                let url = part["image_url"].as_str().unwrap_or_default();
+                words.extend(picture::dimensions(url).map(|(x, y)| format!("{x}{}{y}", glyphs.times)));
+                words.extend(picture::bytes(url).map(size));
+            }
+            _ => words.extend(picture::bytes(part["file_data"].as_str().unwrap_or_default()).map(size)),
+        }
+    }
+    Outcome { ended: Ended::Well, words: words.join(&format!(" {} ", glyphs.dot)), output }
+}
+
+impl Outcome {
+    /// The same as it is told below a call: without what the call has shown already.
+    pub(super) fn below(mut self, called: &Called) -> Self {
+        let is_patch = matches!(called, Called::Patch { .. });
+        let output = self.output.trim_end();
+        match self.ended {
+            Ended::Well if is_patch => {
+                if self.words.is_empty() {
+                    "applied".clone_into(&mut self.words);
+                }
+                self.output.clear();
+            }
+            Ended::Badly if self.words.is_empty() && !output.contains('\n') => {
+                self.words = tame::visible_line(output);
+                self.output.clear();
+            }
+            Ended::Badly if self.words.is_empty() => "failed".clone_into(&mut self.words),
+            Ended::Well | Ended::Badly | Ended::NotYet => {}
+        }
+        self
+    }
+}
+
+/// The output of an answer for programs: whole, but for what is in base64.
+pub(super) fn without_base64(output: &Value) -> Value {
+    let Value::Array(parts) = output else { return output.clone() };
+    let lightened = parts.iter().map(|part| {
+        let kind = part["type"].as_str().unwrap_or_default();
+        let field = if kind == "input_file" { "file_data" } else { "image_url" };
+        match part[field].as_str().and_then(picture::bytes) {
+            Some(bytes) => Value::Object(Map::from_iter([
+                ("type".to_owned(), Value::from(kind)),
+                ("bytes".to_owned(), Value::from(bytes)),
+            ])),
+            None => part.clone(),
+        }
+    });
+    Value::Array(lightened.collect())
+}
