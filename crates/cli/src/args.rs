@@ -1,7 +1,11 @@
 //! The command line: every subcommand, option and word of help.
 
+mod demo;
 mod document;
 mod machine;
+mod mcp;
+mod run;
+mod runs;
 mod session;
 
 use std::ffi::OsString;
@@ -10,14 +14,21 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand, ValueEnum, error::Erro
 use clap_complete::Shell;
 
 pub(crate) use self::{
+    demo::DemoArgs,
     document::{CheckArgs, ManifestTask, PatchArgs, ProfileArg, RenderArgs, SourceArgs},
     machine::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg},
+    mcp::McpArgs,
+    run::{AskArg, RunArgs},
+    runs::{ApplyArgs, DiffArgs, RunsLsArgs, RunsRmArgs, RunsTask},
     session::{CopyArgs, CreateArgs, LsArgs, PortsArgs, RmArgs, SessionExecArgs, SessionTask, ShellArgs, StopArgs},
 };
+pub(crate) use crate::values::SandboxArg;
 use crate::{failure, values::Place};
 
 const EXAMPLES: &str = "\
 Examples:
+  sandbar demo                                    see an agent at work, without a key
+  sandbar run \"fix the failing test\" --workspace .  let one work on a copy of this directory
   sandbar exec -- sh -c 'id; ls /'                run a program that sees nothing of yours
   sandbar exec --workspace . -- make test         let it work here, and only here
   sandbar exec --tty --workspace . -- bash        a shell in a sandbox
@@ -25,6 +36,7 @@ Examples:
   sandbar session exec work -- make test          run something in it
   sandbar manifest check workspace.yaml           what is wrong with a declared workspace
   sandbar patch < changes.patch                   change files here, all of them or none
+  sandbar mcp --workspace .                       a sandbox for any MCP client
   sandbar doctor                                  what this host can enforce";
 
 const EXEC_EXAMPLES: &str = "\
@@ -54,7 +66,7 @@ Exit codes:
   1  refused, and nothing is changed
   2  used wrongly";
 
-/// A computer of its own for a program you do not trust: isolated, without root, without a daemon.
+/// A computer of its own for an AI agent, or for any program you do not trust: isolated, without root, without a daemon.
 #[derive(Debug, Parser)]
 #[command(name = "sandbar", version, after_help = EXAMPLES, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Args {
@@ -72,6 +84,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
+    /// Let an agent work on something, on a machine of its own, and show what it changed.
+    ///
+    /// The agent gets a shell, a patch tool and an image viewer on an isolated machine without network, and works until it
+    /// is done. With --workspace it works on a copy: `sandbar diff` and `sandbar apply` bring the changes home.
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<RunArgs>),
+    /// See an agent at work without a key, without a network: only the model is played, by a script.
+    ///
+    /// The agent finds and fixes a bug in a small C project: every command, patch, process and refusal is real, on a real
+    /// isolated machine. The finished workspace and the record of everything are kept.
+    Demo(DemoArgs),
     /// Run a command in a new sandbox.
     ///
     /// The command sees the host's programs, an empty workspace and nothing else: none of your files, none of your
@@ -94,6 +117,28 @@ pub(crate) enum Task {
     /// not followed.
     #[command(after_help = PATCH_EXAMPLES)]
     Patch(PatchArgs),
+    /// Give any MCP client a sandbox: an MCP server on standard input and output.
+    ///
+    /// One sandbox is made when the server starts and removed when its standard input ends. Its tools run commands there,
+    /// type to them, patch, read, write and list files and show images; they reach nothing that you do not name here.
+    #[command(after_help = mcp::EXAMPLES)]
+    Mcp(Box<McpArgs>),
+    /// Show what a run changed in its working copy, as a diff that git understands.
+    ///
+    /// New files that the copy's ignore rules name are left out, and what changed in .git is only counted.
+    #[command(after_help = runs::DIFF_EXAMPLES)]
+    Diff(DiffArgs),
+    /// Bring what a run changed in its working copy to the directory that was copied: all of it, or nothing.
+    ///
+    /// A file that is no longer what was copied is a conflict: all of them are named, and nothing is changed. Links in the
+    /// directory are not followed, nothing is written to .git, and links that would lead out are refused.
+    #[command(after_help = runs::APPLY_EXAMPLES)]
+    Apply(ApplyArgs),
+    /// Runs that were made: list them, remove them.
+    ///
+    /// Runs are kept in $XDG_STATE_HOME/sandbar/runs, each with its working copy, until they are removed.
+    #[command(subcommand)]
+    Runs(RunsTask),
     /// Show what this host can enforce, what it costs, and how to get what is missing.
     ///
     /// Exits 0 when `sandbar exec` reaches full isolation here, otherwise 1.
@@ -139,8 +184,8 @@ pub(crate) enum Color {
 
 impl Args {
     /// Reads the command line.
-    pub(crate) fn read() -> Result<Self, clap::Error> {
-        let args = Self::try_parse()?;
+    pub(crate) fn read(words: Vec<OsString>) -> Result<Self, clap::Error> {
+        let args = Self::try_parse_from(words)?;
         args.check()?;
         Ok(args)
     }
@@ -170,16 +215,36 @@ impl Args {
             Task::Session(task) => task.json(),
             Task::Manifest(ManifestTask::Check(args)) => args.json,
             Task::Patch(args) => args.json,
-            Task::Manifest(ManifestTask::Render(_)) | Task::Exec(_) | Task::Doctor(_) | Task::Completions { .. } => {
-                false
-            }
+            Task::Diff(args) => args.json,
+            Task::Apply(args) => args.json,
+            Task::Runs(task) => task.json(),
+            Task::Run(args) => args.json,
+            Task::Demo(args) => args.json,
+            Task::Manifest(ManifestTask::Render(_))
+            | Task::Exec(_)
+            | Task::Mcp(_)
+            | Task::Doctor(_)
+            | Task::Completions { .. } => false,
         }
     }
 }
 
 /// What a mistake on the command line exits with: a command run by `exec` could itself exit with the usual 2.
 pub(crate) fn usage_code(words: impl Iterator<Item = OsString>) -> u8 {
-    const TASKS: [&str; 6] = ["exec", "session", "manifest", "patch", "doctor", "completions"];
+    const TASKS: [&str; 12] = [
+        "run",
+        "demo",
+        "exec",
+        "session",
+        "manifest",
+        "patch",
+        "mcp",
+        "diff",
+        "apply",
+        "runs",
+        "doctor",
+        "completions",
+    ];
     const SESSION_TASKS: [&str; 10] = ["create", "ls", "exec", "shell", "read", "write", "cp", "ports", "stop", "rm"];
     let mut words = words.skip_while(|word| !TASKS.iter().any(|task| word == task));
     let runs_a_command = match words.next() {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use sandbar::{Machine, SandboxSession, SessionOptions, client::UnixLocal};
+use sandbar::{Machine, SandboxSession, SessionOptions};
 use tokio::time::Instant;
 
 use crate::{
     args::ExecArgs,
     attend::{attend, conclude},
+    client,
     failure::Failure,
     making::{self, Halt},
     plan::{self, Input},
@@ -67,14 +68,16 @@ pub(crate) async fn run(args: Box<ExecArgs>, render: &Render) -> Result<u8, Fail
 async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Result<Ground, Halt> {
     let spec = plan::spec(&args.machine)?;
     if args.fill.is_empty() {
-        return making::machine(UnixLocal::new(), spec, signals).await.map(Ground::Machine);
+        return making::machine(client::choose(&args.machine.sandbox, render)?, spec, signals)
+            .await
+            .map(Ground::Machine);
     }
     plan::can_be_filled(&args.machine)?;
     let mut options = SessionOptions::new(plan::manifest(&args.fill, &[])?).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
-    let session = making::session(Arc::new(UnixLocal::new()), options, signals).await?;
+    let session = making::session(client::choose(&args.machine.sandbox, render)?, options, signals).await?;
     let arrived = making::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);

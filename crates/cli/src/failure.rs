@@ -29,6 +29,12 @@ impl Failure {
         self
     }
 
+    /// Adds everything that caused an error, but not the error itself.
+    pub(crate) fn causes_of(mut self, error: &(dyn Error + 'static)) -> Self {
+        self.why.extend(chain(error.source()));
+        self
+    }
+
     pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
         self.next = Some(next.into());
         self

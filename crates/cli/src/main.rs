@@ -2,22 +2,29 @@
 
 mod args;
 mod attend;
+mod client;
 mod completions;
+mod demo;
 mod doctor;
 mod exec;
 mod failure;
 mod host_side;
 mod making;
 mod manifest;
+mod mcp;
 mod patch;
+mod place;
 mod plan;
 mod progress;
 mod relay;
 mod render;
+mod run;
+mod runs;
 mod session;
 mod signals;
 mod terminal;
 mod values;
+mod view;
 
 use std::process::ExitCode;
 
@@ -28,14 +35,30 @@ use self::{
 };
 
 fn main() -> ExitCode {
-    let args = match Args::read() {
+    let words = match run::words(std::env::args_os().collect()) {
+        Ok(words) => words,
+        Err(failure) => {
+            Render::default().failure(&failure);
+            run::misused(&failure.to_string(), std::env::args_os());
+            return ExitCode::from(run::USAGE);
+        }
+    };
+    let args = match Args::read(words) {
         Ok(args) => args,
-        Err(error) => return ExitCode::from(Render::default().usage(&error, args::usage_code(std::env::args_os()))),
+        Err(error) => {
+            let code = Render::default().usage(&error, args::usage_code(std::env::args_os()));
+            if error.use_stderr() {
+                run::misused("used wrongly; standard error says how", std::env::args_os());
+            }
+            return ExitCode::from(code);
+        }
     };
     let render = Render::new(args.color);
     render.trace(args.verbose);
     let json = args.json();
     let code = match args.task {
+        Task::Run(args) => on_runtime(run::run(args, &render)),
+        Task::Demo(args) => on_runtime(demo::run(args, &render)),
         Task::Exec(exec) => on_runtime(coded(exec::run(exec, &render), failure::OWN)),
         Task::Session(task) => {
             let runs_a_command = matches!(task, SessionTask::Exec(_) | SessionTask::Shell(_));
@@ -43,6 +66,10 @@ fn main() -> ExitCode {
         }
         Task::Manifest(task) => manifest::run(&task, &render),
         Task::Patch(args) => on_runtime(patch::run(args, &render)),
+        Task::Mcp(args) => on_runtime(coded(mcp::run(args, &render), 1)),
+        Task::Diff(args) => runs::diff(&args, &render).map_err(|failure| (failure, 1)),
+        Task::Apply(args) => on_runtime(coded(runs::apply(args, &render), 1)),
+        Task::Runs(task) => runs::run(task, &render).map_err(|failure| (failure, 1)),
         Task::Doctor(doctor) => on_runtime(coded(doctor::run(&doctor, &render), 1)),
         Task::Completions { shell } => completions::write(shell, &render).map_err(|failure| (failure, 1)),
     };

@@ -4,7 +4,6 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use sandbar::{
     Machine, MachineSpec, Materialised, SandboxClient, SandboxError, SandboxSession, SessionOptions, Signal,
-    client::UnixLocal,
 };
 use tokio::time::{Instant, timeout};
 
@@ -40,7 +39,7 @@ impl From<SandboxError> for Halt {
 /// Makes the machine, unless a signal comes first. Then it is still waited for, which is quick, so that everything it
 /// had is seen to be gone before this process is.
 pub(crate) async fn machine(
-    client: UnixLocal,
+    client: Arc<dyn SandboxClient>,
     spec: MachineSpec,
     signals: &mut Signals,
 ) -> Result<Arc<dyn Machine>, Halt> {

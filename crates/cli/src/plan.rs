@@ -112,16 +112,21 @@ pub(crate) fn can_be_filled(args: &MachineArgs) -> Result<(), Failure> {
 /// What fills the workspace: the manifest, with the variables and places that were given beside it. The variables are
 /// ephemeral, so that they are never saved.
 pub(crate) fn manifest(fill: &FillArgs, env: &[Variable]) -> Result<Manifest, Failure> {
-    let mut manifest = match &fill.manifest {
+    let manifest = match &fill.manifest {
         Some(path) if fill.allow_mounts => manifest::load(path)?.trust_mounts(),
         Some(path) => manifest::load(path)?,
         None => Manifest::new(),
     };
+    granting(with_env(manifest, env)?, &fill.grants)
+}
+
+/// The same manifest with these variables.
+pub(crate) fn with_env(mut manifest: Manifest, env: &[Variable]) -> Result<Manifest, Failure> {
     for variable in env {
         let (name, value) = text("--env", variable)?;
         manifest = manifest.env(name, EnvValue::new(value).ephemeral());
     }
-    granting(manifest, &fill.grants)
+    Ok(manifest)
 }
 
 /// The same manifest with these places of the host.

@@ -21,10 +21,14 @@ pub(crate) enum Style {
     Good,
     Doubtful,
     Bad,
+    /// A line that goes away.
+    Removed,
+    /// A place in a file.
+    Place,
 }
 
 /// Knows which of the two streams may be coloured.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Render {
     stdout: Paint,
     stderr: Paint,
@@ -68,6 +72,21 @@ impl Render {
         self.stdout.apply(style, text)
     }
 
+    /// Text for standard error, if that is coloured.
+    pub(crate) fn paint_progress(&self, style: Style, text: &str) -> String {
+        self.stderr.apply(style, text)
+    }
+
+    /// The same without any colour.
+    pub(crate) fn uncoloured(&self) -> Self {
+        Self { stdout: Paint::Plain, stderr: Paint::Plain }
+    }
+
+    /// Whether results are read on a terminal.
+    pub(crate) fn result_is_seen(&self) -> bool {
+        io::stdout().is_terminal()
+    }
+
     /// The result of a subcommand; the exit code says whether somebody read it.
     pub(crate) fn result(&self, bytes: &[u8]) -> Result<u8, Failure> {
         let mut stdout = io::stdout().lock();
@@ -91,6 +110,11 @@ impl Render {
     /// Whether somebody can watch what happens.
     pub(crate) fn has_terminal(&self) -> bool {
         io::stderr().is_terminal()
+    }
+
+    /// Whether results are meant for somebody's eyes.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.stdout == Paint::Coloured || io::stdout().is_terminal()
     }
 
     pub(crate) fn note(&self, text: &str) {
@@ -158,6 +182,12 @@ pub(crate) fn status(line: &str) {
     let _nobody_reads = write!(io::stderr().lock(), "\r\x1b[K{line}");
 }
 
+/// What a view has made for standard error: as it is, and at once.
+pub(crate) fn progress(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _nobody_reads = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
 impl Paint {
     fn choose(color: Color, is_terminal: bool, refused: bool) -> Self {
         match color {
@@ -174,6 +204,8 @@ impl Paint {
             Style::Good => "32",
             Style::Doubtful => "33",
             Style::Bad => "1;31",
+            Style::Removed => "31",
+            Style::Place => "36",
         };
         match self {
             Self::Plain => text.to_owned(),

@@ -59,7 +59,7 @@ struct Home {
 
 impl Home {
     fn open() -> Result<Self, Failure> {
-        let directory = directory(env::var_os("XDG_STATE_HOME").map(PathBuf::from), env::home_dir())?;
+        let directory = state_directory()?;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         made.map_err(|error| {
             let what = format!("cannot keep sessions in {}", directory.display());
@@ -113,7 +113,12 @@ impl Making {
     }
 }
 
-/// The directory of everything that outlives a command, as the caller's variables say it.
+/// The directory of everything that outlives a command.
+pub(crate) fn state_directory() -> Result<PathBuf, Failure> {
+    directory(env::var_os("XDG_STATE_HOME").map(PathBuf::from), env::home_dir())
+}
+
+/// The same, as the caller's variables say it.
 fn directory(state_home: Option<PathBuf>, home: Option<PathBuf>) -> Result<PathBuf, Failure> {
     // A relative one is to be ignored, say those who invented it.
     let state_home = state_home.filter(|dir| dir.is_absolute());

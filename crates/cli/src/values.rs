@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use sandbar::Access;
+use sandbar::{Access, Price};
 
 /// A directory of the host that becomes the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,49 @@ pub(crate) struct Inside {
 pub(crate) enum Place {
     Inside(Inside),
     Host(PathBuf),
+}
+
+/// Where a machine comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SandboxArg {
+    /// Namespaces of this host.
+    Local,
+    /// A container of this image.
+    Docker(String),
+}
+
+/// `local`, or `docker:IMAGE`.
+pub(crate) fn sandbox(text: &str) -> Result<SandboxArg, String> {
+    match text.split_once(':') {
+        None if text == "local" => Ok(SandboxArg::Local),
+        Some(("docker", image)) if !image.is_empty() => Ok(SandboxArg::Docker(image.to_owned())),
+        _ => Err("it must be local, or docker:IMAGE, for instance docker:python:3.12-slim".to_owned()),
+    }
+}
+
+/// What a model costs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PriceArg {
+    pub(crate) model: String,
+    pub(crate) price: Price,
+}
+
+/// `MODEL=IN/OUT`, in dollars per million tokens; what is read from a cache costs as much as what is not.
+pub(crate) fn price(text: &str) -> Result<PriceArg, String> {
+    let parts = text.rsplit_once('=').and_then(|(model, price)| Some((model, price.split_once('/')?)));
+    let Some((model, (input, output))) = parts.filter(|(model, _)| !model.is_empty()) else {
+        return Err("it must look like MODEL=IN/OUT, for instance qwen3=0.10/0.40".to_owned());
+    };
+    let (input, output) = (dollars(input)?, dollars(output)?);
+    Ok(PriceArg { model: model.to_owned(), price: Price { input, cached: input, output } })
+}
+
+/// An amount of money.
+pub(crate) fn dollars(text: &str) -> Result<f64, String> {
+    let amount = text.trim().trim_start_matches('$').parse::<f64>().ok();
+    amount
+        .filter(|amount| amount.is_finite() && *amount >= 0.0)
+        .ok_or_else(|| "it must be an amount such as 0.50".to_owned())
 }
 
 /// `1` to `65535`.

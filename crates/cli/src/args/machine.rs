@@ -7,7 +7,7 @@ use clap::{
     builder::{OsStringValueParser, TypedValueParser},
 };
 
-use crate::values::{self, GrantArg, Shown, Variable, WorkspaceDir};
+use crate::values::{self, GrantArg, SandboxArg, Shown, Variable, WorkspaceDir};
 
 /// What a new machine should be.
 #[derive(Debug, clap::Args)]
@@ -30,6 +30,11 @@ pub(crate) struct MachineArgs {
     /// Use the programs of this file tree instead of the host's.
     #[arg(long, value_name = "DIR", help_heading = "Files", value_hint = ValueHint::DirPath)]
     pub(crate) rootfs: Option<PathBuf>,
+
+    /// Where the machine comes from: `local`, the namespaces of this host, or `docker:IMAGE`, a container.
+    #[arg(long, value_name = "WHERE", default_value = "local", help_heading = "Isolation",
+        value_parser = values::sandbox)]
+    pub(crate) sandbox: SandboxArg,
 
     /// What the command can reach: nothing but itself, or everything the host can [default: off].
     #[arg(long, value_name = "WHICH", help_heading = "Isolation")]

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Home;
 use crate::{
-    args::CreateArgs,
+    args::{CreateArgs, SandboxArg},
     failure::Failure,
     making::{self, Halt},
     plan, progress,
@@ -39,6 +39,12 @@ fn options(args: &CreateArgs, home: &Home) -> Result<SessionOptions, Failure> {
         return Err(Failure::new(format!("there is a session {name} already")).code("session_exists").next(next));
     }
     plan::can_be_filled(&args.machine)?;
+    if args.machine.sandbox != SandboxArg::Local {
+        let what = "a session that stays is on a machine of this host";
+        return Err(Failure::new(what)
+            .code("unsupported")
+            .next("leave --sandbox out; `run`, `exec` and `mcp` know it"));
+    }
     let mut spec = plan::spec(&args.machine)?;
     spec.lifetime = Lifetime::Detached;
     let mut options = SessionOptions::new(plan::manifest(&args.fill, &args.env)?).machine(spec);

@@ -95,6 +95,11 @@ impl Sandbar {
         let mut command = Command::new(words.next().expect("a program"));
         command.args(words).args(args).current_dir(self.dir());
         command.env("TMPDIR", self.dir()).env("XDG_STATE_HOME", self.dir().join("state"));
+        // Nothing of whoever runs the tests may count.
+        command.env("HOME", self.dir()).env("XDG_CONFIG_HOME", self.dir().join("config")).env("LC_ALL", "C.UTF-8");
+        for variable in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_DEFAULT_MODEL", "NO_COLOR"] {
+            command.env_remove(variable);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

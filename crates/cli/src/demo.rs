@@ -1,0 +1,101 @@
+//! `sandbar demo`: an agent fixes a small C project on a real isolated machine. Only its model is played, by a script.
+
+use std::sync::Arc;
+
+use sandbar::{
+    Budget, Content, Exec, File, MachineSpec, Manifest, Prices, RunConfig, SandboxSession, ScriptedModel,
+    SessionOptions,
+    agent_file::{AgentFile, Asking},
+    processes::{Ids, TableOptions},
+};
+
+use crate::{
+    args::DemoArgs,
+    failure::Failure,
+    making,
+    render::Render,
+    run::{self, Approver, Job, Order, Thinker, Wanted},
+    runs::RunStore,
+    signals::Signals,
+    view::Status,
+};
+
+const PROMPT: &str = "Do what task.md says.";
+
+/// The project as it is before the agent comes. Of these only the script is executable.
+const PROJECT: [(&str, &[u8], u32); 8] = [
+    ("AGENTS.md", include_bytes!("demo/project/AGENTS.md"), 0o644),
+    ("task.md", include_bytes!("demo/project/task.md"), 0o644),
+    ("count.c", include_bytes!("demo/project/count.c"), 0o644),
+    ("count.h", include_bytes!("demo/project/count.h"), 0o644),
+    ("test.c", include_bytes!("demo/project/test.c"), 0o644),
+    ("live.c", include_bytes!("demo/project/live.c"), 0o644),
+    ("publish.sh", include_bytes!("demo/project/publish.sh"), 0o755),
+    ("words.png", include_bytes!("demo/project/words.png"), 0o644),
+];
+
+pub(crate) async fn run(args: DemoArgs, render: &Render) -> Result<u8, (Failure, u8)> {
+    match play(&args, render).await {
+        Err((failure, code)) if args.json => {
+            run::never_began(&failure.to_string(), Status::Failed, render);
+            Ok(code)
+        }
+        other => other,
+    }
+}
+
+async fn play(args: &DemoArgs, render: &Render) -> Result<u8, (Failure, u8)> {
+    let failed = |failure: Failure| (failure, 1);
+    let mut signals = Signals::listen().map_err(failed)?;
+    let job = job().map_err(failed)?;
+    let begun = match run::make(order(args), PROMPT, &mut signals, render).await {
+        Ok(begun) => begun,
+        Err(halt) => return run::halted(halt, run::mode(render, args.json), render),
+    };
+    if let Err(halt) = making::unless_signalled(can_compile(&begun.session), &mut signals).await {
+        let id = begun.run.id().to_owned();
+        making::discard(&begun.session).await;
+        drop(begun);
+        RunStore::open().and_then(|store| store.remove(&id)).map_err(failed)?;
+        return run::halted(halt, run::mode(render, args.json), render);
+    }
+    Ok(job.work(begun, run::mode(render, args.json), &mut signals, render).await)
+}
+
+fn order(args: &DemoArgs) -> Order {
+    Order { client: args.sandbox.clone(), options: options(), wanted: Wanted::Empty }
+}
+
+/// The script cannot know what to do without a compiler.
+async fn can_compile(session: &SandboxSession) -> Result<(), Failure> {
+    match session.exec(Exec::new(["cc", "--version"])).await?.success() {
+        true => Ok(()),
+        false => Err(Failure::new("the demo's project is written in C, and there is no C compiler here")
+            .next("install one, for instance with `apt install gcc`")),
+    }
+}
+
+fn job() -> Result<Job, Failure> {
+    let model = ScriptedModel::from_json(include_str!("demo/script.json"));
+    let model = model.map_err(|error| Failure::new("cannot read the demo's own script").because(error))?;
+    let model = Arc::new(model.named("script"));
+    let agent = AgentFile::from_toml(include_str!("demo/agent.toml"))?.agent(Asking::ByRule)?;
+    let config = RunConfig::new().model(Arc::clone(&model) as Arc<dyn sandbar::Model>).budget(Budget::new());
+    Ok(Job {
+        agent,
+        config: config.max_turns(Some(20)),
+        thinker: Thinker { model, scripted: true, address: None },
+        prompt: PROMPT.to_owned(),
+        approver: Approver::Itself,
+        prices: Prices::default(),
+    })
+}
+
+fn options() -> SessionOptions {
+    let manifest = PROJECT.iter().fold(Manifest::new(), |manifest, (path, content, mode)| {
+        manifest.entry(path, File::new(Content::from(content.to_vec())).mode(*mode))
+    });
+    // The script must know the number of the process it types to.
+    let table = TableOptions { ids: Ids::Sequential, ..TableOptions::default() };
+    SessionOptions::new(manifest).machine(MachineSpec::default()).processes(table)
+}

@@ -1,0 +1,58 @@
+//! The same commands on machines in containers: another value, and nothing else.
+
+use std::fs;
+
+use super::{
+    play::{patch, run, say, script, shell},
+    rig::Sandbar,
+};
+
+/// Made by `cargo xtask setup`.
+const IMAGE: &str = "docker:sandbar-test:bookworm";
+
+#[test]
+fn an_agent_works_on_a_copy_in_a_container() {
+    let sandbar = Sandbar::own();
+    let source = sandbar.make_dir("source");
+    sandbar.make_file("source/a.txt", "one\n");
+    let change = "*** Begin Patch\n*** Update File: a.txt\n@@\n-one\n+two\n*** End Patch\n";
+    let look = "head -1 /etc/os-release; cat a.txt; echo made > b.txt";
+    let model = script(&sandbar, "work.json", [vec![shell(look)], vec![patch(change)], vec![say("done")]]);
+    let told = run(&sandbar, &["--model", &model, "--workspace", "source", "--sandbox", IMAGE]);
+    assert_eq!((told.run.code, told.status()), (0, "completed"), "{told:?}");
+    assert!(told.outputs().contains("bookworm") && told.outputs().contains("one"), "{told:?}");
+    assert_eq!(fs::read(source.join("a.txt")).expect("a"), b"one\n");
+    assert_eq!(sandbar.run(&["apply", told.id()]).code, 0);
+    assert_eq!(fs::read(source.join("a.txt")).expect("a"), b"two\n");
+    assert_eq!(fs::read(source.join("b.txt")).expect("b"), b"made\n");
+}
+
+#[test]
+fn a_command_runs_in_a_container_and_its_code_passes_through() {
+    let sandbar = Sandbar::own();
+    let ran = sandbar.run(&["exec", "--sandbox", IMAGE, "--", "sh", "-c", "grep -c bookworm /etc/os-release; exit 7"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (7, ""), "{ran:?}");
+    assert!(ran.stdout.trim().parse::<u32>().is_ok_and(|lines| lines > 0), "{ran:?}");
+}
+
+#[test]
+fn the_demo_plays_in_a_container_too() {
+    let sandbar = Sandbar::own();
+    let played = sandbar.run(&["demo", "--sandbox", IMAGE]);
+    assert_eq!(played.code, 0, "{played:?}");
+    assert!(played.stderr.contains("all tests pass") && played.stderr.contains("5 words"), "{played:?}");
+}
+
+#[test]
+fn an_image_that_is_not_to_be_had_and_a_place_that_nobody_knows_are_named() {
+    let sandbar = Sandbar::own();
+    let missing = sandbar.run(&["exec", "--sandbox", "docker:sandbar-test:no-such", "--", "true"]);
+    assert_eq!(missing.code, 125, "{missing:?}");
+    assert!(missing.stderr.contains("sandbar-test:no-such"), "{missing:?}");
+    let unknown = sandbar.run(&["run", "x", "--sandbox", "moon"]);
+    assert_eq!(unknown.code, 2, "{unknown:?}");
+    assert!(unknown.stderr.contains("docker:IMAGE"), "{unknown:?}");
+    let stays = sandbar.run(&["session", "create", "--sandbox", IMAGE]);
+    assert_eq!(stays.code, 1, "{stays:?}");
+    assert!(stays.stderr.contains("--sandbox"), "{stays:?}");
+}

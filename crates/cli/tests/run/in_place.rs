@@ -1,0 +1,103 @@
+//! Work in place: the directory itself changes, but for its repository, which its owner trusts.
+
+use std::fs;
+
+use super::{
+    play::{count, run, say, script, shell},
+    rig::each,
+};
+
+#[test]
+fn in_place_the_directory_itself_changes_but_not_its_repository() {
+    each(|sandbar| {
+        let source = sandbar.make_dir("source");
+        sandbar.make_dir("source/.git");
+        sandbar.make_dir("source/.git/hooks");
+        sandbar.make_dir("source/plain");
+        sandbar.make_file("source/a.txt", "one\n");
+        sandbar.make_file("source/.git/config", "[core]\n");
+        let change = "echo two > a.txt; cat .git/config; echo x > .git/hooks/pre-commit; echo x >> .git/config; \
+            mv .git moved; rm -rf .git; mkdir -p plain/hooks; echo x > plain/hooks/pre-commit";
+        let model = script(sandbar, "change.json", [vec![shell(change)], vec![say("done")]]);
+        let told = run(sandbar, &["--model", &model, "--workspace", "source", "--in-place"]);
+        assert_eq!((told.run.code, told.status()), (0, "completed"), "{told:?}");
+        assert!(told.outputs().contains("[core]") && told.outputs().contains("Read-only file system"), "{told:?}");
+        assert_eq!(fs::read(source.join("a.txt")).expect("a"), b"two\n");
+        assert_eq!(fs::read(source.join(".git/config")).expect("config"), b"[core]\n");
+        assert!(!source.join(".git/hooks/pre-commit").exists() && !source.join("moved").exists());
+        // The same words, where nothing is mounted over it.
+        assert!(source.join("plain/hooks/pre-commit").exists());
+        // Whoever shows it means it.
+        let shown = format!("{}:/workspace/.git", source.join(".git").display());
+        let model = script(sandbar, "hook.json", [vec![shell("echo x > .git/hooks/mine")], vec![say("done")]]);
+        let told = run(sandbar, &["--model", &model, "--workspace", "source", "--in-place", "--rw", &shown]);
+        assert_eq!(told.run.code, 0, "{told:?}");
+        assert!(source.join(".git/hooks/mine").exists(), "{told:?}");
+        let told = run(sandbar, &["--model", &model, "--workspace", "source:ro", "--in-place"]);
+        assert_eq!(told.run.code, 0, "{told:?}");
+        assert!(told.outputs().contains("Read-only file system"), "{told:?}");
+        assert_eq!(sandbar.run(&["diff", told.id()]).stdout, "");
+    });
+}
+
+#[test]
+fn what_only_says_where_the_repository_is_stays_and_a_new_one_is_told_of() {
+    each(|sandbar| {
+        let source = sandbar.make_dir("tree");
+        sandbar.make_file("tree/.git", "gitdir: elsewhere\n");
+        let change = "rm -f .git; echo 'gitdir: evil' > .git; mv .git x; cat .git";
+        let model = script(sandbar, "change.json", [vec![shell(change)], vec![say("done")]]);
+        let told = run(sandbar, &["--model", &model, "--workspace", "tree", "--in-place"]);
+        assert_eq!(told.run.code, 0, "{told:?}");
+        assert_eq!(fs::read(source.join(".git")).expect("it"), b"gitdir: elsewhere\n");
+        let bare = sandbar.make_dir("bare");
+        let model = script(sandbar, "init.json", [vec![shell("mkdir .git; echo x > .git/config")], vec![say("done")]]);
+        let told = sandbar.run(&["run", "x", "--model", &model, "--workspace", "bare", "--in-place"]);
+        assert!(bare.join(".git/config").exists(), "the control: nothing keeps it from that");
+        assert!(told.stderr.contains("made a repository"), "{told:?}");
+        std::os::unix::fs::symlink(source.join(".git"), sandbar.make_dir("linked").join(".git")).expect("link");
+        let told = sandbar.run(&["run", "x", "--model", &model, "--workspace", "linked", "--in-place"]);
+        assert!(told.code == 1 && told.stderr.contains("which is a link"), "{told:?}");
+    });
+}
+
+#[test]
+fn other_directories_are_shown_as_they_are_asked_for() {
+    each(|sandbar| {
+        let (ro, rw) = (sandbar.make_dir("ro"), sandbar.make_dir("rw"));
+        sandbar.make_file("ro/f", "read me");
+        let change = "cat /ro/f; echo x > /ro/g; echo x > /rw/g; echo $GREETING; cat /proc/net/dev | wc -l";
+        let model = script(sandbar, "change.json", [vec![shell(change)], vec![say("done")]]);
+        let (shown_ro, shown_rw) = (format!("{}:/ro", ro.display()), format!("{}:/rw", rw.display()));
+        let words = ["--model", &model, "--ro", &shown_ro, "--rw", &shown_rw, "--env", "GREETING=hello"];
+        let told = run(sandbar, &words);
+        assert_eq!(told.run.code, 0, "{told:?}");
+        let seen = told.outputs();
+        assert!(seen.contains("read me") && seen.contains("hello") && seen.contains("Read-only"), "{seen}");
+        assert!(!ro.join("g").exists() && rw.join("g").exists());
+    });
+}
+
+#[test]
+fn an_agent_cannot_change_what_is_written_down_about_it() {
+    each(|sandbar| {
+        let model = script(sandbar, "done.json", [vec![say("done")]]);
+        let here = sandbar.dir().to_str().unwrap();
+        let shown = format!("{here}/state:/state");
+        for words in [
+            ["--workspace", here, "--in-place"].as_slice(),
+            &["--workspace", "state", "--in-place"],
+            &["--rw", &shown],
+            &["--rw", here],
+        ] {
+            let told = run(sandbar, &[&["--model", &model], words].concat());
+            assert_eq!((told.run.code, count(sandbar)), (1, 0), "{words:?}: {told:?}");
+            assert!(told.message().contains("set XDG_STATE_HOME to a directory outside of it"), "{told:?}");
+        }
+        // Reading does no harm, and a copy leaves it out.
+        for words in [["--workspace", ".:ro", "--in-place"].as_slice(), &["--workspace", "."]] {
+            let told = run(sandbar, &[&["--model", &model], words].concat());
+            assert_eq!(told.run.code, 0, "{words:?}: {told:?}");
+        }
+    });
+}

@@ -1,0 +1,97 @@
+//! Much to copy and little room: a hundred thousand files, and a disk that is full.
+
+use std::{fs, path::Path, process::Command, time::Instant};
+
+use rustix::process::Signal;
+
+use super::{
+    play::{count, run, say, script, shell, told},
+    rig::{PATIENCE, Sandbar, until},
+};
+
+#[test]
+fn a_hundred_thousand_files_are_no_problem_and_can_be_given_up() {
+    let sandbar = Sandbar::own();
+    let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let source = memory.path().join("source");
+    for dir in 0..100 {
+        let dir = source.join(dir.to_string());
+        fs::create_dir_all(&dir).expect("dir");
+        for file in 0..1000 {
+            fs::write(dir.join(file.to_string()), []).expect("file");
+        }
+    }
+    let source = source.to_str().unwrap();
+    let model =
+        script(&sandbar, "count.json", [vec![shell("find . -type f | wc -l; echo x > 7/7")], vec![say("done")]]);
+    let words = ["run", "do it", "--json", "--model", &model, "--workspace", source];
+    let state = memory.path().join("state");
+    let begun = Instant::now();
+    let all = told(sandbar.command(&words).env("XDG_STATE_HOME", &state).spawn().expect("spawn"));
+    println!("100,000 files: {:?}", begun.elapsed());
+    assert_eq!((all.run.code, all.status()), (0, "completed"), "{all:?}");
+    assert!(all.outputs().contains("100000"), "{all:?}");
+    let diff =
+        sandbar.command(&["diff", all.id(), "--name-only"]).env("XDG_STATE_HOME", &state).output().expect("diff");
+    assert_eq!(String::from_utf8_lossy(&diff.stdout).trim(), "7/7");
+    let runs = || fs::read_dir(state.join("sandbar/runs")).map_or(0, Iterator::count);
+    let command = &mut sandbar.behind(&["env", "--default-signal=INT"], &words);
+    let child = command.env("XDG_STATE_HOME", &state).spawn().expect("spawn");
+    until("it copies", PATIENCE, || runs() == 2);
+    super::stops::send(&child, Signal::INT);
+    let given_up = told(child);
+    assert_eq!((given_up.run.code, given_up.status()), (130, "cancelled"), "{given_up:?}");
+    assert_eq!(runs(), 1);
+}
+
+/// A small disk of its own, for as long as this lives.
+struct Disk<'a>(&'a Path);
+
+impl<'a> Disk<'a> {
+    fn mount(at: &'a Path, size: &str) -> Self {
+        let options = format!("size={size},mode=0777");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(at).status();
+        assert!(mounted.expect("mount").success(), "this test mounts, which needs root");
+        Self(at)
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        let _said_by_itself = Command::new("umount").arg("--lazy").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_and_nothing_is_left_on_it() {
+    let sandbar = Sandbar::own();
+    let source = sandbar.make_dir("source");
+    for name in 0..8 {
+        fs::write(source.join(name.to_string()), vec![b'x'; 1 << 20]).expect("write");
+    }
+    let state = sandbar.make_dir("state");
+    let disk = Disk::mount(&state, "4m");
+    let model = script(&sandbar, "done.json", [vec![shell("head -c 9m /dev/zero > f; echo $?")], vec![say("done")]]);
+    let full = run(&sandbar, &["--model", &model, "--workspace", "source"]);
+    assert_eq!((full.run.code, full.status()), (1, "failed"), "{full:?}");
+    assert!(full.message().contains("space"), "{full:?}");
+    assert_eq!(count(&sandbar), 0);
+    // An agent that fills the disk itself is told so by its own command.
+    let filled = run(&sandbar, &["--model", &model]);
+    assert!(filled.outputs().contains("No space left on device"), "{filled:?}");
+    assert_eq!(filled.end()["type"], "run_finished");
+    sandbar.leaves_nothing("no such words", PATIENCE);
+    drop(disk);
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written_is_named() {
+    let sandbar = Sandbar::unprivileged();
+    let model = script(&sandbar, "done.json", [vec![say("done")]]);
+    for words in [["run", "do it", "--model", &model].as_slice(), &["demo"]] {
+        let child = sandbar.command(words).env("XDG_STATE_HOME", "/proc/nowhere").spawn().expect("spawn");
+        let ended = super::rig::finish(child);
+        assert_eq!(ended.code, 1, "{ended:?}");
+        assert!(ended.stderr.contains("/proc/nowhere") && ended.stderr.contains("XDG_STATE_HOME"), "{ended:?}");
+    }
+}

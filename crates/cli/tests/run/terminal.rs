@@ -1,0 +1,164 @@
+//! A person in front of a run: what they see, what they are asked, and a terminal that is as it was before.
+
+use std::{thread, time::Duration};
+
+use rustix::termios::{LocalModes, tcgetattr};
+
+use super::{
+    play::{patch, say, script, shell},
+    rig::{PATIENCE, Sandbar, each, marked, until},
+    screen::{Terminal, resize},
+};
+
+const ASK: &str = "allow it? [y]es, [a]ll exec_command calls from now on, [n]o REASON, [v]iew, [q]uit, [?]: ";
+
+/// What stands on a screen of this size after all that was shown.
+fn screen(shown: &str, rows: u16, cols: u16) -> String {
+    let mut parser = vt100::Parser::new(rows, cols, 0);
+    parser.process(shown.as_bytes());
+    parser.screen().contents()
+}
+
+fn asking(sandbar: &Sandbar) -> String {
+    let turns = [
+        vec![say("I need two."), shell("touch one"), shell("touch two")],
+        vec![shell("touch three")],
+        vec![say("done")],
+    ];
+    script(sandbar, "ask.json", turns)
+}
+
+#[test]
+fn a_person_is_asked_and_may_answer_in_every_way() {
+    each(|sandbar| {
+        let model = asking(sandbar);
+        for (answers, code, seen) in [
+            (["y\n", "y\n", "y\n"].as_slice(), 0, "approved by you"),
+            (&["a\n"], 0, "approved, and every later exec_command, by you"),
+            (&["n not today\n", "n\n", "y\n"], 0, "rejected by you: not today"),
+            (&["what?\n", "yes please\n", "\n", "a\n"], 0, "completed"),
+            (&["?\n", "v\n", "a\n"], 0, "every later call of exec_command in this run"),
+            (&["y\n", "q\n"], 130, "cancelled"),
+            (&["\x03"], 130, "cancelled"),
+            (&["y\n", "\x04"], 3, "waits for an approval"),
+        ] {
+            let mut terminal = Terminal::open(sandbar, &["run", "do it", "--model", &model, "--ask", "always"]);
+            for (place, answer) in answers.iter().enumerate() {
+                until("it asks", PATIENCE, || terminal.shown().matches(ASK).count() > place);
+                terminal.types(answer);
+            }
+            let (run, shown) = terminal.ends();
+            assert_eq!(run.code, code, "{answers:?}: {shown}");
+            assert!(screen(&shown, 200, 100).contains(seen), "{answers:?}: {shown}");
+            sandbar.leaves_nothing("no such words", Duration::from_secs(5));
+        }
+    });
+}
+
+#[test]
+fn what_was_typed_before_a_question_is_not_its_answer() {
+    let sandbar = Sandbar::own();
+    let rule = "[[ask]]\ntool = \"exec_command\"\nmatches = \"rm *\"\n";
+    sandbar.make_file("agent.toml", rule);
+    let turns = [vec![shell("echo begun; sleep 0.8")], vec![shell("rm -rf x")], vec![say("done")]];
+    let model = script(&sandbar, "ahead.json", turns);
+    let mut terminal = Terminal::open(&sandbar, &["run", "do it", "--model", &model, "--agent", "agent.toml"]);
+    terminal.shows("begun");
+    terminal.types("y\ny\nqqq");
+    terminal.shows(ASK);
+    thread::sleep(Duration::from_millis(300));
+    assert!(!terminal.shown().contains("approved"), "{}", terminal.shown());
+    terminal.types("n\n");
+    let (run, shown) = terminal.ends();
+    assert_eq!(run.code, 0, "{shown}");
+    assert!(!shown.contains("qqq") && shown.contains("rejected by you"), "{shown}");
+}
+
+#[test]
+fn keys_pressed_during_a_run_leave_no_mark() {
+    let sandbar = Sandbar::own();
+    let model = script(&sandbar, "slow.json", [vec![shell("echo begun; sleep 1; echo ended")], vec![say("done")]]);
+    let mut terminal = Terminal::open(&sandbar, &["run", "do it", "--model", &model]);
+    terminal.shows("begun");
+    let modes = tcgetattr(&terminal.keyboard).expect("tcgetattr").local_modes;
+    assert!(!modes.contains(LocalModes::ECHO) && modes.contains(LocalModes::ISIG | LocalModes::ICANON));
+    terminal.types("garbage\r\n\x1b[A");
+    let (run, shown) = terminal.ends();
+    assert_eq!(run.code, 0, "{shown}");
+    assert!(!shown.contains("garbage") && !shown.contains("^["), "{shown}");
+}
+
+#[test]
+fn ctrl_c_once_says_what_happens_and_twice_stops() {
+    each(|sandbar| {
+        let turns = [vec![shell("echo begun; sleep 1.5151; echo ended")], vec![say("never")]];
+        let model = script(sandbar, "once.json", turns);
+        let mut terminal = Terminal::open(sandbar, &["run", "do it", "--model", &model]);
+        terminal.shows("begun");
+        terminal.types("\x03");
+        terminal.shows("stopping after this turn; Ctrl-C again stops at once");
+        let (run, shown) = terminal.ends();
+        assert_eq!(run.code, 130, "{shown}");
+        assert!(shown.contains("ended") && !shown.contains("never") && !shown.contains("^C"), "{shown}");
+        let model = script(sandbar, "twice.json", [vec![shell("echo begun; sleep 6161.1")], vec![say("never")]]);
+        let mut terminal = Terminal::open(sandbar, &["run", "do it", "--model", &model]);
+        terminal.shows("begun");
+        until("it sleeps", PATIENCE, || !marked("sleep 6161.1").is_empty());
+        terminal.types("\x03");
+        terminal.shows("stopping after this turn");
+        terminal.types("\x03");
+        let (run, shown) = terminal.ends();
+        assert_eq!(run.code, 130, "{shown}");
+        assert!(shown.contains("cancelled"), "{shown}");
+        sandbar.leaves_nothing("sleep 6161", Duration::from_secs(5));
+    });
+}
+
+#[test]
+fn the_screen_is_clean_at_the_end_also_a_narrow_one_and_after_a_change_of_its_size() {
+    let sandbar = Sandbar::own();
+    sandbar.make_dir("source");
+    sandbar.make_file("source/a.txt", "one\n");
+    let change = "*** Begin Patch\n*** Update File: a.txt\n@@\n-one\n+two\n*** End Patch\n";
+    let talk =
+        "for i in 1 2 3 4 5; do echo \"line $i of some words that are wider than forty columns\"; sleep 0.2; done";
+    let turns = [
+        vec![say("I begin with a sentence that is longer than forty columns."), shell(talk)],
+        vec![patch(change)],
+        vec![say("done")],
+    ];
+    let model = script(&sandbar, "view.json", turns);
+    let words = ["run", "do it", "--model", &model, "--workspace", "source"];
+    for (rows, cols) in [(24, 80), (12, 40), (5, 20)] {
+        let terminal = Terminal::open(&sandbar, &words);
+        resize(&terminal.keyboard, rows, cols);
+        terminal.shows("line 2");
+        let (run, shown) = terminal.ends();
+        assert_eq!(run.code, 0, "{shown}");
+        let last = screen(&shown, 200, cols);
+        for gone in ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'] {
+            assert!(!last.contains(gone), "{rows}x{cols}: {last}");
+        }
+        assert!(last.contains("+two") && last.contains("completed"), "{rows}x{cols}: {last}");
+        assert!(shown.contains("\x1b[?25h") || !shown.contains("\x1b[?25l"), "the cursor is back: {shown:?}");
+    }
+}
+
+#[test]
+fn without_a_prompt_a_terminal_is_told_how() {
+    let sandbar = Sandbar::own();
+    let (run, shown) = Terminal::open(&sandbar, &["run"]).ends();
+    assert_eq!(run.code, 2, "{shown}");
+    assert!(shown.contains("there is no prompt; say what to do: sandbar run \"fix the failing test\""), "{shown}");
+}
+
+#[test]
+fn a_terminal_without_powers_gets_lines_and_the_answer_stands_there_once() {
+    let sandbar = Sandbar::own();
+    let model = script(&sandbar, "done.json", [vec![shell("echo seen")], vec![say("the only answer")]]);
+    let (run, shown) = Terminal::open(&sandbar, &["run", "do it", "--model", &model]).ends();
+    assert_eq!((run.code, screen(&shown, 100, 100).matches("the only answer").count()), (0, 1), "{shown}");
+    let (run, shown) = Terminal::open(&sandbar, &["--color", "never", "run", "do it", "--model", &model]).ends();
+    assert_eq!(run.code, 0, "{shown}");
+    assert!(!shown.contains("\x1b[32m"), "{shown:?}");
+}
