@@ -1,6 +1,7 @@
 //! A program that a command of ours starts, and how its failure becomes ours.
 
 use std::{
+    ffi::OsString,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -31,9 +32,14 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// The cargo that started us, in the repository's top directory.
+/// The cargo that started us, in the repository's top directory. What it has told us about ourselves is kept from it: build
+/// scripts that watch these variables would build everything anew, here and again for whoever calls cargo directly.
 pub(crate) fn cargo() -> Command {
-    at_root(&cargo_from_env())
+    let mut command = at_root(&cargo_from_env());
+    for name in ourselves_from_env() {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// A program in the repository's top directory. No command of ours reads from standard input.
@@ -45,6 +51,13 @@ pub(crate) fn at_root(program: &str) -> Command {
 
 fn cargo_from_env() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
+fn ourselves_from_env() -> impl Iterator<Item = OsString> {
+    let about_us = |name: &OsString| {
+        ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|start| name.to_string_lossy().starts_with(start))
+    };
+    std::env::vars_os().map(|(name, _)| name).filter(about_us)
 }
 
 /// Runs to the end; anything but success is a failure with the same exit code (128 plus the signal, as shells count).

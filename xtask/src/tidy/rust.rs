@@ -16,6 +16,7 @@ const SEAMS: &[&str] = &[
     "Model",
     "Tool",
     "Environment",
+    "Lens",
     "Capability",
     "SnapshotStore",
     "Materialize",
