@@ -1,6 +1,6 @@
 //! `sandbar demo`: an agent fixes a small C project on a real isolated machine. Only its model is played, by a script.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use sandbar::{
     Budget, Content, Exec, File, MachineSpec, Manifest, Prices, RunConfig, SandboxSession, ScriptedModel,
@@ -95,7 +95,8 @@ fn options() -> SessionOptions {
     let manifest = PROJECT.iter().fold(Manifest::new(), |manifest, (path, content, mode)| {
         manifest.entry(path, File::new(Content::from(content.to_vec())).mode(*mode))
     });
-    // The script must know the number of the process it types to.
-    let table = TableOptions { ids: Ids::Sequential, ..TableOptions::default() };
+    // The script must know the number of the process it types to, and cannot look again if an answer comes in two parts.
+    let silence = Duration::from_millis(300);
+    let table = TableOptions { ids: Ids::Sequential, silence, ..TableOptions::default() };
     SessionOptions::new(manifest).machine(MachineSpec::default()).processes(table)
 }

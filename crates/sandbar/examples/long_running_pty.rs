@@ -16,7 +16,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use sandbar::{
     client::UnixLocal,
@@ -56,9 +56,14 @@ async fn main() -> Result<(), BoxError> {
         .model(Responses::new("gpt-5.5").base_url(server.base_url()))
         .instructions("Try the program as a person would.");
 
-    // A session of our own: it is there before the run and after it, and we end it.
-    let options = SessionOptions::new(Manifest::new().file("greeter.sh", GREETER))
-        .processes(TableOptions { ids: Ids::Sequential, ..TableOptions::default() });
+    // A session of our own: it is there before the run and after it, and we end it. An answer is whole once the terminal was
+    // silent for a second; usually a twentieth of that is enough.
+    let silence = Duration::from_secs(1);
+    let options = SessionOptions::new(Manifest::new().file("greeter.sh", GREETER)).processes(TableOptions {
+        ids: Ids::Sequential,
+        silence,
+        ..TableOptions::default()
+    });
     let session = SandboxSession::open(Arc::new(UnixLocal::new()), options).await?;
 
     let mut stream = run(&tester, "Does greeter.sh work?").sandbox(&session).stream();
