@@ -30,6 +30,7 @@ mod sys;
 fn main() -> std::process::ExitCode {
     // Started from memory, it would be called after a number.
     let _only_a_name = rustix::thread::set_name(c"sandbar-guest");
+    sys::process::forget_ignored_signals();
     match std::env::args().nth(1).as_deref() {
         Some("supervise") => supervisor::main(),
         Some("serve") => container::main(std::env::args_os().nth(2)),

@@ -22,6 +22,19 @@ fn exit_codes_are_the_commands_own() {
 }
 
 #[test]
+fn what_the_caller_ignores_a_command_does_not() {
+    each(|sandbar| {
+        let deaf = ["sh", "-c", "trap '' HUP INT QUIT TERM; exec \"$@\"", "sh"];
+        let run = finish(
+            sandbar.behind(&deaf, &["exec", "--", "grep", "SigIgn", "/proc/self/status"]).spawn().expect("runs"),
+        );
+        let mask = run.stdout.trim().strip_prefix("SigIgn:").and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        // One bit each: hangup, interrupt, quit; terminate.
+        assert_eq!(mask.map(|mask| mask & 0b100_0000_0000_0111), Some(0), "{run:?}");
+    });
+}
+
+#[test]
 fn a_command_that_cannot_be_run_is_126_and_one_that_is_not_there_127() {
     each(|sandbar| {
         let missing = sandbar.run(&["exec", "--", "no-such-program"]);

@@ -78,6 +78,15 @@ pub(crate) fn signal(pid: i32, number: i32) {
     unsafe { libc::kill(pid, number) };
 }
 
+/// Takes back what the starter of this program told it to ignore, as `nohup` and shells with background jobs do: commands
+/// inherit it, and could not be interrupted. A broken pipe stays an error for the guest itself.
+pub(crate) fn forget_ignored_signals() {
+    for number in (1..=64).filter(|number| *number != libc::SIGPIPE) {
+        // SAFETY: no handler is set. The two signals that cannot be changed, and those of the C library, stay as they are.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+}
+
 /// How a child ended.
 pub(crate) struct Ended {
     pub(crate) pid: i32,
