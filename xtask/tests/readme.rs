@@ -20,10 +20,10 @@ fn the_readme_shows_examples_as_they_are() {
 fn the_readme_names_examples_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let readme = fs::read_to_string(root.join("README.md")).expect("README.md");
-    let table =
-        readme.split("| idea |").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("the table of examples");
-    let names: Vec<&str> = table.lines().skip(2).flat_map(|row| row.split('`').skip(1).step_by(2)).collect();
-    assert!(names.len() >= 11, "{names:?}");
+    let tables = readme.split("| idea |").skip(1).filter_map(|rest| rest.split("\n\n").next());
+    let rows = tables.flat_map(|table| table.lines().skip(2));
+    let names: Vec<&str> = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).collect();
+    assert!(names.len() >= 19, "{names:?}");
     for name in names {
         assert!(root.join(format!("crates/sandbar/examples/{name}.rs")).exists(), "there is no example {name}");
     }
