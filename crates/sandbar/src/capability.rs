@@ -47,7 +47,7 @@
 pub(crate) mod compaction;
 pub(crate) mod filesystem;
 mod list;
-pub(crate) mod shell;
+mod shell;
 mod windows;
 
 use std::{fmt, sync::Arc};

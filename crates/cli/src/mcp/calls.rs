@@ -20,7 +20,8 @@ impl Server {
         // Nothing inside answers to that name: the patch is what was meant.
         if let Some(invocation) = patch::from_script(&args.cmd) {
             let applied = self.invoked(invocation, args.directory()).await;
-            return self.updated(applied.map(|applied| self.patched(applied.codex_text(), begun)), begun);
+            return self
+                .updated(applied.map(|applied| self.session.report(applied.codex_text(), begun.elapsed())), begun);
         }
         self.updated(self.session.exec_command(args).await, begun)
     }
@@ -52,12 +53,8 @@ impl Server {
 
     /// Applies a patch that was written as a command, from the directory where that would have run.
     async fn invoked(&self, invocation: Invocation, workdir: Option<String>) -> Result<Applied, SandboxError> {
-        let Invocation { patch, dir } = invocation;
-        let cwd = match (workdir, dir) {
-            (Some(above), Some(dir)) if !dir.starts_with('/') => Some(format!("{above}/{dir}")),
-            (above, dir) => dir.or(above),
-        };
-        self.session.apply_patch(&patch, PatchOptions { cwd, ..PatchOptions::default() }).await
+        let cwd = invocation.directory(workdir.as_deref());
+        self.session.apply_patch(&invocation.patch, PatchOptions { cwd, ..PatchOptions::default() }).await
     }
 
     pub(super) async fn view_image(&self, arguments: JsonObject) -> Answer {

@@ -1,10 +1,5 @@
 //! The MCP server: says what tools there are, and makes the calls to them side by side.
 
-use std::{
-    sync::atomic::{AtomicU32, Ordering},
-    time::Instant,
-};
-
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -13,10 +8,7 @@ use rmcp::{
     },
     service::RequestContext,
 };
-use sandbar::{
-    SandboxError, SandboxSession,
-    processes::{self, Update},
-};
+use sandbar::{SandboxError, SandboxSession, processes};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -39,12 +31,11 @@ pub(super) struct Server {
     instructions: String,
     reaches: Option<NetworkArg>,
     places: Semaphore,
-    chunks: AtomicU32,
 }
 
 impl Server {
     pub(super) fn new(session: SandboxSession, instructions: String, reaches: Option<NetworkArg>) -> Self {
-        Self { session, instructions, reaches, places: Semaphore::new(CALLS), chunks: AtomicU32::new(0) }
+        Self { session, instructions, reaches, places: Semaphore::new(CALLS) }
     }
 
     async fn call(&self, tool: ToolName, arguments: JsonObject) -> Answer {
@@ -56,21 +47,6 @@ impl Server {
             ToolName::ReadFile => self.read_file(arguments).await,
             ToolName::WriteFile => self.write_file(arguments).await,
             ToolName::ListDirectory => self.list_directory(arguments).await,
-        }
-    }
-
-    /// The answer of a command that was not run, because it was a patch.
-    pub(super) fn patched(&self, output: String, begun: Instant) -> Update {
-        let chunk = self.chunks.fetch_add(1, Ordering::Relaxed) & 0xFF_FFFF;
-        Update {
-            chunk_id: format!("{chunk:06x}"),
-            wall_time: begun.elapsed(),
-            exit_code: Some(0),
-            process_id: None,
-            original_token_count: None,
-            output,
-            omitted_bytes: 0,
-            unaccepted_bytes: 0,
         }
     }
 }

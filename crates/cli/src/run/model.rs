@@ -71,7 +71,10 @@ fn unusable(wanted: Option<&str>, error: ModelError) -> Failure {
 }
 
 fn script(path: &str) -> Result<ScriptedModel, Failure> {
-    let failed = || Failure::new(format!("cannot follow the script {path}"));
+    let failed = || {
+        let next = "give a file like {\"turns\": [{\"output\": […]}]}; `sandbar demo` plays one";
+        Failure::new(format!("cannot follow the script {path}")).next(next)
+    };
     let mut text = String::new();
     // A pipe that nobody writes to is not waited for.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();

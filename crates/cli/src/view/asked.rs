@@ -8,7 +8,6 @@ use sandbar::{
 };
 
 use super::{
-    call,
     diff::{Diff, Reading},
     line::Line,
     surface::{Glyphs, Letters},
@@ -86,7 +85,7 @@ impl Asked {
     fn command(&mut self, args: &ExecCommandArgs, glyphs: &Glyphs, reading: Reading) {
         let note = |text: &str| Line::plain((reading.spell)(text));
         let found = patch::from_script(&args.cmd).and_then(|found| {
-            Some((Diff::read(&found.patch, glyphs, reading)?, call::patch_directory(args, found.dir)))
+            Some((Diff::read(&found.patch, glyphs, reading)?, found.directory(args.directory().as_deref())))
         });
         if let Some((diff, dir)) = found {
             self.notes.extend(dir.map(|dir| ("a patch, in", note(&dir))));

@@ -57,14 +57,6 @@ pub(super) fn request(item: &Item) -> (String, String) {
     }
 }
 
-/// Where a patch is applied that was typed into a command line, which may go to a directory first.
-pub(super) fn patch_directory(args: &ExecCommandArgs, dir: Option<String>) -> Option<String> {
-    match (args.directory(), dir) {
-        (Some(workdir), Some(dir)) if !dir.starts_with('/') => Some(format!("{workdir}/{dir}")),
-        (workdir, dir) => dir.or(workdir),
-    }
-}
-
 impl Called {
     pub(super) fn read(tool: &str, arguments: &str, glyphs: &Glyphs) -> Self {
         let known = match tool {
@@ -80,7 +72,7 @@ impl Called {
     fn command(args: ExecCommandArgs, glyphs: &Glyphs) -> Self {
         let typed = patch::from_script(&args.cmd).and_then(|found| {
             let diff = Diff::read(&found.patch, glyphs, diff::PASSING)?;
-            Some(Self::Patch { diff, via: patch_directory(&args, found.dir) })
+            Some(Self::Patch { diff, via: found.directory(args.directory().as_deref()) })
         });
         typed.unwrap_or(Self::Command { args })
     }

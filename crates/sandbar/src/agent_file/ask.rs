@@ -7,10 +7,7 @@ use sandbar_sandbox::patch;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{
-    Filesystem, Shell, Workplace,
-    capability::{filesystem::touched_from, shell::directory_of},
-};
+use crate::{Filesystem, Shell, Workplace, capability::filesystem::touched_from};
 
 /// Calls of one tool that a person wants to be asked about.
 #[derive(Clone, Debug, Deserialize)]
@@ -97,7 +94,7 @@ fn is_about_command(rule: &AskRule, place: &Workplace, arguments: &Value) -> boo
             let workdir = Some(text(arguments, "workdir").trim()).filter(|dir| !dir.is_empty());
             let workdir =
                 workdir.map(|dir| place.anchored(dir)).or_else(|| place.directory().map(|dir| dir.to_string()));
-            let cwd = directory_of(workdir.as_deref(), found.dir);
+            let cwd = found.directory(workdir.as_deref());
             rule.matches.is_none()
                 || touched_from(place, cwd.as_deref(), &found.patch).iter().any(|path| rule.matches(path))
         }),

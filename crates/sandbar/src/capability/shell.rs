@@ -135,15 +135,6 @@ fn to_text(path: &sandbar_sandbox::WorkspacePath) -> String {
     path.as_str().to_owned()
 }
 
-/// Where the paths of a patch begin that is typed into a command line.
-pub(crate) fn directory_of(workdir: Option<&str>, dir: Option<String>) -> Option<String> {
-    match (workdir, dir) {
-        (Some(workdir), Some(dir)) if !dir.starts_with('/') => Some(format!("{workdir}/{dir}")),
-        (_, Some(dir)) => Some(dir),
-        (workdir, None) => workdir.map(str::to_owned),
-    }
-}
-
 /// A patch typed into a command line: the engine applies it, where a shell would look for a program that is not there.
 async fn apply(
     place: &Workplace,
@@ -151,7 +142,7 @@ async fn apply(
     found: patch::Invocation,
     begun: Instant,
 ) -> Result<Update, SandboxError> {
-    let cwd = directory_of(workdir, found.dir);
+    let cwd = found.directory(workdir);
     let options = PatchOptions { profile: Profile::Codex, cwd, ..PatchOptions::default() };
     let applied = place.session().apply_patch(&found.patch, options).await?;
     Ok(place.session().report(applied.codex_text(), begun.elapsed()))

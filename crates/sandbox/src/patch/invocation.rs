@@ -9,6 +9,17 @@ pub struct Invocation {
     pub dir: Option<String>,
 }
 
+impl Invocation {
+    /// Where the patch's paths begin: where the command line would run, and then where it goes to first.
+    #[must_use]
+    pub fn directory(&self, workdir: Option<&str>) -> Option<String> {
+        match (workdir, self.dir.as_deref()) {
+            (Some(workdir), Some(dir)) if !dir.starts_with('/') => Some(format!("{workdir}/{dir}")),
+            (workdir, dir) => dir.or(workdir).map(str::to_owned),
+        }
+    }
+}
+
 const PROGRAMS: [&str; 2] = ["apply_patch", "applypatch"];
 const SHELLS: [&str; 4] = ["bash", "sh", "zsh", "dash"];
 
@@ -123,6 +134,20 @@ mod tests {
         }
         let direct = Some(Invocation { patch: PATCH.to_owned(), dir: None });
         assert_eq!(from_command(&["apply_patch", PATCH]), direct);
+    }
+
+    #[test]
+    fn paths_begin_where_the_command_line_would_be() {
+        for (workdir, dir, expected) in [
+            (None, None, None),
+            (Some("src"), None, Some("src")),
+            (None, Some("lib"), Some("lib")),
+            (Some("src"), Some("lib"), Some("src/lib")),
+            (Some("src"), Some("/workspace/lib"), Some("/workspace/lib")),
+        ] {
+            let found = Invocation { patch: String::new(), dir: dir.map(str::to_owned) };
+            assert_eq!(found.directory(workdir).as_deref(), expected, "{workdir:?} {dir:?}");
+        }
     }
 
     #[test]
