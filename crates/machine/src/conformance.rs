@@ -22,6 +22,7 @@ mod ends;
 mod files;
 mod lifetime;
 mod links;
+mod ordinary;
 mod ports;
 mod processes;
 mod rig;
@@ -36,6 +37,7 @@ use async_trait::async_trait;
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{sync::Mutex, time::timeout};
 
+pub use self::ordinary::as_ordinary_user;
 use crate::{Machine, MachineHandle, MachineSpec, Result, SandboxClient};
 
 /// How long a promise may take. Only a broken one takes so long; inside, single waits have limits of their own.

@@ -1,9 +1,6 @@
 //! The same as a user without privileges: whole runs of every capability, sessions that are kept, and nothing left.
 
-use std::{fs, os::unix::fs::PermissionsExt, process::Command};
-
-/// Made by `cargo xtask setup`.
-const USER: &str = "sandbar-test";
+use sandbar_machine::conformance::as_ordinary_user;
 
 /// What is tried again.
 const AGAIN: [&str; 8] = [
@@ -19,25 +16,8 @@ const AGAIN: [&str; 8] = [
 
 #[test]
 fn an_ordinary_user_has_the_same_runs() {
-    if !rustix::process::getuid().is_root() {
-        return;
+    let words: Vec<&str> = ["--exact", "--test-threads", "2"].into_iter().chain(AGAIN).collect();
+    if let Some(said) = as_ordinary_user(&words) {
+        assert!(said.contains(&format!(" {} passed", AGAIN.len())), "not everything was tried: {said}");
     }
-    // The target directory may be closed to others.
-    let place = tempfile::tempdir().expect("a temporary directory");
-    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("it is open to all");
-    let copy = place.path().join("tests");
-    fs::copy(std::env::current_exe().expect("this program"), &copy).expect("a copy");
-    let output = Command::new("setpriv")
-        .args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"])
-        .arg(&copy)
-        .args(["--exact", "--test-threads", "2"])
-        .args(AGAIN)
-        .env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .current_dir("/")
-        .output()
-        .expect("setpriv runs: `cargo xtask setup` installs it");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains(&format!(" {} passed", AGAIN.len())), "not everything was tried as {USER}: {said}");
 }
