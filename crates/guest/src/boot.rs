@@ -73,9 +73,9 @@ pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
 }
 
 fn full(launch: &Launch, dir: &[u8], given: Option<Given>) -> Setup<Settings> {
-    let users = if given.is_some() { Users::Many } else { Users::One };
-    if users == Users::Many {
-        process::become_user(0, 0).step("become the machine's root")?;
+    let are_many = given.is_some();
+    if are_many {
+        process::become_user(0, 0, &[]).step("become the machine's root")?;
     }
     process::die_with_parent().step("bind to the supervisor")?;
     let given = match given {
@@ -93,7 +93,8 @@ fn full(launch: &Launch, dir: &[u8], given: Option<Given>) -> Setup<Settings> {
     layers.push("private file tree".to_owned());
     let token = Token::random().step("draw random numbers")?;
     let proc = proc::open().step("open /proc")?;
-    let keep = if users == Users::Many { Caps::SWITCH_USERS } else { Caps::NONE };
+    let users = if are_many { Users::many() } else { Users::One };
+    let keep = if are_many { Caps::SWITCH_USERS } else { Caps::NONE };
     layers.extend(confine::drop_powers(keep, &rules, Walls::Namespaces, token)?);
     security::close_memory().step("close the guest's memory")?;
     let hello = Hello {
@@ -101,7 +102,7 @@ fn full(launch: &Launch, dir: &[u8], given: Option<Given>) -> Setup<Settings> {
         layers,
         workspace: b"/workspace".to_vec(),
         home: b"/home/agent".to_vec(),
-        users: users == Users::Many,
+        users: are_many,
     };
     Ok(Settings {
         users,

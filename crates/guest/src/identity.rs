@@ -1,86 +1,155 @@
 //! Who a command or file operation runs as.
 
+mod book;
+
+use std::{cell::RefCell, rc::Rc};
+
 use sandbar_guest::protocol::FailKind;
+
+pub(crate) use self::book::{Book, Written, add};
 
 /// The user every machine has.
 pub(crate) const AGENT: u32 = 1000;
 
 /// A user of the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// The other groups it is in.
+    pub(crate) groups: Vec<u32>,
+    pub(crate) name: String,
+    pub(crate) home: String,
+}
+
+impl User {
+    fn unnamed(uid: u32) -> Self {
+        Self { uid, gid: uid, groups: Vec::new(), name: uid.to_string(), home: "/".to_owned() }
+    }
+
+    /// The same user, whose files belong to another group.
+    fn within(&self, gid: u32) -> Self {
+        let mut groups = self.groups.clone();
+        groups.push(self.gid);
+        groups.retain(|other| *other != gid);
+        Self { gid, groups, ..self.clone() }
+    }
 }
 
 /// Which users a machine can switch between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Users {
     /// Only the one the guest itself runs as.
     One,
     /// All that are mapped; the guest runs as the machine's root.
-    Many,
+    Many(RefCell<Book>),
 }
 
+/// Why nobody was found.
+pub(crate) type Unknown = (FailKind, String);
+
 impl Users {
-    /// The user to switch to, `None` meaning that no switch is needed.
-    pub(crate) fn find(self, name: Option<&[u8]>) -> Result<Option<User>, (FailKind, String)> {
-        let default = User { uid: AGENT, gid: AGENT };
-        match (self, name) {
-            (Self::One, None | Some(b"agent" | b"1000")) => Ok(None),
-            (Self::One, Some(name)) => {
-                let name = String::from_utf8_lossy(name);
-                Err((FailKind::User, format!("user {name:?}: this machine has only one user, agent")))
+    /// Everyone in the machine's account files.
+    pub(crate) fn many() -> Self {
+        Self::Many(RefCell::new(Book::open()))
+    }
+
+    /// The user to switch to, `None` meaning that no switch is needed. `refresh` runs before the account files are read
+    /// again, which they are for a name that was not in them.
+    pub(crate) fn find(
+        &self,
+        name: Option<&[u8]>,
+        group: Option<&[u8]>,
+        refresh: impl Fn(),
+    ) -> Result<Option<Rc<User>>, Unknown> {
+        let Self::Many(book) = self else { return only_one(name, group).map(|()| None) };
+        let mut user = Self::look(book, name, &refresh)?;
+        if let Some(group) = group {
+            let gid = Self::group(book, group, &refresh)?;
+            if gid != user.gid {
+                user = Rc::new(user.within(gid));
             }
-            (Self::Many, None) => Ok(Some(default)),
-            (Self::Many, Some(name)) => lookup(name).map(Some),
+        }
+        Ok(Some(user))
+    }
+
+    fn look(book: &RefCell<Book>, name: Option<&[u8]>, refresh: &impl Fn()) -> Result<Rc<User>, Unknown> {
+        let Some(name) = name else {
+            let agent = || User { name: "agent".to_owned(), home: "/home/agent".to_owned(), ..User::unnamed(AGENT) };
+            let known = book.borrow().user("agent").filter(|agent| agent.uid == AGENT);
+            return Ok(known.unwrap_or_else(|| Rc::new(agent())));
+        };
+        let text = std::str::from_utf8(name).unwrap_or_default();
+        if let Ok(uid) = text.parse::<u16>().map(u32::from) {
+            return Ok(book.borrow().numbered(uid).unwrap_or_else(|| Rc::new(User::unnamed(uid))));
+        }
+        let found = again(book, refresh, |book| book.user(text));
+        found.ok_or_else(|| missing("user", name))
+    }
+
+    fn group(book: &RefCell<Book>, name: &[u8], refresh: &impl Fn()) -> Result<u32, Unknown> {
+        let text = std::str::from_utf8(name).unwrap_or_default();
+        match text.parse::<u16>() {
+            Ok(gid) => Ok(u32::from(gid)),
+            Err(_) => again(book, refresh, |book| book.group(text)).ok_or_else(|| missing("group", name)),
         }
     }
 }
 
-/// Finds a user by number, or by name in the machine's own `/etc/passwd`.
-fn lookup(name: &[u8]) -> Result<User, (FailKind, String)> {
-    let text = std::str::from_utf8(name).unwrap_or_default();
-    if let Ok(uid) = text.parse::<u16>() {
-        return Ok(User { uid: u32::from(uid), gid: u32::from(uid) });
+/// Looks something up, twice if it is not there: somebody may have added it since.
+fn again<T>(book: &RefCell<Book>, refresh: &impl Fn(), look: impl Fn(&Book) -> Option<T>) -> Option<T> {
+    let found = look(&book.borrow());
+    if found.is_some() {
+        return found;
     }
-    // The file is the machine's: read a bounded part of it, and believe nothing but numbers in range.
-    let passwd = read_start("/etc/passwd");
-    passwd
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split(':');
-            let same = fields.next()? == text && !text.is_empty();
-            let uid = fields.nth(1)?.parse::<u16>().ok()?;
-            let gid = fields.next()?.parse::<u16>().ok()?;
-            same.then_some(User { uid: u32::from(uid), gid: u32::from(gid) })
-        })
-        .next()
-        .ok_or_else(|| {
-            (FailKind::User, format!("user {:?} does not exist on the machine", String::from_utf8_lossy(name)))
-        })
+    refresh();
+    *book.borrow_mut() = Book::open();
+    look(&book.borrow())
 }
 
-fn read_start(path: &str) -> String {
-    use std::io::Read;
-    let mut text = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(256 * 1024).read_to_end(&mut text));
-    if read.is_ok() { String::from_utf8_lossy(&text).into_owned() } else { String::new() }
+fn missing(what: &str, name: &[u8]) -> Unknown {
+    (FailKind::User, format!("{what} {:?} does not exist on the machine", String::from_utf8_lossy(name)))
+}
+
+fn only_one(user: Option<&[u8]>, group: Option<&[u8]>) -> Result<(), Unknown> {
+    for (what, name) in [("user", user), ("group", group)] {
+        if let Some(name) = name.filter(|name| !matches!(*name, b"agent" | b"1000")) {
+            let name = String::from_utf8_lossy(name);
+            return Err((FailKind::User, format!("{what} {name:?}: this machine has only one user, agent")));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn find(users: &Users, name: Option<&str>, group: Option<&str>) -> Result<Option<Rc<User>>, Unknown> {
+        users.find(name.map(str::as_bytes), group.map(str::as_bytes), || {})
+    }
+
     #[test]
     fn a_machine_with_one_user_has_no_other() {
-        assert_eq!(Users::One.find(None), Ok(None));
-        assert_eq!(Users::One.find(Some(b"agent")), Ok(None));
-        assert!(Users::One.find(Some(b"root")).is_err());
+        assert_eq!(find(&Users::One, None, None), Ok(None));
+        assert_eq!(find(&Users::One, Some("agent"), Some("agent")), Ok(None));
+        assert!(find(&Users::One, Some("root"), None).is_err());
+        assert!(find(&Users::One, None, Some("root")).is_err());
     }
 
     #[test]
     fn numbers_out_of_the_mapped_range_are_refused() {
-        assert!(Users::Many.find(Some(b"70000")).is_err());
-        assert_eq!(Users::Many.find(Some(b"2000")), Ok(Some(User { uid: 2000, gid: 2000 })));
+        let many = Users::Many(RefCell::default());
+        assert!(find(&many, Some("70000"), None).is_err());
+        assert!(find(&many, None, Some("70000")).is_err());
+        let found = find(&many, Some("2000"), None).unwrap().unwrap();
+        assert_eq!((found.uid, found.gid, found.groups.len()), (2000, 2000, 0));
+    }
+
+    #[test]
+    fn whoever_works_for_another_group_stays_in_its_own() {
+        let many = Users::Many(RefCell::default());
+        let found = find(&many, None, Some("3000")).unwrap().unwrap();
+        assert_eq!((found.uid, found.gid, found.groups.as_slice()), (AGENT, 3000, [AGENT].as_slice()));
     }
 }

@@ -68,6 +68,14 @@ impl Ids {
         }
     }
 
+    /// The ids of the machine's root on the host.
+    pub(crate) fn root(&self) -> Option<u32> {
+        match self {
+            Self::One { .. } => None,
+            Self::Range { base, .. } => Some(*base),
+        }
+    }
+
     /// Writes the mapping of a child that is in a new user namespace and waits.
     pub(crate) fn write(&self, pid: i32) -> io::Result<()> {
         match self {

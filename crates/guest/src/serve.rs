@@ -160,7 +160,7 @@ impl Server {
         }
         Ok(Self {
             tags: Tags::new(Token::random()?.0[0]),
-            guise: Guise::new(settings.users),
+            guise: Guise::default(),
             settings,
             epoll,
             children,

@@ -19,6 +19,7 @@ use sandbar_guest::protocol::{Launch, Level, MARK};
 use crate::{
     confine::root::below,
     failure::{Setup, Step},
+    idmap::Ids,
     remove::remove_tree,
 };
 
@@ -36,8 +37,9 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// Makes the directory with what the machine needs in it, owned by `agent` where that is another host user.
-    pub(crate) fn create(launch: &Launch, agent: Option<u32>) -> Setup<Self> {
+    /// Makes the directory with what the machine needs in it, owned by the machine's users where those are other users of
+    /// the host.
+    pub(crate) fn create(launch: &Launch, ids: Option<&Ids>) -> Setup<Self> {
         let step = "make the machine's directory";
         let state = rustix::fs::openat(CWD, OsStr::from_bytes(&launch.state), DIRECTORY, Mode::empty()).step(step)?;
         if launch.sweep {
@@ -54,7 +56,14 @@ impl StateDir {
         let made = Self { state, lock, name: launch.id.clone(), path };
         let places = [("home", true), ("workspace", launch.workspace.is_none()), ("tmp", launch.level != Level::Full)];
         let mut wanted = places.into_iter().filter(|(_, wanted)| *wanted);
-        let placed = made.mark().and_then(|()| wanted.try_for_each(|(place, _)| made.place(place, agent)));
+        let agent = ids.and_then(Ids::agent);
+        let placed =
+            made.mark().and_then(|()| wanted.try_for_each(|(place, _)| made.place(place, agent))).and_then(|()| {
+                match ids.and_then(Ids::root) {
+                    Some(root) if launch.accounts.need_many() => made.place("homes", Some(root)),
+                    _ => Ok(()),
+                }
+            });
         match placed.step(step) {
             Ok(()) => Ok(made),
             Err(failure) => {
@@ -70,11 +79,11 @@ impl StateDir {
         Ok(())
     }
 
-    fn place(&self, name: &str, agent: Option<u32>) -> io::Result<()> {
+    fn place(&self, name: &str, owner: Option<u32>) -> io::Result<()> {
         let dir = &self.lock;
         rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(0o755))?;
-        if let Some(agent) = agent {
-            let (uid, gid) = (Uid::from_raw(agent), Gid::from_raw(agent));
+        if let Some(owner) = owner {
+            let (uid, gid) = (Uid::from_raw(owner), Gid::from_raw(owner));
             rustix::fs::chownat(dir, name, Some(uid), Some(gid), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
         }
         Ok(())

@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, pidfd_open},
 };
-use sandbar_guest::protocol::{BootFailure, LET_GO, Launch, Level, VERSION};
+use sandbar_guest::protocol::{BootFailure, LET_GO, Launch, Level, USERS_STAGE, VERSION};
 
 use crate::{
     boot::{self, Inside},
@@ -85,7 +85,8 @@ fn receive(leash: &mut UnixStream) -> Setup<Launch> {
 
 fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
     let ids = if launch.level == Level::Full { Some(Ids::choose()?) } else { None };
-    let dir = StateDir::create(launch, ids.as_ref().and_then(Ids::agent))?;
+    check_accounts(launch, ids.as_ref())?;
+    let dir = StateDir::create(launch, ids.as_ref())?;
     let outcome = open_door(launch, &dir, control).and_then(|(door, control)| {
         let machine = start(launch, &dir, ids.as_ref(), control)?;
         let last = watch(&machine, leash, door)?;
@@ -96,6 +97,21 @@ fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
     }
     let removed = dir.remove().step("remove the machine's directory");
     outcome.and(removed)
+}
+
+/// Several users need several user ids; where there is one, they would all be the same.
+fn check_accounts(launch: &Launch, ids: Option<&Ids>) -> Setup<()> {
+    if !launch.accounts.need_many() || matches!(ids, Some(Ids::Range { .. })) {
+        return Ok(());
+    }
+    if ids.is_none() {
+        return Err(refuse(USERS_STAGE, "namespaces, without which all are one user", "ask for --isolation full"));
+    }
+    Err(refuse(
+        USERS_STAGE,
+        "a range of user ids: an ordinary user has one, its own, and so has root of a container without more",
+        "run sandbar as root, whose machines get a range each, or remove users and groups",
+    ))
 }
 
 /// The door of a machine that outlives its maker, and what PID 1 gets instead of its maker's stream, which is the first to

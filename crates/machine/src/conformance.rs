@@ -30,6 +30,7 @@ mod shared;
 mod streams;
 mod terminals;
 mod trees;
+mod users;
 
 use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -223,6 +224,13 @@ list! { $
         a_daemon_outlives_its_command
         a_deadline_kills_the_tree
         a_command_within_its_deadline_is_left_alone
+    }
+    Processes, Commands, users {
+        a_machine_knows_its_users_or_is_not_made
+        what_is_private_to_one_user_is_closed_to_another
+        a_group_opens_to_its_members_only
+        what_is_made_for_a_group_belongs_to_it
+        one_users_processes_are_closed_to_another
     }
     Files, Files, files {
         what_is_written_is_read_back

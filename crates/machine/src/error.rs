@@ -58,6 +58,14 @@ pub enum MachineError {
         /// What to do about it.
         fix: String,
     },
+    /// The machine cannot have the users and groups it shall know; nothing was run.
+    #[error("the machine cannot have several users: it takes {missing}; {fix}")]
+    Users {
+        /// The missing piece.
+        missing: String,
+        /// What to do about it.
+        fix: String,
+    },
     /// A limit was reached: processes, disk, a buffer.
     #[error("{what} is exhausted: {reason}")]
     Exhausted {
@@ -101,6 +109,7 @@ impl MachineError {
             Self::Invalid { .. } => "invalid",
             Self::Unsupported(_) => "unsupported",
             Self::Isolation { .. } => "isolation",
+            Self::Users { .. } => "users",
             Self::Exhausted { .. } => "exhausted",
             Self::Start { .. } => "start",
             Self::Gone => "gone",

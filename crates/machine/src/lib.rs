@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+mod account;
 mod bare;
 mod client;
 mod command;
@@ -35,6 +36,7 @@ pub mod tar;
 mod tarcheck;
 mod traced;
 
+pub use account::{AccountGroup, Accounts, account_name_fault};
 pub use bare::{Bare, BareClient};
 pub use client::{MachineHandle, SandboxClient};
 pub use command::{Command, Control, Exit, ExitReason, Output, Process, Signal, TerminalSize};

@@ -91,7 +91,10 @@ impl Machine for MemoryMachine {
 
     async fn write(&self, target: &Target, data: ByteStream) -> Result<()> {
         // Before the data is asked for, so that a refused write does not read it.
-        self.with(|tree| tree.check_write(target))?;
+        self.with(|tree| {
+            no_group(target)?;
+            tree.check_write(target)
+        })?;
         let bytes = collect(data, SIZE_LIMIT).await?;
         self.with(|tree| tree.write(target, bytes))
     }
@@ -110,7 +113,10 @@ impl Machine for MemoryMachine {
     }
 
     async fn make_dir(&self, target: &Target) -> Result<()> {
-        self.with(|tree| tree.make_dir(target))
+        self.with(|tree| {
+            no_group(target)?;
+            tree.make_dir(target)
+        })
     }
 
     async fn remove(&self, target: &Target) -> Result<()> {
@@ -141,7 +147,7 @@ impl Machine for MemoryMachine {
     }
 
     async fn unpack(&self, root: &Target, mut tar: ByteStream) -> Result<()> {
-        self.with(|tree| tree.make_dir(root))?;
+        self.make_dir(root).await?;
         let (mut reader, mut rules) = (Reader::new(), Rules::default());
         let mut current: Option<(Member, Vec<u8>)> = None;
         while let Some(piece) = tar.next().await {
@@ -159,6 +165,10 @@ impl Machine for MemoryMachine {
         }
         reader.finish()
     }
+}
+
+fn no_group(target: &Target) -> Result<()> {
+    target.group.as_ref().map_or(Ok(()), |_| Err(MachineError::Unsupported("give what is made to a group")))
 }
 
 fn append(content: &mut Vec<u8>, data: &[u8]) -> Result<()> {
@@ -212,6 +222,11 @@ impl SandboxClient for MemoryClient {
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
         if spec.workspace != crate::Workspace::Temporary || !spec.mounts.is_empty() {
             return Err(MachineError::Unsupported("show directories of the host"));
+        }
+        spec.accounts.check()?;
+        if spec.accounts.more_than_one().is_some() {
+            let missing = "users, which nothing but this process is here".to_owned();
+            return Err(MachineError::Users { missing, fix: "remove users and groups".to_owned() });
         }
         let mut machines = self.lock();
         let name = machines.keys().max().map_or(1, |last| last + 1);

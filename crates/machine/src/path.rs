@@ -195,6 +195,8 @@ pub struct Target {
     pub path: MachinePath,
     /// Whose identity; `None` is the machine's own default user.
     pub user: Option<String>,
+    /// The group that what is made belongs to; `None` is the user's own. Only machines with several users know groups.
+    pub group: Option<String>,
     /// The directory that resolution may not leave, not even through symbolic links.
     pub beneath: Option<MachinePath>,
     /// Permission bits for a file or directory that is made; `None` keeps a replaced file's own, else 0644 or 0755.
@@ -209,6 +211,13 @@ impl Target {
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
+        self
+    }
+
+    /// The same target, whose making belongs to a group.
+    #[must_use]
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.group = Some(group.into());
         self
     }
 
@@ -236,7 +245,7 @@ impl Target {
 
 impl From<MachinePath> for Target {
     fn from(path: MachinePath) -> Self {
-        Self { path, user: None, beneath: None, mode: None, expected: None }
+        Self { path, user: None, group: None, beneath: None, mode: None, expected: None }
     }
 }
 

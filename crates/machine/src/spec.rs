@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
 
-use crate::{Isolation, MachinePath};
+use crate::{Accounts, Isolation, MachinePath};
 
 /// What may be done with something of the host's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,6 +118,10 @@ pub struct MachineSpec {
     pub rootfs: Option<PathBuf>,
     /// What it may use up.
     pub limits: Limits,
+    /// Whom it shall know. A client whose machines have one user refuses more with [`MachineError::Users`].
+    ///
+    /// [`MachineError::Users`]: crate::MachineError::Users
+    pub accounts: Accounts,
     /// How long it lives. A client that cannot keep this refuses it as unsupported.
     pub lifetime: Lifetime,
 }

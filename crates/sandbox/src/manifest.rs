@@ -32,6 +32,11 @@ use std::path::{Path, PathBuf};
 
 use sandbar_machine::MachinePath;
 
+pub(crate) use self::{
+    account::wanted,
+    fault::{At, Fault},
+    read::Reader,
+};
 pub use self::{
     account::{EntryGroup, Group, User},
     entries::Entries,
@@ -43,10 +48,6 @@ pub use self::{
     save::SavedManifest,
 };
 use self::{fault::Faults, origin::Origin, save::Unrestored};
-pub(crate) use self::{
-    fault::{At, Fault},
-    read::Reader,
-};
 use crate::{
     Content, Dir, Entry, File, GitRepo, LocalDir, LocalFile, Mount, RemoteDir, RemoteFile, Result, WorkspacePath,
 };

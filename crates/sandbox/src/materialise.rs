@@ -135,21 +135,26 @@ impl Materialiser<'_> {
     }
 
     async fn inline(&self, entries: &[(WorkspacePath, &Entry)]) -> Result<Materialised> {
-        let (tar, receipts) = inline::archive(entries);
-        let unpacked = self.machine.unpack(&self.target(None)?, tar).await;
-        unpacked.map_err(|cause| SandboxError::writing(self.root.to_string(), cause))?;
-        let receipts = std::mem::take(&mut *receipts.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(Materialised { receipts, left_out: Vec::new() })
+        let mut all = Vec::new();
+        for (group, members) in inline::batches(entries) {
+            let (tar, receipts) = inline::archive(members);
+            let unpacked = self.machine.unpack(&self.target(None, group)?, tar).await;
+            unpacked.map_err(|cause| SandboxError::writing(self.root.to_string(), cause))?;
+            all.append(&mut receipts.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        inline::in_order(&mut all, entries);
+        Ok(Materialised { receipts: all, left_out: Vec::new() })
     }
 
-    /// A place in the workspace that must not be left.
-    fn target(&self, path: Option<&WorkspacePath>) -> Result<Target> {
+    /// A place in the workspace that must not be left, and the group that what is made there belongs to.
+    fn target(&self, path: Option<&WorkspacePath>, group: Option<&str>) -> Result<Target> {
         let whole = match path {
             None => self.root.clone(),
             Some(path) => self.root.join(path.as_str()).map_err(|cause| SandboxError::writing(path.as_str(), cause))?,
         };
         let mut target = Target::from(whole).beneath(self.root.clone());
         target.user = self.user.map(str::to_owned);
+        target.group = group.map(str::to_owned);
         Ok(target)
     }
 

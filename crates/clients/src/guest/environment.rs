@@ -11,10 +11,8 @@ use sandbar_machine::{Command, MachineError, MachinePath, Result};
 
 use super::About;
 
-const BASE: [(&str, &str); 11] = [
+const BASE: [(&str, &str); 9] = [
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-    ("USER", "agent"),
-    ("LOGNAME", "agent"),
     ("SHELL", "/bin/sh"),
     ("LANG", "C.UTF-8"),
     ("LC_ALL", "C.UTF-8"),
@@ -78,7 +76,11 @@ pub(super) fn user_name(user: String) -> Result<Vec<u8>> {
 fn variables(command: &Command, about: &About) -> Result<Vec<Vec<u8>>> {
     let home = about.home.as_bytes();
     let terminal: &[(&str, &str)] = if command.tty.is_some() { &ON_A_TERMINAL } else { &WITHOUT_A_TERMINAL };
-    let mut all: BTreeMap<&[u8], &[u8]> = BTreeMap::from([(b"HOME".as_slice(), home)]);
+    let mut all: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+    // Who anybody else is, only the guest can tell.
+    if command.user.is_none() {
+        all.extend([(b"HOME".as_slice(), home), (b"USER", b"agent"), (b"LOGNAME", b"agent")]);
+    }
     all.extend(BASE.iter().chain(terminal).map(|(name, value)| (name.as_bytes(), value.as_bytes())));
     all.extend(about.env.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
     for (name, value) in &command.env {

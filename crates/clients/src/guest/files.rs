@@ -69,6 +69,7 @@ pub(super) fn at(target: &Target) -> Result<At> {
     Ok(At {
         path: target.path.as_bytes().to_vec(),
         user: target.user.clone().map(user_name).transpose()?,
+        group: target.group.clone().map(user_name).transpose()?,
         beneath: target.beneath.as_ref().map(|root| root.as_bytes().to_vec()),
         mode: target.mode,
         expected: target.expected.map(|expected| match expected {

@@ -12,7 +12,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use sandbar_guest::protocol::{BootFailure, LET_GO, Launch};
+use sandbar_guest::protocol::{BootFailure, LET_GO, Launch, USERS_STAGE};
 use sandbar_machine::{BoxError, MachineError, Result};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -102,6 +102,9 @@ async fn explain(error: MachineError, mut leash: UnixStream, mut words: Vec<u8>)
             other => failed("waiting for the guest", other),
         };
     };
+    if failure.stage == USERS_STAGE {
+        return MachineError::Users { missing: failure.missing, fix: failure.fix };
+    }
     if !failure.missing.is_empty() {
         return MachineError::Isolation { missing: failure.missing, fix: failure.fix };
     }

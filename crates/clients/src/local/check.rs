@@ -11,10 +11,12 @@ use rustix::{
     fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
 };
-use sandbar_guest::protocol::{HostPath, Launch, LaunchMount, Level, VERSION};
+use sandbar_guest::protocol::{
+    AccountGroup as LaunchGroup, Accounts as LaunchAccounts, HostPath, Launch, LaunchMount, Level, VERSION,
+};
 use sandbar_machine::{
-    Access, Enforcement, FileIdentity, HostMount, Isolation, LimitReport, Limits, MachineError, MachineHandle,
-    MachinePath, MachineSpec, Network, Result, Workspace,
+    Access, AccountGroup, Accounts, Enforcement, FileIdentity, HostMount, Isolation, LimitReport, Limits, MachineError,
+    MachineHandle, MachinePath, MachineSpec, Network, Result, Workspace,
 };
 
 use crate::{GuestSetup, guest::check_variable};
@@ -42,8 +44,16 @@ pub(crate) fn launch(spec: &MachineSpec) -> Result<Launch> {
         tmp_bytes: spec.limits.tmp_bytes,
         pids: spec.limits.pids,
         open_files: spec.limits.open_files,
+        accounts: accounts(&spec.accounts)?,
         ..Launch::default()
     })
+}
+
+/// Whether the host can keep them apart is the supervisor's to find out.
+fn accounts(accounts: &Accounts) -> Result<LaunchAccounts> {
+    accounts.check()?;
+    let group = |group: &AccountGroup| LaunchGroup { name: group.name.clone(), members: group.members.clone() };
+    Ok(LaunchAccounts { users: accounts.users.clone(), groups: accounts.groups.iter().map(group).collect() })
 }
 
 /// What the host side keeps of a specification.

@@ -1,18 +1,26 @@
 //! A synthetic `/etc`: what programs need to run, nothing that says whose host this is.
 
 use std::{
-    ffi::OsStr,
-    io::{self, Write},
+    ffi::{CString, OsStr},
+    io::{self, Read, Write},
     os::{
-        fd::BorrowedFd,
+        fd::{AsFd, BorrowedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
 };
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use sandbar_guest::protocol::{Accounts, BootFailure};
 
 use super::root::{self, Source};
-use crate::failure::{Setup, Step};
+use crate::{
+    failure::{Setup, Step, refuse},
+    identity::{Written, add},
+    sys::{
+        files::{BENEATH, NO_SYMLINKS, open_how},
+        security::Token,
+    },
+};
 
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/home/agent:/bin/sh\n\
                       nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
@@ -56,8 +64,8 @@ const FROM_HOST_BY_PREFIX: &[&str] = &["java-", "python2", "python3", "perl"];
 /// Small files are copied: cheaper than a mount, now and when the machine ends.
 const COPY_AT_MOST: u64 = 8 * 1024;
 
-/// Fills `new_root/etc`.
-pub(crate) fn build(new_root: BorrowedFd<'_>, host_network: bool) -> Setup<()> {
+/// Fills `new_root/etc`; the answer is whom it knows beside those that every machine has.
+pub(crate) fn build(new_root: BorrowedFd<'_>, host_network: bool, accounts: &Accounts) -> Setup<Made> {
     root::directory(new_root, b"etc", 0o755)?;
     let mut from_host: Vec<String> = FROM_HOST.iter().map(|name| (*name).to_owned()).collect();
     from_host.extend(by_prefix());
@@ -70,12 +78,61 @@ pub(crate) fn build(new_root: BorrowedFd<'_>, host_network: bool) -> Setup<()> {
     for name in from_host {
         bring(new_root, &name)?;
     }
-    put(new_root, "passwd", PASSWD)?;
-    put(new_root, "group", GROUP)?;
+    let Written { passwd, group, made } = add(PASSWD, GROUP, accounts).ok_or_else(no_numbers)?;
+    put(new_root, "passwd", &passwd)?;
+    put(new_root, "group", &group)?;
     put(new_root, "nsswitch.conf", NSSWITCH)?;
     put(new_root, "hostname", "sandbar\n")?;
     put(new_root, "shells", "/bin/sh\n/bin/bash\n")?;
-    put(new_root, "profile", "export PATH\n")
+    put(new_root, "profile", "export PATH\n")?;
+    Ok(made)
+}
+
+/// Users that a machine did not have: their name, their number and that of their group.
+pub(crate) type Made = Vec<(String, u32, u32)>;
+
+fn no_numbers() -> BootFailure {
+    refuse("give the machine's accounts numbers: there are too many", "", "")
+}
+
+/// Adds accounts to those of a whole file tree, which is only shown and so cannot be changed: its files are covered.
+pub(crate) fn cover(new_root: BorrowedFd<'_>, accounts: &Accounts) -> Setup<Made> {
+    let Written { passwd, group, made } =
+        add(&look(new_root, "passwd")?, &look(new_root, "group")?, accounts).ok_or_else(no_numbers)?;
+    for (name, text) in [("passwd", passwd), ("group", group)] {
+        let step = format!("cover /etc/{name}");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(new_root, COVER, flags, Mode::from_raw_mode(0o644)).step(&step)?;
+        let source = Source::open(file.as_fd()).step(&step)?;
+        std::fs::File::from(file).write_all(text.as_bytes()).step(&step)?;
+        rustix::fs::unlinkat(new_root, COVER, AtFlags::empty()).step(&step)?;
+        source.read_only().step(&step)?.show(new_root, format!("etc/{name}").as_bytes())?;
+    }
+    Ok(made)
+}
+
+/// Where a covering file is made; nothing has that name in the end.
+const COVER: &str = ".sandbar-account-file";
+/// No account file of a file tree is longer.
+const LONGEST: u64 = 1 << 20;
+
+/// An account file of a file tree, which must be there to be covered.
+fn look(new_root: BorrowedFd<'_>, name: &str) -> Setup<String> {
+    let step = format!("read /etc/{name}");
+    let path = CString::new(format!("etc/{name}")).map_err(|_| refuse(step.as_str(), "", ""))?;
+    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = open_how(new_root, &path, flags, BENEATH | NO_SYMLINKS, Token([0; 2]));
+    let mut text = Vec::new();
+    let file = file.map(std::fs::File::from).needs(
+        &step,
+        "account files in the machine's file tree",
+        "make etc/passwd and etc/group in it, as plain files",
+    )?;
+    file.take(LONGEST + 1).read_to_end(&mut text).step(&step)?;
+    if text.len() as u64 > LONGEST {
+        return Err(refuse(format!("{step}: it is too long"), "", ""));
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn by_prefix() -> Vec<String> {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags},
+    fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid},
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
@@ -103,6 +103,8 @@ impl Source {
 pub(crate) struct Given {
     pub(crate) workspace: Source,
     pub(crate) home: Source,
+    /// Where the homes of others are, if there are any.
+    pub(crate) homes: Option<Source>,
     pub(crate) mounts: Vec<Source>,
 }
 
@@ -134,14 +136,19 @@ impl Given {
         };
         let workspace = workspace.map_or_else(|| own("workspace"), Ok)?;
         let home = own("home")?;
-        Ok(Self { workspace, home, mounts })
+        let homes = if launch.accounts.need_many() { Some(own("homes")?) } else { None };
+        Ok(Self { workspace, home, homes, mounts })
     }
 }
 
 impl Given {
     /// What holds them open.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        [&self.workspace, &self.home].into_iter().chain(&self.mounts).map(|source| source.mount.as_raw_fd())
+        [&self.workspace, &self.home]
+            .into_iter()
+            .chain(&self.homes)
+            .chain(&self.mounts)
+            .map(|source| source.mount.as_raw_fd())
     }
 }
 
@@ -167,14 +174,21 @@ pub(crate) fn build(launch: &Launch, given: Given) -> Setup<Rules> {
     for part in base {
         part.put(new_root)?;
     }
-    if launch.rootfs.is_none() {
-        etc::build(new_root, launch.host_network)?;
-    }
+    let others = match &launch.rootfs {
+        None => etc::build(new_root, launch.host_network, &launch.accounts)?,
+        Some(_) if launch.accounts.need_many() => etc::cover(new_root, &launch.accounts)?,
+        Some(_) => Vec::new(),
+    };
     device_tree(new_root, devices, launch, &mut rules)?;
     proc::mount(new_root)?;
     private(new_root, "tmp", "tmpfs", &temporary(launch))?;
     rules.allow(b"/tmp", Grant::Write);
     small_places(new_root, launch)?;
+    if let Some(homes) = given.homes {
+        homes.show(new_root, b"home")?;
+        make_homes(new_root, &others)?;
+        rules.allow(b"/home", Grant::Write);
+    }
     given.home.show(new_root, b"home/agent")?;
     rules.allow(b"/home/agent", Grant::Write);
     given.workspace.show(new_root, b"workspace")?;
@@ -307,6 +321,18 @@ fn small_places(new_root: BorrowedFd<'_>, launch: &Launch) -> Setup<()> {
     directory(new_root, b"var", 0o755)?;
     for (target, name) in [("../tmp", "var/tmp"), ("../run", "var/run")] {
         rustix::fs::symlinkat(target, new_root, name).step(&format!("link /{name}"))?;
+    }
+    Ok(())
+}
+
+/// A home for each user that is new, which nobody else can look into.
+fn make_homes(new_root: BorrowedFd<'_>, users: &[(String, u32, u32)]) -> Setup<()> {
+    let home = directory(new_root, b"home", 0o755)?;
+    for (name, uid, gid) in users {
+        let step = format!("make /home/{name}");
+        rustix::fs::mkdirat(&home, name.as_str(), Mode::RWXU).step(&step)?;
+        let (uid, gid) = (Uid::from_raw(*uid), Gid::from_raw(*gid));
+        rustix::fs::chownat(&home, name.as_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).step(&step)?;
     }
     Ok(())
 }

@@ -201,6 +201,9 @@ pub struct BootFailure {
     pub fix: String,
 }
 
+/// The step at which a machine fails that cannot have the users it shall know.
+pub const USERS_STAGE: &str = "make the machine's users";
+
 impl BootFailure {
     /// The message's bytes; the end of the stream is its end.
     #[must_use]

@@ -1,7 +1,7 @@
 //! What a machine is made of, told to its supervisor before anything exists, or to PID 1 of a container.
 
 use super::{
-    Detached, MAX_MEMO, WireError,
+    Accounts, Detached, MAX_MEMO, WireError,
     wire::{Reader, Writer},
 };
 
@@ -78,6 +78,8 @@ pub struct Launch {
     pub pids: u64,
     /// Open files in a process.
     pub open_files: u64,
+    /// Whom it shall know beside those it knows anyway.
+    pub accounts: Accounts,
     /// What makes it outlive its maker; `None` is a machine that ends with it.
     pub detached: Option<Detached>,
     /// Whom PID 1 of a container gives the machine's own places, and then becomes: a user and a group.
@@ -113,6 +115,7 @@ impl Launch {
         to.u64(self.tmp_bytes);
         to.u64(self.pids);
         to.u64(self.open_files);
+        self.accounts.write(&mut to);
         to.option(self.detached.as_ref(), |to, detached| {
             to.bytes(&detached.nonce);
             to.bytes(&detached.memo);
@@ -150,6 +153,7 @@ impl Launch {
             tmp_bytes: from.u64()?,
             pids: from.u64()?,
             open_files: from.u64()?,
+            accounts: Accounts::read(&mut from)?,
             detached: from.option(|from| {
                 let nonce = from.bytes()?.try_into().map_err(|_| WireError("a nonce is not 16 bytes"))?;
                 Ok(Detached { nonce, memo: from.bytes()? })

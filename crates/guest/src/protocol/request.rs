@@ -12,6 +12,8 @@ pub struct At {
     pub path: Vec<u8>,
     /// Whose identity; `None` is the default user.
     pub user: Option<Vec<u8>>,
+    /// The group that what is made belongs to; `None` is the user's own.
+    pub group: Option<Vec<u8>>,
     /// A directory that resolution may not leave.
     pub beneath: Option<Vec<u8>>,
     /// Permission bits for what is made.
@@ -145,6 +147,7 @@ impl At {
         let at = Self {
             path: from.string()?,
             user: from.option(Reader::string)?,
+            group: from.option(Reader::string)?,
             beneath: from.option(Reader::string)?,
             mode: from.option(Reader::u32)?,
             expected: from.option(Expected::read)?,
@@ -160,6 +163,7 @@ impl At {
     fn write(&self, to: &mut Writer<'_>) {
         to.bytes(&self.path);
         to.option(self.user.as_ref(), |to, user| to.bytes(user));
+        to.option(self.group.as_ref(), |to, group| to.bytes(group));
         to.option(self.beneath.as_ref(), |to, root| to.bytes(root));
         to.option(self.mode.as_ref(), |to, mode| to.u32(*mode));
         to.option(self.expected.as_ref(), |to, expected| expected.write(to));

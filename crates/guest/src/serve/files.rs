@@ -5,21 +5,22 @@ use std::{
     fs::File,
     io::{self, Write},
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat},
+    fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat},
     io::Errno,
 };
 use sandbar_guest::protocol::{At, Expected, FailKind, Kind, Record};
 
 use crate::{
+    identity::User,
     state::names,
     sys::{
-        files::{BENEATH, NO_MAGICLINKS, open_how},
+        files::{BENEATH, NO_MAGICLINKS, open_how, set_fs_group},
         security::Token,
     },
 };
@@ -117,11 +118,19 @@ impl Files {
         }
         let (parent, name) = split(at)?;
         let parent_dir = self.make_dir(&At { mode: None, ..parent })?;
-        match rustix::fs::mkdirat(&parent_dir, name, Mode::from_raw_mode(at.mode.unwrap_or(0o755) & 0o777)) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let mode = at.mode.unwrap_or(0o755) & 0o777;
+        let made = match rustix::fs::mkdirat(&parent_dir, name, Mode::from_raw_mode(mode)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
+        };
+        let dir = self.open(at, flags)?;
+        // What the mask for new files took away.
+        if made && mode & 0o022 != 0 {
+            let place = format!("/proc/self/fd/{}", dir.as_raw_fd());
+            rustix::fs::chmodat(CWD, place, Mode::from_raw_mode(mode), AtFlags::empty())?;
         }
-        Ok(self.open(at, flags)?)
+        Ok(dir)
     }
 
     /// Gives a thing another name.
@@ -226,6 +235,49 @@ fn is_there(dir: BorrowedFd<'_>, name: &OsStr, expected: Expected) -> io::Result
     }
 }
 
+/// Refuses to replace somebody else's file for a user who could not write to it: a directory that several may write to
+/// does not make its files everybody's.
+fn may_change(dir: BorrowedFd<'_>, name: &OsStr, stat: &Stat, user: &User) -> Answer<()> {
+    if stat.st_uid == user.uid {
+        return Ok(());
+    }
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+        // A program that runs cannot be written to, but it can be replaced.
+        Ok(_) | Err(Errno::TXTBSY | Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A file's way from the group it was made in to the one it is to have.
+#[derive(Clone, Copy)]
+struct Giving {
+    from: u32,
+    to: u32,
+}
+
+impl Giving {
+    fn give(self, file: &File) -> Answer<()> {
+        if rustix::fs::fstat(file)?.st_gid == self.to {
+            return Ok(());
+        }
+        // Whoever may write to a file may replace it without taking it away from its group, also from one that the user
+        // is not in.
+        set_fs_group(self.to);
+        let given = rustix::fs::fchown(file, None, Some(Gid::from_raw(self.to)));
+        set_fs_group(self.from);
+        Ok(given?)
+    }
+}
+
+/// Gives a directory to a group, as its owner.
+pub(crate) fn give_dir(dir: BorrowedFd<'_>, gid: u32) -> Answer<()> {
+    if rustix::fs::fstat(dir)?.st_gid != gid {
+        rustix::fs::chownat(dir, "", None, Some(Gid::from_raw(gid)), AtFlags::EMPTY_PATH)?;
+    }
+    Ok(())
+}
+
 /// A file being replaced: bytes go to a neighbour, which takes the name when all have come.
 pub(crate) struct Replacement {
     dir: OwnedFd,
@@ -233,12 +285,14 @@ pub(crate) struct Replacement {
     temporary: String,
     file: File,
     mode: u32,
+    group: Option<Giving>,
     expected: Option<Expected>,
     done: bool,
 }
 
 impl Replacement {
-    pub(crate) fn begin(files: Files, at: &At) -> Answer<Self> {
+    /// Begins to replace a file as a user, whose identity is on.
+    pub(crate) fn begin(files: Files, at: &At, user: Option<&User>) -> Answer<Self> {
         let (parent, name) = split(at)?;
         if let Some(expected) = at.expected {
             let there = match files.parent(at) {
@@ -253,17 +307,25 @@ impl Replacement {
         }
         let dir = files.make_dir(&At { mode: None, ..parent })?;
         let existing = match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Some(stat.st_mode),
+            Ok(stat) => Some(stat),
             Err(Errno::NOENT) => None,
             Err(error) => return Err(error.into()),
         };
-        match existing.map(FileType::from_raw_mode) {
+        match existing.as_ref().map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             None | Some(FileType::RegularFile) => {}
             Some(FileType::Symlink) => return Err(Fail::of(FailKind::Symlink, "it is a symbolic link")),
             Some(FileType::Directory) => return Err(Errno::ISDIR.into()),
             Some(_) => return Err(Fail::of(FailKind::WrongKind, "it is not a regular file")),
         }
-        let mode = at.mode.or(existing).unwrap_or(0o644) & 0o777;
+        if let (Some(stat), Some(user)) = (&existing, user) {
+            may_change(dir.as_fd(), name, stat, user)?;
+        }
+        let group = match (user, &existing) {
+            (Some(user), _) if at.group.is_some() => Some(Giving { from: user.gid, to: user.gid }),
+            (Some(user), Some(stat)) => Some(Giving { from: user.gid, to: stat.st_gid }),
+            _ => None,
+        };
+        let mode = at.mode.or(existing.map(|stat| stat.st_mode)).unwrap_or(0o644) & 0o777;
         let random = Token::random()?;
         let temporary = format!(".sandbar-{:016x}", random.0[0]);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -274,6 +336,7 @@ impl Replacement {
             temporary,
             file: file.into(),
             mode,
+            group,
             expected: at.expected,
             done: false,
         })
@@ -285,6 +348,9 @@ impl Replacement {
 
     /// Gives the new bytes the name.
     pub(crate) fn finish(&mut self) -> Answer<()> {
+        if let Some(group) = self.group {
+            group.give(&self.file)?;
+        }
         rustix::fs::fchmod(&self.file, Mode::from_raw_mode(self.mode))?;
         let name = OsStr::from_bytes(&self.name);
         if let Some(expected) = self.expected

@@ -114,7 +114,7 @@ pub(crate) enum NotStarted {
 /// Starts a command and connects its streams to `relay`.
 pub(crate) fn launch(
     spawn: &Spawn,
-    user: Option<User>,
+    user: Option<&User>,
     settings: &Settings,
     tag: u64,
     stack: &mut Stack,
@@ -133,6 +133,14 @@ pub(crate) fn launch(
     {
         env.extend(CString::new([b"TMPDIR=", tmp.as_slice()].concat()));
     }
+    // The host leaves out what only the account files can tell.
+    let home = user.map_or(settings.hello.home.as_slice(), |user| user.home.as_bytes());
+    let name = user.map_or("agent", |user| user.name.as_str()).as_bytes();
+    for (variable, value) in [(b"HOME=".as_slice(), home), (b"USER=", name), (b"LOGNAME=", name)] {
+        if !spawn.env.iter().any(|given| given.starts_with(variable)) {
+            env.extend(CString::new([variable, value].concat()));
+        }
+    }
     let mut limits = settings.limits.clone();
     limits.extend(&spawn.rlimits);
     let plan = Plan {
@@ -142,7 +150,7 @@ pub(crate) fn launch(
         cwd: &CString::new(spawn.cwd.clone()).map_err(|error| NotStarted::System(error.into()))?,
         stdio: streams.theirs.each_ref().map(|fd| fd.as_ref().map_or(0, AsRawFd::as_raw_fd)),
         terminal: if spawn.tty.is_some() { Terminal::Controlling } else { Terminal::No },
-        identity: user.map(|user| (user.uid, user.gid)),
+        identity: user.map(|user| (user.uid, user.gid, user.groups.as_slice())),
         limits: &limits,
         tag,
         token: settings.token,

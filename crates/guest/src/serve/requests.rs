@@ -22,7 +22,7 @@ use sandbar_guest::protocol::{At, Event, FRAME_HEADER, FailKind, FrameHeader, Op
 
 use super::{
     Channel, Server, Work,
-    files::{Answer, Fail, Files, Replacement, plain},
+    files::{Answer, Fail, Files, Replacement, give_dir, plain},
     link::Id,
     process::{self, NotStarted},
     relay::{BULK_PIPE, Relay, Role, SinkEnd, SourceKind},
@@ -47,7 +47,7 @@ const LIST_AT_ONCE: usize = 1000;
 /// A file being written, and for whom.
 pub(crate) struct Writing {
     replacement: Option<Replacement>,
-    user: Option<User>,
+    user: Option<Rc<User>>,
 }
 
 /// A connection being made.
@@ -106,39 +106,48 @@ impl Server {
         match open {
             Open::Spawn(spawn) => self.spawn(id, window, &spawn),
             Open::Read(at) => {
-                let (file, size) = self.as_user(at.user.as_deref(), |files| files.open_regular(&at))?;
+                let (file, size) = self.as_user(&at, |files| files.open_regular(&at))?;
                 self.push(id, &Event::Started);
                 self.send(id, window, Sending::File(Rc::new(file), 0, size));
                 Ok(())
             }
             Open::Write(at) => self.begin_write(id, &at),
             Open::Stat(at) => {
-                let record = self.as_user(at.user.as_deref(), |files| files.stat(&at))?;
+                let record = self.as_user(&at, |files| files.stat(&at))?;
                 self.answer(id, window, &[record]);
                 Ok(())
             }
-            Open::List(at) => match self.as_user(at.user.as_deref(), |files| files.list(&at, LIST_AT_ONCE))? {
+            Open::List(at) => match self.as_user(&at, |files| files.list(&at, LIST_AT_ONCE))? {
                 Some(records) => {
                     self.answer(id, window, &records);
                     Ok(())
                 }
-                None => self.work(id, window, at.user.clone(), Job::List(at)),
+                None => {
+                    let user = self.find(&at)?;
+                    self.work(id, window, user, Job::List(at))
+                }
             },
             Open::MakeDir(at) => {
-                self.as_user(at.user.as_deref(), |files| files.make_dir(&at))?;
+                let user = self.find(&at)?;
+                let files = Files(self.settings.token);
+                self.guise.wear(user.as_ref(), || {
+                    let dir = files.make_dir(&at)?;
+                    let group = at.group.as_ref().and(user.as_ref());
+                    group.map_or(Ok(()), |user| give_dir(dir.as_fd(), user.gid))
+                })?;
                 self.done(id)
             }
             Open::Rename(from, to) => {
-                self.as_user(from.user.as_deref(), |files| files.rename(&from, &to))?;
+                self.as_user(&from, |files| files.rename(&from, &to))?;
                 self.done(id)
             }
-            Open::Remove(at) => self.work(id, window, at.user.clone(), Job::Remove(at)),
+            Open::Remove(at) => self.work(id, window, self.find(&at)?, Job::Remove(at)),
             Open::Scan(at, skip, digests) => {
                 let digests = if digests { Digests::Sha256 } else { Digests::Skip };
-                self.work(id, window, at.user.clone(), Job::Scan(at, skip, digests))
+                self.work(id, window, self.find(&at)?, Job::Scan(at, skip, digests))
             }
-            Open::Pack(at, skip) => self.work(id, window, at.user.clone(), Job::Pack(at, skip)),
-            Open::Unpack(at) => self.work(id, window, at.user.clone(), Job::Unpack(at)),
+            Open::Pack(at, skip) => self.work(id, window, self.find(&at)?, Job::Pack(at, skip)),
+            Open::Unpack(at) => self.work(id, window, self.find(&at)?, Job::Unpack(at)),
             Open::Connect(0) => Err(Fail::of(FailKind::Invalid, "port 0 is not a port")),
             Open::Connect(port) => self.connect(id, window, SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
             Open::Stop => {
@@ -155,17 +164,19 @@ impl Server {
     }
 
     /// Runs a file operation with the identity it was asked for.
-    fn as_user<T>(&self, name: Option<&[u8]>, act: impl FnOnce(Files) -> Answer<T>) -> Answer<T> {
-        let user = self.find(name)?;
-        self.guise.wear(user, || act(Files(self.settings.token)))
+    fn as_user<T>(&self, at: &At, act: impl FnOnce(Files) -> Answer<T>) -> Answer<T> {
+        let user = self.find(at)?;
+        self.guise.wear(user.as_ref(), || act(Files(self.settings.token)))
     }
 
-    fn find(&self, name: Option<&[u8]>) -> Answer<Option<User>> {
-        if name.is_some() {
-            // Whom the machine knows is the server's own to look up.
-            self.guise.shed();
-        }
-        self.settings.users.find(name).map_err(|(kind, message)| Fail::of(kind, message))
+    fn find(&self, at: &At) -> Answer<Option<Rc<User>>> {
+        self.look_up(at.user.as_deref(), at.group.as_deref())
+    }
+
+    fn look_up(&self, user: Option<&[u8]>, group: Option<&[u8]>) -> Answer<Option<Rc<User>>> {
+        // Whom the machine knows is the server's own to look up.
+        let found = self.settings.users.find(user, group, || self.guise.shed());
+        found.map_err(|(kind, message)| Fail::of(kind, message))
     }
 
     pub(super) fn insert(&mut self, id: Id, relay: Relay, work: Work) {
@@ -173,10 +184,11 @@ impl Server {
     }
 
     fn spawn(&mut self, id: Id, window: u32, spawn: &Spawn) -> Answer<()> {
-        let user = self.find(spawn.user.as_deref())?;
+        let user = self.look_up(spawn.user.as_deref(), None)?;
         let tag = self.tags.take();
         let (settings, stack) = (&self.settings, &mut self.stack);
-        let started = self.guise.wear(user, || Ok(process::launch(spawn, user, settings, tag, stack)))?;
+        let started =
+            self.guise.wear(user.as_ref(), || Ok(process::launch(spawn, user.as_deref(), settings, tag, stack)))?;
         self.guise.shed();
         match started {
             Ok(started) => {
@@ -228,16 +240,16 @@ impl Server {
     }
 
     fn begin_write(&mut self, id: Id, at: &At) -> Answer<()> {
-        let user = self.find(at.user.as_deref())?;
-        let replacement = self.as_user(at.user.as_deref(), |files| Replacement::begin(files, at))?;
+        let user = self.find(at)?;
+        let files = Files(self.settings.token);
+        let replacement = self.guise.wear(user.as_ref(), || Replacement::begin(files, at, user.as_deref()))?;
         let writing = Writing { replacement: Some(replacement), user };
         self.insert(id, Relay::new(id, 0), Work::Writing(writing));
         Ok(())
     }
 
     /// Starts a worker.
-    fn work(&mut self, id: Id, window: u32, user: Option<Vec<u8>>, job: Job) -> Answer<()> {
-        let user = self.find(user.as_deref())?;
+    fn work(&mut self, id: Id, window: u32, user: Option<Rc<User>>, job: Job) -> Answer<()> {
         self.guise.shed();
         let (stdout, their_stdout) = process::pipe_from_child()?;
         let (status, their_status) = process::pipe_from_child()?;
@@ -262,7 +274,7 @@ impl Server {
                 let files = Files(self.settings.token);
                 bound_memory();
                 let become_user = user.map_or(Ok(()), |user| {
-                    sys::process::become_user(user.uid, user.gid)?;
+                    sys::process::become_user(user.uid, user.gid, &user.groups)?;
                     sys::security::set_caps(sys::security::Caps::NONE)?;
                     sys::security::close_memory()
                 });
@@ -376,9 +388,9 @@ impl Server {
 
     fn write_more(&mut self, id: Id, bytes: &[u8]) {
         let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
-        let user = writing.user;
+        let user = writing.user.clone();
         let written = match &mut writing.replacement {
-            Some(replacement) => self.guise.wear(user, || replacement.write(bytes)),
+            Some(replacement) => self.guise.wear(user.as_ref(), || replacement.write(bytes)),
             None => Ok(()),
         };
         match written {
@@ -389,9 +401,9 @@ impl Server {
 
     fn finish_write(&mut self, id: Id) {
         let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
-        let user = writing.user;
+        let user = writing.user.clone();
         let finished = match writing.replacement.take() {
-            Some(mut replacement) => self.guise.wear(user, || replacement.finish()),
+            Some(mut replacement) => self.guise.wear(user.as_ref(), || replacement.finish()),
             None => Ok(()),
         };
         match finished {
@@ -425,8 +437,8 @@ impl Server {
             }
             Work::Worker(worker) => sys::process::signal(worker.pid, libc::SIGKILL),
             Work::Writing(writing) => {
-                let (user, replacement) = (writing.user, writing.replacement.take());
-                let _undone = self.guise.wear(user, || {
+                let (user, replacement) = (writing.user.clone(), writing.replacement.take());
+                let _undone = self.guise.wear(user.as_ref(), || {
                     drop(replacement);
                     Ok(())
                 });

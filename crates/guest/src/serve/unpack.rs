@@ -20,7 +20,7 @@ use sandbar_guest::protocol::FailKind;
 use tar::{Archive, Entry, EntryType};
 
 use super::{
-    files::{Answer, Fail},
+    files::{Answer, Fail, give_dir},
     intake::Intake,
     work::{NEW_FILE, Tree, make_dirs, split},
 };
@@ -29,8 +29,9 @@ use crate::remove::remove_tree;
 /// Directories that are kept open, because the next member is likely to go into one of them.
 const PARENTS: usize = 64;
 
-/// Unpacks everything, or stops at the first member that must not be unpacked. Changes this process's file mode mask.
-pub(crate) fn unpack(tree: Tree, intake: Intake) -> Answer<()> {
+/// Unpacks everything, or stops at the first member that must not be unpacked. Directories that are members get the group,
+/// if there is one, also where they were there before. Changes this process's file mode mask.
+pub(crate) fn unpack(tree: Tree, intake: Intake, group: Option<u32>) -> Answer<()> {
     let mut archive = Archive::new(&intake);
     // Files are made with the very permissions they are to have.
     rustix::process::umask(Mode::empty());
@@ -48,6 +49,9 @@ pub(crate) fn unpack(tree: Tree, intake: Intake) -> Answer<()> {
     // Last, and children first: a read-only directory must not stop what goes into it.
     for (path, mode) in dir_modes.into_iter().rev() {
         let dir = place.tree.open(&path, libc::O_RDONLY | libc::O_DIRECTORY)?;
+        if let Some(group) = group {
+            give_dir(dir.as_fd(), group)?;
+        }
         rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?;
     }
     // The sender may still have padding to write.

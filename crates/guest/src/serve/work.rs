@@ -60,7 +60,9 @@ impl Job {
             Self::Unpack(at) => {
                 files.make_dir(&at)?;
                 let root = files.open(&at, libc::O_RDONLY | libc::O_DIRECTORY)?;
-                unpack(Tree::new(root, files.0), Intake::new(input.0, input.1))?;
+                // The group that this process has been given.
+                let group = at.group.as_ref().map(|_| rustix::process::getegid().as_raw());
+                unpack(Tree::new(root, files.0), Intake::new(input.0, input.1), group)?;
             }
             Self::Remove(at) => {
                 let (dir, name) = files.parent(&at)?;

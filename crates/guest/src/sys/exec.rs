@@ -24,8 +24,8 @@ pub(crate) struct Plan<'a> {
     /// What becomes descriptors 0, 1 and 2.
     pub(crate) stdio: [RawFd; 3],
     pub(crate) terminal: Terminal,
-    /// The user and group to become.
-    pub(crate) identity: Option<(u32, u32)>,
+    /// The user and group to become, and the other groups to be in.
+    pub(crate) identity: Option<(u32, u32, &'a [u32])>,
     pub(crate) limits: &'a [(u32, u64)],
     pub(crate) tag: u64,
     pub(crate) token: Token,
@@ -188,8 +188,8 @@ fn prepare(plan: &Plan<'_>) -> Result<(), (Stage, i32)> {
             step(Stage::Limits, libc::syscall(libc::SYS_prlimit64, 0, *resource, limit.as_ptr(), 0usize))?;
         }
         super::process::set_tag(plan.tag, plan.token).map_err(|_| (Stage::Limits, errno()))?;
-        if let Some((uid, gid)) = plan.identity {
-            super::process::become_user(uid, gid).map_err(|_| (Stage::Identity, errno()))?;
+        if let Some((uid, gid, groups)) = plan.identity {
+            super::process::become_user(uid, gid, groups).map_err(|_| (Stage::Identity, errno()))?;
             // The machine's root would keep them: to the kernel it has not changed.
             security::set_caps(security::Caps::NONE).map_err(|_| (Stage::Identity, errno()))?;
         }

@@ -68,6 +68,14 @@ pub(crate) fn set_fs_identity(uid: u32, gid: u32) {
     }
 }
 
+/// Makes files in this group from now on.
+pub(crate) fn set_fs_group(gid: u32) {
+    // SAFETY: as above.
+    unsafe {
+        libc::syscall(libc::SYS_setfsgid, gid);
+    }
+}
+
 /// Attributes of mounts; see `mount_setattr(2)`.
 pub(crate) mod attr {
     pub(crate) const RDONLY: u64 = 0x1;

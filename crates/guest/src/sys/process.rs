@@ -41,14 +41,21 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Becomes this user and group for good, with no other groups.
-pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
-    // SAFETY: the list of groups is empty; the process has a single thread, so the raw calls cover all of it.
+/// Becomes this user and group for good, with these other groups and no more.
+pub(crate) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
+    set_groups(groups)?;
+    // SAFETY: no pointers; the process has a single thread, so the raw calls cover all of it.
     unsafe {
-        check(libc::syscall(libc::SYS_setgroups, 0usize, 0usize))?;
         check(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
         check(libc::syscall(libc::SYS_setresuid, uid, uid, uid))?;
     }
+    Ok(())
+}
+
+/// Is in these groups, beside its first.
+pub(crate) fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the kernel reads `groups`, which outlives the call; this process has a single thread.
+    check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })?;
     Ok(())
 }
 

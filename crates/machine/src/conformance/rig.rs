@@ -29,6 +29,19 @@ pub(super) struct Rig {
     pub(super) machine: Arc<dyn Machine>,
 }
 
+/// The first line of a file, once it is there.
+pub(super) async fn once_written(rig: &Rig, path: &MachinePath) -> String {
+    soon("a file that somebody writes", async {
+        loop {
+            if let Ok(bytes) = rig.read(&Target::from(path)).await {
+                return String::from_utf8_lossy(&bytes).trim().to_owned();
+            }
+            pause(20).await;
+        }
+    })
+    .await
+}
+
 /// A command that has ended.
 #[derive(Clone, Debug)]
 pub(super) struct Ran {

@@ -229,7 +229,7 @@ impl Tree {
     pub(super) fn place(&mut self, root: &Target, member: &Member, content: Bytes) -> Result<()> {
         let within = root.beneath.clone().unwrap_or_else(|| root.path.clone());
         let path = root.path.join(OsStr::from_bytes(&member.path))?;
-        let target = Target { path, beneath: Some(within), mode: Some(member.mode), user: None, expected: None };
+        let target = Target { path, beneath: Some(within), mode: Some(member.mode), ..Target::from(root.path.clone()) };
         if member.kind == Kind::Dir {
             self.make_dir(&target)?;
             let real = self.resolve("unpack", &target, Last::Followed)?;

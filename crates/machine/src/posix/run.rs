@@ -26,6 +26,9 @@ pub(super) struct Call {
 impl Call {
     /// The script on this target; the first argument is what must not be left.
     pub(super) fn new(action: &'static str, target: &Target, text: &str) -> Result<Self> {
+        if target.group.is_some() {
+            return Err(MachineError::Unsupported("give what is made to a group"));
+        }
         let argv = ["sh".into(), "-c".into(), format!("{}{text}", script::PRELUDE), "sh".into()];
         // Not the workspace, which may be what is missing.
         let command = Command::new(argv).cwd(MachinePath::root()).deadline(DEADLINE);

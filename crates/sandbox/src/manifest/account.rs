@@ -1,7 +1,12 @@
 //! The users and groups a machine shall know.
 
+use std::collections::{HashMap, HashSet};
+
+use sandbar_machine::{AccountGroup, Accounts};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
+
+use crate::{Manifest, Result as SandboxResult, SandboxError};
 
 /// A user, known by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -122,19 +127,55 @@ impl<'de> Deserialize<'de> for EntryGroup {
     }
 }
 
-/// Why a name cannot be one of an account, if it cannot.
-pub(crate) fn name_fault(name: &str) -> Option<&'static str> {
-    if name.is_empty() {
-        return Some("a name is empty");
+/// Whom a machine must know for a manifest: its users and groups, and those that its entries bring themselves.
+///
+/// # Errors
+/// `account_unavailable` for an entry whose group nobody declares.
+pub(crate) fn wanted(manifest: &Manifest) -> SandboxResult<Accounts> {
+    let mut groups: Vec<Group> = manifest.groups.clone();
+    let entries = manifest.flatten();
+    let owners: Vec<&EntryGroup> = entries.iter().filter_map(|(_, entry)| entry.attributes().group.as_ref()).collect();
+    let mut places: HashMap<String, usize> =
+        groups.iter().enumerate().map(|(place, group)| (group.name.clone(), place)).collect();
+    for owner in &owners {
+        let EntryGroup::Group(group) = owner else { continue };
+        let place = *places.entry(group.name.clone()).or_insert_with(|| {
+            groups.push(Group::new(&group.name));
+            groups.len() - 1
+        });
+        if let Some(known) = groups.get_mut(place) {
+            let seen: HashSet<String> = known.users.iter().map(|user| user.name.clone()).collect();
+            known.users.extend(group.users.iter().filter(|user| !seen.contains(&user.name)).cloned());
+        }
     }
-    if name.len() > 32 {
-        return Some("a name is longer than 32 bytes");
+    let name = |user: &User| user.name.clone();
+    let accounts = Accounts {
+        users: manifest.users.iter().map(name).collect(),
+        groups: groups
+            .into_iter()
+            .map(|group| AccountGroup { name: group.name, members: group.users.iter().map(name).collect() })
+            .collect(),
+    };
+    let known = owning(manifest);
+    match owners.into_iter().find(|owner| !known.contains(owner.name())) {
+        Some(owner) => Err(SandboxError::account_unavailable(owner.name(), UNDECLARED)),
+        None => Ok(accounts),
     }
-    let strange = |c: char| c.is_control() || c.is_whitespace() || ":/,\\".contains(c);
-    if name.starts_with('-') || name.contains(strange) {
-        return Some("a name may not begin with `-` nor contain `:`, `/`, `,`, `\\` or blanks");
-    }
-    None
+}
+
+/// Why an entry cannot have its group.
+pub(crate) const UNDECLARED: &str = "an entry belongs to it, but the manifest declares no such group or user";
+
+/// The names that entries of a manifest may belong to.
+pub(crate) fn owning(manifest: &Manifest) -> HashSet<&str> {
+    let brought = manifest.flatten().into_iter().filter_map(|(_, entry)| match &entry.attributes().group {
+        Some(EntryGroup::Group(group)) => Some(group),
+        _ => None,
+    });
+    let groups = manifest.groups.iter().chain(brought);
+    let names = groups.flat_map(|group| std::iter::once(&group.name).chain(group.users.iter().map(|user| &user.name)));
+    let users = manifest.users.iter().map(|user| &user.name);
+    names.chain(users).map(String::as_str).chain(["agent", "root"]).collect()
 }
 
 #[cfg(test)]
@@ -164,12 +205,22 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_confuse_an_account_database_are_refused() {
-        for (name, fine) in
-            [("ada", true), ("_x-1.y$", true), ("", false), ("-a", false), ("a:b", false), ("a b", false)]
-        {
-            assert_eq!(name_fault(name).is_none(), fine, "{name}");
-        }
-        assert!(name_fault(&"a".repeat(33)).is_some());
+    fn a_machine_must_know_everyone_a_manifest_names() {
+        let staff = Group::new("staff").user("ada");
+        let file = |group: EntryGroup| crate::File::new("x").group(group);
+        let manifest = Manifest::new()
+            .user(User::new("bob"))
+            .group(staff.clone())
+            .entry("a", file(EntryGroup::from("staff")))
+            .entry("b", file(EntryGroup::from("bob")))
+            .entry("c", file(Group::new("staff").user("eve").into()))
+            .entry("d", file(Group::new("own").user("bob").into()))
+            .entry("e", file(EntryGroup::from("agent")));
+        let expected = Accounts::default().user("bob").group("staff", ["ada", "eve"]).group("own", ["bob"]);
+        assert_eq!(wanted(&manifest).unwrap(), expected);
+        let stray = manifest.entry("f", file(EntryGroup::from("nowhere")));
+        let error = wanted(&stray).unwrap_err();
+        assert_eq!(error.code(), "account_unavailable");
+        assert!(error.to_string().contains("nowhere"), "{error}");
     }
 }

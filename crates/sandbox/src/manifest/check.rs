@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 
-use sandbar_machine::MachinePath;
+use sandbar_machine::{MachinePath, account_name_fault};
 
 use super::{
     Entries, Manifest,
-    account::name_fault,
     environment::variable_fault,
     fault::{At, Fault, Faults},
     read::{ENTRIES, NESTING},
@@ -58,7 +57,7 @@ impl Manifest {
         let at = At::top("groups");
         for (index, group) in self.groups.iter().enumerate() {
             for (member, user) in group.users.iter().enumerate() {
-                if let Some(reason) = name_fault(&user.name) {
+                if let Some(reason) = account_name_fault(&user.name) {
                     faults.push(Fault::invalid(&at.index(index).field("users").index(member), reason));
                 }
             }
@@ -82,7 +81,7 @@ fn accounts<'a>(what: &str, names: impl Iterator<Item = &'a str>, faults: &mut F
     let mut seen = HashSet::new();
     for (index, name) in names.enumerate() {
         let twice = (!seen.insert(name)).then_some("is named twice");
-        if let Some(reason) = name_fault(name).or(twice) {
+        if let Some(reason) = account_name_fault(name).or(twice) {
             faults.push(Fault::invalid(&at.index(index), reason));
         }
     }
@@ -120,7 +119,7 @@ impl Walk<'_> {
             if let Some(reason) = entry.attributes().permissions.fault() {
                 self.faults.push(Fault::invalid(&at.field("permissions"), reason));
             }
-            if let Some(reason) = entry.attributes().group.as_ref().and_then(|group| name_fault(group.name())) {
+            if let Some(reason) = entry.attributes().group.as_ref().and_then(|group| account_name_fault(group.name())) {
                 self.faults.push(Fault::invalid(&at.field("group"), reason));
             }
             for fault in entry.faults(&at) {

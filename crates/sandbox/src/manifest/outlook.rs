@@ -1,18 +1,16 @@
 //! What would keep a sound manifest from becoming a workspace on this host, as far as that can be seen beforehand.
 
-use std::fs::File as HostFile;
+use std::{collections::HashSet, fs::File as HostFile};
 
 use serde::Serialize;
 
 use super::{
     Entries, Manifest,
+    account::{UNDECLARED, owning},
     fault::At,
     origin::{Origin, WRITABLE},
 };
 use crate::{Entry, Mount, Result, SandboxError, local::Roots};
-
-/// Why groups are refused.
-const GROUPS: &str = "groups cannot be made on a machine; remove it";
 
 /// What was seen of a manifest's surroundings, without a machine and without a network.
 #[derive(Debug, Default)]
@@ -37,11 +35,8 @@ impl Manifest {
     /// read without a directory, and those that a server has, are only named.
     #[must_use]
     pub fn outlook(&self) -> Outlook {
-        let mut look = Look { manifest: self, roots: self.roots(), seen: Outlook::default() };
+        let mut look = Look { manifest: self, roots: self.roots(), groups: owning(self), seen: Outlook::default() };
         look.entries(&self.entries, &At::top("entries"));
-        for (index, group) in self.groups.iter().enumerate() {
-            look.fault(&At::top("groups").index(index), SandboxError::account_unavailable(&group.name, GROUPS));
-        }
         look.seen
     }
 
@@ -63,6 +58,7 @@ impl Manifest {
 struct Look<'a> {
     manifest: &'a Manifest,
     roots: Result<Roots>,
+    groups: HashSet<&'a str>,
     seen: Outlook,
 }
 
@@ -82,8 +78,8 @@ impl Look<'_> {
     }
 
     fn entry(&mut self, path: &str, entry: &Entry, at: &At<'_>) {
-        if let Some(group) = &entry.attributes().group {
-            self.fault(&at.field("group"), SandboxError::account_unavailable(group.name(), GROUPS));
+        if let Some(group) = entry.attributes().group.as_ref().filter(|group| !self.groups.contains(group.name())) {
+            self.fault(&at.field("group"), SandboxError::account_unavailable(group.name(), UNDECLARED));
         }
         if let Some(reason) = entry.refusal() {
             return self.fault(at, SandboxError::mount_config_invalid(path, reason));
@@ -149,7 +145,7 @@ mod tests {
             "no": {"type": "local_file", "src": "no"}, "kind": {"type": "local_file", "src": "dir"},
             "deep": {"type": "dir", "children": {"d": {"type": "local_dir", "src": "file"}}},
             "out": {"type": "local_dir", "src": "../x"},
-            "g": {"type": "file", "content": "", "group": {"name": "g"}},
+            "g": {"type": "file", "content": "", "group": "g"}, "h": {"type": "file", "content": "", "group": "h"},
             "m": {"type": "mount", "source": "dir", "read_only": false, "mount_strategy": {"type": "local_bind"}},
             "web": {"type": "remote_file", "url": "https://h/x?token=pw"}}, "groups": [{"name": "g"}]}"#;
         let manifest = Manifest::from_json(text).unwrap();
@@ -162,15 +158,14 @@ mod tests {
                 r#"in entries["kind"].src"#,
                 r#"in entries["deep"].children["d"].src"#,
                 r#"in entries["out"].src"#,
-                r#"in entries["g"].group"#,
+                r#"in entries["h"].group"#,
                 r#"in entries["m"]"#,
-                "in groups[0]",
             ]
         );
         assert_eq!(seen.unchecked.len(), 1);
         assert!(!seen.unchecked[0].source.contains("pw"), "{seen:?}");
         // Nobody knows where its sources begin.
         let adrift = manifest.outlook();
-        assert_eq!((adrift.faults.len(), adrift.unchecked.len()), (2, 8), "{adrift:?}");
+        assert_eq!((adrift.faults.len(), adrift.unchecked.len()), (1, 8), "{adrift:?}");
     }
 }

@@ -1,6 +1,9 @@
 //! Entries whose bytes the manifest itself holds, as one tar stream, however many they are.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use bytes::Bytes;
 use futures::stream;
@@ -11,20 +14,48 @@ use sandbar_machine::{
 use sha2::Digest;
 
 use super::Receipt;
-use crate::{Entry, WorkspacePath};
+use crate::{Entry, EntryGroup, WorkspacePath};
 
 /// Members are put together until they are this long, as a message each would cost more than their bytes.
 const BATCH: usize = 256 << 10;
 
-/// A stream of all of them, in order, to be unpacked at the root, made as it is taken; and their receipts, when it is.
-pub(super) fn archive(entries: &[(WorkspacePath, &Entry)]) -> (ByteStream, Arc<Mutex<Vec<Receipt>>>) {
-    let receipts = Arc::new(Mutex::new(Vec::with_capacity(entries.len())));
-    let mut members = Vec::with_capacity(entries.len());
+/// What becomes one member of an archive: its path, its permissions, its bytes if it is a file.
+pub(super) type Piece = (String, u32, Option<Bytes>);
+
+/// The archives that entries travel in, in this order: one, or where entries belong to several groups one for each, as what
+/// is unpacked belongs to one. Then directories get their own group and permissions last, when all is in them.
+pub(super) fn batches<'a>(entries: &[(WorkspacePath, &'a Entry)]) -> Vec<(Option<&'a str>, Vec<Piece>)> {
+    let mut filling: BTreeMap<Option<&str>, Vec<Piece>> = BTreeMap::new();
+    let mut closing: BTreeMap<Option<&str>, Vec<Piece>> = BTreeMap::new();
     for (path, entry) in entries {
+        let group = entry.attributes().group.as_ref().map(EntryGroup::name);
         let mode = entry.attributes().permissions.mode() & 0o777;
         let content = if let Entry::File(file) = entry { Some(file.content.bytes().clone()) } else { None };
-        members.push((path.as_str().to_owned(), mode, content));
+        if content.is_none() {
+            closing.entry(group).or_default().push((path.as_str().to_owned(), mode, None));
+        }
+        filling.entry(group).or_default().push((path.as_str().to_owned(), mode, content));
     }
+    if filling.len() <= 1 {
+        return filling.into_iter().collect();
+    }
+    for (_, mode, content) in filling.values_mut().flatten() {
+        if content.is_none() {
+            *mode = 0o700;
+        }
+    }
+    filling.into_iter().chain(closing).collect()
+}
+
+/// Puts receipts into the order of their entries.
+pub(super) fn in_order(receipts: &mut [Receipt], entries: &[(WorkspacePath, &Entry)]) {
+    let places: HashMap<&str, usize> = entries.iter().enumerate().map(|(at, (path, _))| (path.as_str(), at)).collect();
+    receipts.sort_by_key(|receipt| places.get(receipt.path.as_str()).copied());
+}
+
+/// A stream of all of them, in order, to be unpacked at the root, made as it is taken; and their receipts, when it is.
+pub(super) fn archive(members: Vec<Piece>) -> (ByteStream, Arc<Mutex<Vec<Receipt>>>) {
+    let receipts = Arc::new(Mutex::new(Vec::with_capacity(members.len())));
     let book = receipts.clone();
     let batches = stream::unfold(Some(members.into_iter()), move |left| {
         let book = book.clone();

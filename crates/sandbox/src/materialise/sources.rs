@@ -15,7 +15,8 @@ use sha2::Digest;
 
 use super::{LeftOut, Materialised, Materialiser, ProgressEvent, Receipt, requests};
 use crate::{
-    Entry, GitRepo, LocalDir, LocalFile, RemoteDir, RemoteFile, Result, SandboxError, WorkspacePath,
+    Attributes, Entry, EntryGroup, GitRepo, LocalDir, LocalFile, RemoteDir, RemoteFile, Result, SandboxError,
+    WorkspacePath,
     archive::{self, Links as ArchiveLinks, Policy},
     fetch,
     local::{self, Feed, TreeOptions},
@@ -58,14 +59,14 @@ impl Materialiser<'_> {
         let opened = self.roots.open(&entry.src).map_err(failed)?;
         let (parent, name) = split(path);
         let feed = local::file(HostFile::from(opened), name.into_bytes(), mode, LOCAL_LIMIT);
-        let report = self.feed(path, self.target(parent.as_ref())?, feed).await?;
+        let report = self.feed(path, self.target(parent.as_ref(), group(&entry.attributes))?, feed).await?;
         let report = report.map_err(|(_, reason)| failed(reason))?;
         let receipt = |(_, bytes, sha256)| Receipt { path: path.to_string(), sha256, bytes, revision: None };
         Ok(Materialised { receipts: report.files.into_iter().map(receipt).collect(), left_out: Vec::new() })
     }
 
     async fn local_dir(&self, path: &WorkspacePath, entry: &LocalDir, mode: u32) -> Result<Materialised> {
-        let target = self.target(Some(path))?;
+        let target = self.target(Some(path), group(&entry.attributes))?;
         self.directory(&target, mode).await?;
         let Some(src) = &entry.src else { return Ok(Materialised::default()) };
         let shown = src.display().to_string();
@@ -118,7 +119,7 @@ impl Materialiser<'_> {
         let auth = entry.auth.as_deref().map(|name| self.secrets.get(name)).transpose()?;
         let checkout = fetch::clone(self.fetch, &requests::repository(entry, auth.cloned())).await?;
         let copied = async {
-            let target = self.target(Some(path))?;
+            let target = self.target(Some(path), group(&entry.attributes))?;
             self.directory(&target, mode).await?;
             let (tar, sums) = hashed(checkout.pack().await?);
             let unpacked = self.machine.unpack(&target, self.counted(path, tar)).await;
@@ -140,7 +141,7 @@ impl Materialiser<'_> {
     async fn remote_file(&self, path: &WorkspacePath, entry: &RemoteFile, mode: u32) -> Result<Materialised> {
         let download = fetch::download(&requests::file(entry, self.secrets)?).await?;
         let (sha256, bytes) = (download.sha256, download.bytes);
-        let target = self.target(Some(path))?.mode(mode);
+        let target = self.target(Some(path), group(&entry.attributes))?.mode(mode);
         let written = self.machine.write(&target, self.counted(path, download.into_stream())).await;
         written.map_err(|cause| SandboxError::writing(path.as_str(), cause))?;
         Ok(Materialised {
@@ -160,7 +161,7 @@ impl Materialiser<'_> {
         };
         let (format, limits) = (requests::format(entry)?, &self.limits.archive);
         let checked = archive::check(download.into_stream(), format, limits, &policy, &entry.shown_url()).await?;
-        let target = self.target(Some(path))?;
+        let target = self.target(Some(path), group(&entry.attributes))?;
         self.directory(&target, mode).await?;
         let unpacked = self.machine.unpack(&target, self.counted(path, checked.into_tar())).await;
         unpacked.map_err(|cause| SandboxError::writing(path.as_str(), cause))?;
@@ -189,6 +190,10 @@ impl Materialiser<'_> {
             }
         }))
     }
+}
+
+fn group(attributes: &Attributes) -> Option<&str> {
+    attributes.group.as_ref().map(EntryGroup::name)
 }
 
 /// The digest and the number of bytes so far.

@@ -1,7 +1,7 @@
 //! How a workspace is filled: all of it or no session at all, and again when somebody asks for it.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     sync::{Arc, PoisonError},
 };
 
@@ -11,7 +11,8 @@ use tracing::Instrument;
 
 use super::{Phase, SandboxSession, ending::Ending};
 use crate::{
-    Entry, Manifest, Materialised, Op, Result, SandboxError, WorkspacePath, audit::Span, materialise::Materialiser,
+    Entry, Manifest, Materialised, Op, Result, SandboxError, WorkspacePath, audit::Span, manifest::wanted,
+    materialise::Materialiser,
 };
 
 /// Which entries become files.
@@ -73,26 +74,22 @@ impl SandboxSession {
         SandboxError::workspace_start_error(self.shared.paths.root().to_string(), reason).because(cause)
     }
 
-    /// The users that a manifest names must be there already, and groups cannot be: making accounts is the machine's affair.
+    /// Everyone that a manifest names must be there: the machine was asked to make them.
     async fn accounts(&self) -> Result<()> {
-        let manifest = self.manifest();
-        let groups = manifest.groups.iter().map(|group| group.name.clone());
-        let owners = manifest.flatten().into_iter().filter_map(|(_, entry)| entry.attributes().group.as_ref());
-        let owners: Vec<String> = owners.map(|group| group.name().to_owned()).collect();
-        if let Some(name) = groups.chain(owners).next() {
-            let reason = "groups cannot be made on this machine; remove groups from the manifest and its entries";
-            return Err(SandboxError::account_unavailable(name, reason));
+        let accounts = wanted(&self.manifest())?;
+        let Some(first) = accounts.more_than_one() else { return Ok(()) };
+        if !self.features().users {
+            let reason = "this machine has one user only; remove users and groups from the manifest and its entries";
+            return Err(SandboxError::account_unavailable(first, reason));
         }
-        for user in &manifest.users {
-            if !self.features().users {
-                let reason = "this machine has one user only; remove users from the manifest";
-                return Err(SandboxError::account_unavailable(&user.name, reason));
-            }
-            let look = Target::from(self.shared.paths.root()).user(user.name.clone());
+        let members = accounts.groups.iter().flat_map(|group| &group.members);
+        let users: BTreeSet<&String> = accounts.users.iter().chain(members).collect();
+        for user in users {
+            let look = Target::from(self.shared.paths.root()).user(user);
             let known =
                 self.within(self.shared.limits.operation, Op::Start, "an account", self.shared.machine.stat(&look));
             known.await?.map_err(|cause| {
-                SandboxError::account_unavailable(&user.name, "the machine does not know it").because(cause)
+                SandboxError::account_unavailable(user, "the machine does not know it").because(cause)
             })?;
         }
         Ok(())
@@ -127,6 +124,9 @@ impl SandboxSession {
         addition.untrusted_sources()?;
         let merged = self.manifest().as_ref().clone().merge(addition.clone());
         merged.check()?;
+        if wanted(&merged)? != wanted(&self.manifest())? {
+            return refuse("groups that entries bring");
+        }
         let arrived = self.make(&addition, addition.flatten(), None).await?;
         *self.shared.manifest.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(merged);
         Ok(arrived)

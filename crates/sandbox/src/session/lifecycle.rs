@@ -32,7 +32,11 @@ impl SandboxSession {
         let audit = listeners(&id, &mut options);
         let span = audit.begin(Op::Create, json!({"client": client.id(), "name": options.name}));
         let ports = spec.ports.clone();
+        let account = spec.accounts.more_than_one().unwrap_or("agent").to_owned();
         let failed = |cause: MachineError| {
+            if let MachineError::Users { .. } = cause {
+                return SandboxError::account_unavailable(account, cause.to_string()).because(cause);
+            }
             SandboxError::workspace_start_error(options.manifest.root.to_string(), cause.code()).because(cause)
         };
         let created = match tokio::time::timeout(CREATE, client.create(spec)).await {

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fs::File, path::Path};
 use sandbar_machine::{Access, FileIdentity, HostMount, MachinePath, MachineSpec};
 
 use super::SessionOptions;
-use crate::{Credential, Entry, Grant, Manifest, Mount, Paths, Result, SandboxError, WorkspacePath, local::Roots};
+use crate::{
+    Credential, Entry, Grant, Manifest, Mount, Paths, Result, SandboxError, WorkspacePath, local::Roots,
+    manifest::wanted,
+};
 
 /// The machine a session needs, and where the session may go on it.
 pub(super) struct Prepared {
@@ -25,6 +28,9 @@ pub(super) fn prepare(options: &SessionOptions) -> Result<Prepared> {
     let mut spec = options.machine.clone();
     let variables: BTreeMap<String, String> = manifest.environment.resolve(&options.secrets)?;
     spec.env.extend(variables);
+    let accounts = wanted(manifest)?;
+    spec.accounts.users.extend(accounts.users);
+    spec.accounts.groups.extend(accounts.groups);
     spec.mounts.extend(grants(manifest)?);
     let roots = manifest.roots()?;
     for (path, inside, entry) in manifest.mounts()? {

@@ -1,0 +1,117 @@
+//! The users and groups a machine shall know beside those it has anyway, for whoever makes its account files.
+
+use super::{
+    WireError,
+    wire::{Reader, Writer},
+};
+
+/// More users, groups or members of a group are refused.
+pub const MAX_ACCOUNTS: usize = 1024;
+
+/// A group and its members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccountGroup {
+    /// Its name.
+    pub name: String,
+    /// The users in it; those that are nowhere else are made too.
+    pub members: Vec<String>,
+}
+
+/// The users and groups a machine shall know. A name it knows already is taken as it is; numbers are given to the others in
+/// the order they are named in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    /// The users, each with a group of the same name.
+    pub users: Vec<String>,
+    /// The groups.
+    pub groups: Vec<AccountGroup>,
+}
+
+impl Accounts {
+    /// Whether they take more than the one user that every machine has.
+    #[must_use]
+    pub fn need_many(&self) -> bool {
+        let groups = self.groups.iter().map(|group| group.name.as_str());
+        self.all_users().into_iter().chain(groups).any(|name| name != "agent")
+    }
+
+    /// Every user by name, members of groups included, in the order they are first named in.
+    #[must_use]
+    pub fn all_users(&self) -> Vec<&str> {
+        let mut seen = std::collections::HashSet::new();
+        let members = self.groups.iter().flat_map(|group| &group.members);
+        self.users.iter().chain(members).map(String::as_str).filter(|name| seen.insert(*name)).collect()
+    }
+
+    pub(crate) fn write(&self, to: &mut Writer<'_>) {
+        to.list(&self.users, |to, name| to.bytes(name.as_bytes()));
+        to.list(&self.groups, |to, group| {
+            to.bytes(group.name.as_bytes());
+            to.list(&group.members, |to, name| to.bytes(name.as_bytes()));
+        });
+    }
+
+    pub(crate) fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self {
+            users: names(from)?,
+            groups: bounded(from.list(|from| Ok(AccountGroup { name: name(from)?, members: names(from)? }))?)?,
+        })
+    }
+}
+
+fn names(from: &mut Reader<'_>) -> Result<Vec<String>, WireError> {
+    bounded(from.list(name)?)
+}
+
+fn bounded<T>(list: Vec<T>) -> Result<Vec<T>, WireError> {
+    if list.len() > MAX_ACCOUNTS { Err(WireError("there are too many accounts")) } else { Ok(list) }
+}
+
+/// A name goes into files whose fields end with a colon and a line end, and becomes the name of a directory.
+fn name(from: &mut Reader<'_>) -> Result<String, WireError> {
+    let bad = Err(WireError("a name cannot be an account's"));
+    let Ok(name) = String::from_utf8(from.string()?) else { return bad };
+    let strange = |c: char| c.is_control() || c.is_whitespace() || ":/,\\".contains(c);
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number || name.len() > 32 || name.starts_with(['-', '.']) || name.contains(strange) {
+        return bad;
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(users: &[&str], groups: &[(&str, &[&str])]) -> Result<Accounts, WireError> {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let group = |(name, members): &(&str, &[&str])| AccountGroup { name: (*name).into(), members: owned(members) };
+        let accounts = Accounts { users: owned(users), groups: groups.iter().map(group).collect() };
+        let mut bytes = Vec::new();
+        accounts.write(&mut Writer(&mut bytes));
+        let mut from = Reader(&bytes);
+        let read = Accounts::read(&mut from)?;
+        from.end()?;
+        assert_eq!(read, accounts);
+        Ok(read)
+    }
+
+    #[test]
+    fn members_are_users_too_and_nobody_is_named_twice() {
+        let read = round(&["ada", "bob"], &[("staff", &["bob", "eve"]), ("empty", &[])]).unwrap();
+        assert_eq!(read.all_users(), ["ada", "bob", "eve"]);
+        assert!(read.need_many() && !round(&["agent"], &[("agent", &["agent"])]).unwrap().need_many());
+    }
+
+    #[test]
+    fn names_that_would_confuse_an_account_file_are_refused() {
+        let long = "a".repeat(33);
+        for bad in ["", "a:b", "a\nroot", "..", ".", "a/b", "-a", "1000", "a b", "a,b", long.as_str()] {
+            assert!(round(&[bad], &[]).is_err(), "{bad:?} as a user");
+            assert!(round(&[], &[(bad, &[])]).is_err(), "{bad:?} as a group");
+            assert!(round(&[], &[("g", &[bad])]).is_err(), "{bad:?} as a member");
+        }
+        let many = vec!["a"; MAX_ACCOUNTS + 1];
+        assert!(round(&many, &[]).is_err());
+    }
+}
