@@ -54,6 +54,18 @@ impl Accounts {
         self.users.iter().chain(groups).map(String::as_str).find(|name| *name != "agent")
     }
 
+    /// Refuses, for a client whose machines have one user, whatever takes more; with what is missing and what to do.
+    ///
+    /// # Errors
+    /// [`MachineError::Users`], or as [`check`](Self::check).
+    pub fn check_alone(&self, missing: &str, fix: &str) -> Result<()> {
+        self.check()?;
+        match self.more_than_one() {
+            Some(_) => Err(MachineError::Users { missing: missing.to_owned(), fix: fix.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses names that no account can have, groups that are named twice, and more than 1024 of anything.
     ///
     /// # Errors

@@ -223,11 +223,7 @@ impl SandboxClient for MemoryClient {
         if spec.workspace != crate::Workspace::Temporary || !spec.mounts.is_empty() {
             return Err(MachineError::Unsupported("show directories of the host"));
         }
-        spec.accounts.check()?;
-        if spec.accounts.more_than_one().is_some() {
-            let missing = "users, which nothing but this process is here".to_owned();
-            return Err(MachineError::Users { missing, fix: "remove users and groups".to_owned() });
-        }
+        spec.accounts.check_alone("a system, and this is a tree in memory", "remove users and groups")?;
         let mut machines = self.lock();
         let name = machines.keys().max().map_or(1, |last| last + 1);
         let machine = MemoryMachine::named(name);

@@ -1,8 +1,8 @@
 //! Everything that crosses the wire survives it, and nothing that crosses it makes a decoder panic.
 
 use sandbar_guest::protocol::{
-    At, BootFailure, Detached, Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, HostPath, Kind, Knock, Launch,
-    LaunchMount, Level, Open, Record, Records, Request, Spawn, VERSION, Welcome,
+    AccountGroup, Accounts, At, BootFailure, Detached, Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, HostPath,
+    Kind, Knock, Launch, LaunchMount, Level, Open, Record, Records, Request, Spawn, VERSION, Welcome,
 };
 
 use super::fake::hello;
@@ -81,6 +81,7 @@ fn some_requests(noise: &mut Noise) -> Vec<Request<'static>> {
     let at = At {
         path: b"/a".to_vec(),
         user: Some(text(noise)),
+        group: Some(text(noise)),
         beneath: Some(b"/".to_vec()),
         mode: Some(0o600),
         expected: None,
@@ -142,6 +143,10 @@ fn some_launch(noise: &mut Noise) -> Launch {
         tmp_bytes: noise.next(),
         pids: 1,
         open_files: 2,
+        accounts: Accounts {
+            users: vec!["ada".to_owned()],
+            groups: vec![AccountGroup { name: "staff".to_owned(), members: vec!["ada".to_owned(), "bob".to_owned()] }],
+        },
         detached: Some(Detached { nonce: [5; 16], memo: noise.bytes(40) }),
         owner: Some((7, u32::MAX)),
     }

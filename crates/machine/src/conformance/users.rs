@@ -62,7 +62,8 @@ pub async fn what_is_private_to_one_user_is_closed_to_another(client: &dyn Sandb
     let at = |file: &str, user: &str| Target::from(path(file)).user(user);
     for user in ["ada", "bob"] {
         assert!(run_as(&rig, user, &["cat", "/tmp/open"]).await.exit.success(), "{user} can");
-        assert_eq!(rig.read(&at("/tmp/open", user)).await.expect("it is readable"), "ada's");
+        let read = rig.read(&at("/tmp/open", user)).await.expect("it is readable");
+        assert!(read.starts_with(b"ada's"));
         let may = user == "ada";
         assert_eq!(run_as(&rig, user, &["cat", "/tmp/secret"]).await.exit.success(), may);
         assert_eq!(rig.read(&at("/tmp/secret", user)).await.is_ok(), may);

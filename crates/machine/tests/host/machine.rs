@@ -58,6 +58,7 @@ impl SandboxClient for HostClient {
         if spec.lifetime == Lifetime::Detached {
             return Err(MachineError::Unsupported("keep machines beyond this process"));
         }
+        spec.accounts.check_alone("accounts of its own", "remove users and groups")?;
         let path = self.tools.as_ref().map_or_else(|| "/usr/bin:/bin".into(), |tools| tools.clone().into_os_string());
         let directory = tempfile::tempdir().unwrap();
         let (home, temporary) = (directory.path().join("home"), directory.path().join("workspace"));
