@@ -10,6 +10,7 @@
 
 mod files;
 mod life;
+mod users;
 mod work;
 
 use std::{sync::Arc, time::Duration};
@@ -29,6 +30,9 @@ pub async fn keep(name: &str, client: Arc<dyn SandboxClient>) {
     let run = run(name, client).expect("a promise of that name");
     assert!(tokio::time::timeout(LIMIT, run).await.is_ok(), "{name}: not done after {LIMIT:?}");
 }
+
+/// An image of one transparent dot.
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\rIDATx\x9cc\0\x01\0\0\x05\0\x01\r\n-\xb4\0\0\0\0IEND\xaeB`\x82";
 
 async fn open(client: &Arc<dyn SandboxClient>, manifest: Manifest) -> SandboxSession {
     SandboxSession::open(client.clone(), SessionOptions::new(manifest)).await.expect("a session")
@@ -96,5 +100,10 @@ list! { $
         a_background_child_does_not_hold_up_the_result
         a_process_goes_on_between_looks
         a_terminal_can_be_typed_into
+    }
+    users {
+        two_users_share_a_session
+        one_users_file_is_closed_to_every_tool_of_another
+        entries_have_their_group_and_permissions
     }
 }

@@ -250,7 +250,24 @@ async fn cloud_mounts_are_refused_before_anything_is_made() {
 }
 
 #[tokio::test]
-async fn users_the_machine_does_not_know_are_refused() {
-    let error = open(Manifest::new().user(sandbar_sandbox::User::new("nobody-here"))).await.unwrap_err();
-    assert_eq!(error.code(), "account_unavailable");
+async fn users_and_groups_are_made_or_refused_with_the_reason() {
+    let with = |isolation| {
+        let manifest = Manifest::new().user(sandbar_sandbox::User::new("ada"));
+        let machine = MachineSpec { isolation, ..MachineSpec::default() };
+        SandboxSession::open(Arc::new(UnixLocal::new()), SessionOptions::new(manifest).machine(machine))
+    };
+    let weak = with(sandbar_machine::Isolation::None).await.unwrap_err();
+    assert_eq!(weak.code(), "account_unavailable");
+    assert!(weak.to_string().contains("namespaces") && weak.to_string().contains("--isolation full"), "{weak}");
+    match with(sandbar_machine::Isolation::Full).await {
+        Ok(session) => {
+            assert!(rustix::process::geteuid().is_root());
+            session.delete().await.unwrap();
+        }
+        Err(error) => {
+            assert!(!rustix::process::geteuid().is_root(), "{error}");
+            assert_eq!(error.code(), "account_unavailable");
+            assert!(error.to_string().contains("\"ada\"") && error.to_string().contains("as root"), "{error}");
+        }
+    }
 }

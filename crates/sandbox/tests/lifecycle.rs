@@ -196,8 +196,8 @@ async fn what_cannot_be_kept_is_refused() {
     let read_only = PathGrant::new(MachinePath::new("/workspace/ro").unwrap()).read_only();
     for (manifest, code) in [
         (Manifest::new().grant(read_only), "mount_config_invalid"),
-        (Manifest::new().group(Group::new("staff")), "account_unavailable"),
         (Manifest::new().entry("a", File::new("x").group("root")), "account_unavailable"),
+        (Manifest::new().group(Group::new("staff")).entry("a", File::new("x").group("stuff")), "account_unavailable"),
         (Manifest::new().root("/data"), "workspace_start_error"),
     ] {
         let client = Arc::new(UnixLocal::new());

@@ -95,10 +95,10 @@ async fn a_user_that_nobody_declared_cannot_be_added_to_a_running_session() {
 }
 
 #[tokio::test]
-async fn a_user_that_is_not_there_is_named() {
-    let rig = Rig::turns([done()]);
-    let said = rig.failure(&rig.agent().run_as("ann"), rig.sandbox()).await;
-    assert!(said.contains("account \"ann\": the machine does not know it"), "{said}");
+async fn a_user_that_is_not_there_is_made() {
+    let rig = Rig::turns([exec("id -un; echo $HOME; cd && touch mine && stat -c '%U %G' mine"), done()]);
+    rig.run(&rig.agent().run_as("ann")).await;
+    assert_eq!(news(&rig.texts()[0]), exited(0, "ann\n/home/ann\nann ann\n"));
     let said = rig.failure(&rig.agent().run_as("no such; user"), rig.sandbox()).await;
     assert!(said.contains("no such; user"), "{said}");
     rig.leaves_nothing().await;

@@ -175,7 +175,7 @@ pub(crate) fn owning(manifest: &Manifest) -> HashSet<&str> {
     let groups = manifest.groups.iter().chain(brought);
     let names = groups.flat_map(|group| std::iter::once(&group.name).chain(group.users.iter().map(|user| &user.name)));
     let users = manifest.users.iter().map(|user| &user.name);
-    names.chain(users).map(String::as_str).chain(["agent", "root"]).collect()
+    names.chain(users).map(String::as_str).chain(["agent"]).collect()
 }
 
 #[cfg(test)]
