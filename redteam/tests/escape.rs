@@ -22,13 +22,14 @@ mod escape {
     pub(crate) mod promises;
     pub(crate) mod rig;
     pub(crate) mod tally;
+    pub(crate) mod users;
     pub(crate) mod workspace;
 }
 
 use escape::{
     archives, faults, floods, landlock, lifetime, links, probes, promises,
     rig::{Mode, in_mode},
-    workspace,
+    users, workspace,
 };
 
 macro_rules! suites {
@@ -44,7 +45,7 @@ macro_rules! suites {
     };
 }
 
-suites!(archives, faults, floods, landlock, lifetime, links, probes, workspace);
+suites!(archives, faults, floods, landlock, lifetime, links, probes, users, workspace);
 
 /// Not a test: other tests run this binary again as a harness that can be killed or crippled.
 #[test]

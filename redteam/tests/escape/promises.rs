@@ -98,6 +98,11 @@ const SUITES: &[(&str, &str, &str)] = &[
         "workspace",
     ),
     (
+        "One user of a machine reads, changes, signals and joins nothing of another's that its permissions keep.",
+        "E33.users",
+        "users",
+    ),
+    (
         "At the level `landlock`, the host's files, networks, processes, sockets and terminals stay out of reach.",
         "*.landlock",
         "landlock",

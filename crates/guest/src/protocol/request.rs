@@ -103,6 +103,7 @@ pub enum Open {
 
 /// Everything the host sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "one at a time is on the stack, and is taken apart at once")]
 pub enum Request<'a> {
     /// Opens the channel; the number is how many bulk bytes the guest may send on it at first.
     Open(u32, Open),

@@ -1,0 +1,93 @@
+//! Group E, among the machine's own users: what one of them can do to another's files and processes.
+
+use sandbar_machine::{Accounts, Command, Machine, MachinePath, MachineSpec, SandboxClient, Target, collect, once};
+
+use crate::escape::{
+    rig::{Mode, Rig, run as run_inside, token},
+    tally::Tally,
+};
+
+/// What bob tries on ada, who can do each of them to herself; `PID` is a process of hers.
+const ATTACKS: &[(&str, &str)] = &[
+    ("E33.users.read-private-file", "cat /home/ada/secret"),
+    ("E33.users.list-home", "ls /home/ada"),
+    ("E33.users.write-home", "touch /home/ada/planted"),
+    ("E33.users.take-a-file-over", "chmod 666 /tmp/shown && echo x >>/tmp/shown"),
+    ("E33.users.replace-in-tmp", "cp /tmp/shown /tmp/new.$USER && mv -f /tmp/new.$USER /tmp/shown"),
+    ("E33.users.give-a-file-away", "cp /bin/true /tmp/own.$USER && chown ada /tmp/own.$USER"),
+    ("E33.users.read-group-file", "cat /tmp/closed"),
+    ("E33.users.read-environment", "cat /proc/PID/environ | grep -q TOKEN"),
+    ("E33.users.open-a-descriptor", "cat /proc/PID/fd/9"),
+    ("E33.users.enter-a-directory", "ls /proc/PID/cwd/"),
+    ("E33.users.limit-a-process", "prlimit --pid PID --nofile=10:10"),
+    ("E33.users.signal", "kill -CONT PID"),
+];
+
+pub(crate) async fn run(rig: &Rig) {
+    let mut tally = Tally::new(rig.mode);
+    let accounts = Accounts::default().user("ada").user("bob").group("closed", ["ada"]);
+    let spec = MachineSpec { accounts, ..MachineSpec::default() };
+    if rig.mode == Mode::User {
+        let error = rig.client.create(spec).await.err().expect("one user id cannot be several users");
+        assert_eq!(error.code(), "users", "{error}");
+        return tally.finish("users");
+    }
+    let machine = rig.create(spec).await;
+    let secret = token();
+    let script = format!(
+        "cd && umask 077 && echo {secret} >secret && umask 022 && echo {secret} >/tmp/shown && chmod 644 /tmp/shown && \
+         (umask 027; echo {secret} >/tmp/closed; chgrp closed /tmp/closed) && exec 9<secret && echo $$ >/tmp/pid && \
+         exec sleep 600"
+    );
+    let ada = Command::new(["sh", "-c", &script]).user("ada").env("TOKEN", &secret);
+    let running = machine.spawn(ada).await.expect("a process of ada's");
+    let pid = loop {
+        let said = run_inside(machine.as_ref(), Command::new(["cat", "/tmp/pid"])).await.stdout;
+        if said.trim().parse::<u32>().is_ok() {
+            break said.trim().to_owned();
+        }
+    };
+    let tried = async |user: &str, attack: &str| {
+        let attack = attack.replace("PID", &pid);
+        let command = Command::new(["sh", "-c", &attack]).user(user).cwd(MachinePath::root());
+        run_inside(machine.as_ref(), command).await.exit.is_some_and(|exit| exit.success())
+    };
+    for (name, attack) in ATTACKS {
+        let reached = tried("bob", attack).await;
+        tally.control(name, tried("ada", attack).await, "ada does it to herself");
+        tally.expect(name, !reached, *attack);
+    }
+    groups(machine.as_ref(), &mut tally).await;
+    by_the_harness(machine.as_ref(), &secret, &mut tally).await;
+    drop(running);
+    machine.stop().await.expect("stop");
+    tally.finish("users");
+}
+
+/// Whoever is in no group cannot join one: not by a call, not by a set-id program.
+async fn groups(machine: &dyn Machine, tally: &mut Tally) {
+    let words = ["setpriv", "--groups", "1003", "true"];
+    let works = std::process::Command::new("setpriv").args(&words[1..]).status().is_ok_and(|status| status.success());
+    tally.control("E33.users.join-a-group", works, "root of the host does it");
+    let joined = run_inside(machine, Command::new(words).user("bob").cwd(MachinePath::root())).await;
+    let reached = joined.exit.is_some_and(|exit| exit.success());
+    tally.expect("E33.users.join-a-group", !reached, "setgroups with a group of ada's");
+}
+
+/// What the harness does for one user is not done with another's rights, however quickly they take turns.
+async fn by_the_harness(machine: &dyn Machine, secret: &str, tally: &mut Tally) {
+    let at = |user: &str| Target::from(MachinePath::new("/home/ada/secret").expect("a path")).user(user);
+    let read = async |user: &str| match machine.read(&at(user)).await {
+        Ok(bytes) => collect(bytes, 1 << 16).await.is_ok_and(|bytes| bytes.starts_with(secret.as_bytes())),
+        Err(_) => false,
+    };
+    let (mut hers, mut leaked) = (0, 0);
+    for _ in 0..500 {
+        let target = at("bob");
+        let (ada, bob, nobody) = tokio::join!(read("ada"), read("bob"), machine.write(&target, once("x")));
+        hers += usize::from(ada);
+        leaked += usize::from(bob) + usize::from(nobody.is_ok());
+    }
+    tally.control("E33.users.turns", hers == 500, "ada reads her own file each time");
+    tally.expect("E33.users.turns", leaked == 0, format!("{leaked} of 1000 of bob's went through"));
+}
