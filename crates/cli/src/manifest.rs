@@ -71,8 +71,9 @@ fn judge(args: &CheckArgs, text: &str, format: Format) -> Result<Report, Failure
     Ok(Report { file, entries: manifest.flatten().len(), faults, unchecked })
 }
 
-/// What a machine of this host has, unless it is given a file tree of its own: its users, and where they can write.
-const USERS: &[&str] = &["agent", "root", "nobody"];
+/// Why a machine that an ordinary user makes has no accounts.
+const ONE_USER: &str = "a local machine of an ordinary user has one user, agent; run sandbar as root, or remove it";
+/// Where users of a machine of this host can write, unless it is given a file tree of its own.
 const WRITABLE: &[&str] = &["/workspace", "/tmp", "/var/tmp", "/home/agent", "/dev/shm"];
 
 /// What a local machine would refuse.
@@ -84,9 +85,13 @@ fn unfit(manifest: &Manifest) -> Vec<SandboxError> {
         let reason = format!("a local machine can make it below {} only", WRITABLE.join(", "));
         faults.push(SandboxError::unsupported_feature(manifest.root.to_string(), reason).because("in root"));
     }
-    for (index, user) in manifest.users.iter().enumerate().filter(|(_, user)| !USERS.contains(&user.name.as_str())) {
-        let reason = format!("a local machine knows {} only; remove it", USERS.join(", "));
-        faults.push(SandboxError::account_unavailable(&user.name, reason).because(format!("in users[{index}]")));
+    if rustix::process::geteuid().is_root() {
+        return faults;
+    }
+    let users = manifest.users.iter().map(|user| ("users", &user.name)).enumerate();
+    let groups = manifest.groups.iter().map(|group| ("groups", &group.name)).enumerate();
+    for (index, (list, name)) in users.chain(groups).filter(|(_, (_, name))| *name != "agent") {
+        faults.push(SandboxError::account_unavailable(name, ONE_USER).because(format!("in {list}[{index}]")));
     }
     faults
 }
