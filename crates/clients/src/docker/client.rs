@@ -174,6 +174,7 @@ impl SandboxClient for Docker {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+        spec.accounts.check_alone("accounts of its own", "remove users and groups from the manifest")?;
         if spec.lifetime == Lifetime::Detached {
             return Err(MachineError::Unsupported("keep machines beyond this process"));
         }
