@@ -140,7 +140,7 @@ fn settle(launch: &Launch, user: u32, group: u32) -> io::Result<()> {
     for place in places {
         std::os::unix::fs::lchown(place, Some(user), Some(group))?;
     }
-    process::become_user(user, group)
+    process::become_user(user, group, &[])
 }
 
 /// Everything may be read. The image's own tree may be written as far as its permissions and the engine's mounts let a

@@ -6,8 +6,8 @@ use sandbar_machine::SandboxClient;
 
 use super::PNG;
 use crate::{
-    Dir, Exec, File, Group, ImageOutcome, LocalDir, LocalFile, Manifest, SandboxSession, SessionOptions, User,
-    ViewImageArgs,
+    Dir, Exec, File, Group, LocalDir, LocalFile, Manifest, SandboxSession, SessionOptions, User,
+    image::{ImageOutcome, ViewImageArgs},
 };
 
 /// A session, or nothing where there can be no users, or no groups for lack of a way to give files to one.
