@@ -32,7 +32,7 @@ pub async fn keep(name: &str, client: Arc<dyn SandboxClient>) {
 }
 
 /// An image of one transparent dot.
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\rIDATx\x9cc\0\x01\0\0\x05\0\x01\r\n-\xb4\0\0\0\0IEND\xaeB`\x82";
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\nIDATx\x9cc\0\x01\0\0\x05\0\x01\r\n-\xb4\0\0\0\0IEND\xaeB`\x82";
 
 async fn open(client: &Arc<dyn SandboxClient>, manifest: Manifest) -> SandboxSession {
     SandboxSession::open(client.clone(), SessionOptions::new(manifest)).await.expect("a session")
