@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Puts in place what the tests need on a Debian-like machine, and changes nothing that is there already:
-#   packages             python3, busybox (static), less, git, procps, util-linux
+#   packages             python3, busybox (static), less, git, procps, util-linux, uidmap
 #   an engine            a Docker engine that answers
 #   sandbar-test:empty   an image with nothing in it
 #   sandbar-test:busybox an image with busybox and nothing else: no bash, no GNU tools
 #   sandbar-test:bookworm an image with a small Debian, python3, git and gcc, from the packages of this machine's own mirror
-#   sandbar-test         an unprivileged user with a home directory
+#   sandbar-test         an unprivileged user with a home directory and a range of ids to hand out
 #   .venv-agents         the Python SDK whose manifests are compared with ours, and the MCP client that drives ours
 #   cargo-deny           only with --deny
 # Needs root for whatever is missing; without root it names each missing piece and its fix, and exits 1.
@@ -27,7 +27,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 # command:package, for each program that the tests start
 # absolute where a sandbox, which sees the system's own directories only, must find it too
-programs="/usr/bin/python3:python3 /bin/busybox:busybox-static /usr/bin/less:less git:git ps:procps unshare:util-linux setpriv:util-linux useradd:passwd"
+programs="/usr/bin/python3:python3 /bin/busybox:busybox-static /usr/bin/less:less git:git ps:procps unshare:util-linux setpriv:util-linux useradd:passwd newuidmap:uidmap"
 missing_packages() {
   local pair
   for pair in $programs; do have "${pair%%:*}" || echo "${pair##*:}"; done | sort -u
@@ -47,6 +47,8 @@ has_image() {
   made=$(docker image inspect --format '{{index .Config.Labels "sandbar.recipe"}}' "sandbar-test:$1" 2>/dev/null) && [ "$made" = "$(recipe "$1")" ]
 }
 has_user() { id "$user" >/dev/null 2>&1; }
+# Ids to hand out, for machines with several users.
+has_ids() { grep -qs "^$user:" /etc/subuid && grep -qs "^$user:" /etc/subgid; }
 sdk=.venv-agents
 sdk_version=0.24
 mcp_version=2.3
@@ -60,6 +62,7 @@ complain() {
   [ -z "$packages" ] || lacks "packages $packages" "apt-get install $packages(as root)"
   has_sdk || lacks "the Python SDK in $sdk" "cargo xtask setup (with a way to the Python package index)"
   has_user || lacks "the user $user" "useradd --create-home $user (as root)"
+  has_ids || lacks "ids that $user may hand out" "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $user (as root)"
   if docker_answers; then
     has_image empty && has_image busybox && has_image bookworm || lacks "the test images" "cargo xtask setup (as a user who may use the engine)"
   elif [ "${CI:-}" = true ]; then
@@ -159,6 +162,7 @@ if [ "$(id -u)" -eq 0 ]; then
   flock --timeout 600 9
   install_packages
   has_user || { say "adding the user $user"; useradd --create-home --shell /bin/sh "$user"; }
+  has_ids || { say "setting ids aside for $user"; usermod --add-subuids 100000-165535 --add-subgids 100000-165535 "$user"; }
   start_engine
 fi
 install_sdk

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use sandbar::{Format, MachinePath, Manifest, Outlook, SandboxError, Unchecked};
+use sandbar::{Format, MachinePath, Manifest, Outlook, SandboxError, Unchecked, client::UnixLocal};
 use serde_json::{Value, json};
 
 use crate::{
@@ -71,8 +71,6 @@ fn judge(args: &CheckArgs, text: &str, format: Format) -> Result<Report, Failure
     Ok(Report { file, entries: manifest.flatten().len(), faults, unchecked })
 }
 
-/// Why a machine that an ordinary user makes has no accounts.
-const ONE_USER: &str = "a local machine of an ordinary user has one user, agent; run sandbar as root, or remove it";
 /// Where users of a machine of this host can write, unless it is given a file tree of its own.
 const WRITABLE: &[&str] = &["/workspace", "/tmp", "/var/tmp", "/home/agent", "/dev/shm"];
 
@@ -85,13 +83,11 @@ fn unfit(manifest: &Manifest) -> Vec<SandboxError> {
         let reason = format!("a local machine can make it below {} only", WRITABLE.join(", "));
         faults.push(SandboxError::unsupported_feature(manifest.root.to_string(), reason).because("in root"));
     }
-    if rustix::process::geteuid().is_root() {
-        return faults;
-    }
+    let Err(one) = UnixLocal::several_users() else { return faults };
     let users = manifest.users.iter().map(|user| ("users", &user.name)).enumerate();
     let groups = manifest.groups.iter().map(|group| ("groups", &group.name)).enumerate();
     for (index, (list, name)) in users.chain(groups).filter(|(_, (_, name))| *name != "agent") {
-        faults.push(SandboxError::account_unavailable(name, ONE_USER).because(format!("in {list}[{index}]")));
+        faults.push(SandboxError::account_unavailable(name, one.to_string()).because(format!("in {list}[{index}]")));
     }
     faults
 }

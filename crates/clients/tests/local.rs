@@ -4,7 +4,10 @@
 #![allow(clippy::expect_used, reason = "a test")]
 
 use sandbar_clients::UnixLocal;
-use sandbar_machine::{BareClient, conformance::as_ordinary_user};
+use sandbar_machine::{
+    Accounts, BareClient, MachineSpec, SandboxClient as _,
+    conformance::{STRANGER, as_ordinary_user, as_stranger},
+};
 
 mod native {
     use super::*;
@@ -24,4 +27,30 @@ fn an_ordinary_user_has_every_promise_kept() {
 #[test]
 fn an_ordinary_user_has_every_promise_kept_by_fallbacks() {
     as_ordinary_user(&["fallbacks::"]);
+}
+
+mod stranger {
+    use super::*;
+
+    #[tokio::test]
+    async fn is_told_what_several_users_take() {
+        if rustix::process::geteuid().as_raw() != STRANGER {
+            return;
+        }
+        let spec = MachineSpec { accounts: Accounts::default().user("ada"), ..MachineSpec::default() };
+        let refused = UnixLocal::new().create(spec).await.expect_err("one id cannot be several users");
+        assert_eq!(refused.code(), "users");
+        let said = refused.to_string();
+        assert!(said.contains("65,536 ids for 64321 in /etc/subuid"), "{said}");
+        assert!(said.contains("usermod --add-subuids"), "{said}");
+        assert_eq!(UnixLocal::several_users().expect_err("the same").to_string(), said);
+        let one = MachineSpec { accounts: Accounts::default().user("agent"), ..MachineSpec::default() };
+        let machine = UnixLocal::new().create(one).await.expect("everyone has one user");
+        machine.stop().await.expect("stop");
+    }
+}
+
+#[test]
+fn whoever_has_no_ids_to_hand_out_is_told_what_to_do() {
+    as_stranger(&["stranger::"]);
 }

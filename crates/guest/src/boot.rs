@@ -28,10 +28,19 @@ use crate::{
     },
 };
 
+/// How many users a machine's ids are enough for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Population {
+    One,
+    Many,
+}
+
 /// What PID 1 is given by its supervisor.
 pub(crate) struct Inside {
     /// The machine's directory on the host.
     pub(crate) dir: Vec<u8>,
+    /// Whether it has more users than one.
+    pub(crate) users: Population,
     /// Mounts that only root could prepare.
     pub(crate) given: Option<Given>,
     /// The stream to its host, or, where it outlives that, the hub its hosts' streams come out of.
@@ -44,7 +53,7 @@ pub(crate) struct Inside {
 
 /// Becomes the machine. Never returns.
 pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
-    let Inside { dir, given, control, wait, report } = inside;
+    let Inside { dir, users, given, control, wait, report } = inside;
     // A fork keeps every descriptor, also those that are to close on exec: the leash, the state directory. None may stay.
     let mut keep = vec![control.as_raw_fd(), wait.as_raw_fd(), report.as_raw_fd()];
     keep.extend(given.iter().flat_map(Given::descriptors));
@@ -53,7 +62,7 @@ pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
         exit_now(1);
     }
     let ready = match launch.level {
-        Level::Full => full(launch, &dir, given),
+        Level::Full => full(launch, &dir, users, given),
         Level::Landlock => landlock(launch, &dir),
         Level::None => Claims::open(launch).and_then(|_same| unconfined(launch, &dir)),
     };
@@ -72,16 +81,17 @@ pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
     }
 }
 
-fn full(launch: &Launch, dir: &[u8], given: Option<Given>) -> Setup<Settings> {
-    let are_many = given.is_some();
+fn full(launch: &Launch, dir: &[u8], users: Population, given: Option<Given>) -> Setup<Settings> {
+    let given = match given {
+        Some(given) => given,
+        // As whoever named them.
+        None => Given::open(launch, dir, |place, _| Source::open(place))?,
+    };
+    let are_many = users == Population::Many;
     if are_many {
         process::become_user(0, 0, &[]).step("become the machine's root")?;
     }
     process::die_with_parent().step("bind to the supervisor")?;
-    let given = match given {
-        Some(given) => given,
-        None => Given::open(launch, dir, |place, _| Source::open(place))?,
-    };
     rustix::system::sethostname(b"sandbar").step("set the host name")?;
     let rules = root::build(launch, given)?;
     let mut layers: Vec<String> =

@@ -8,11 +8,16 @@ use rustix::{
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with},
 };
 
+use sandbar_guest::{
+    protocol::{Accounts, USERS_STAGE},
+    subordinate::{Lack, Subordinate},
+};
+
 use crate::{
     failure::{Setup, Step, refuse},
     identity::AGENT,
     sys::{
-        process::{Fork, exit_now, fork_into, signal, wait_for},
+        process::{Fork, become_user, exit_now, fork_into, signal, wait_for},
         security,
     },
 };
@@ -27,18 +32,24 @@ const RANGES: u32 = 4096;
 pub(crate) enum Ids {
     /// The agent is whoever started the machine; nobody else exists.
     One { uid: u32, gid: u32 },
+    /// The agent is whoever started the machine; the others have ids that were set aside for that user.
+    Own { uid: u32, gid: u32, others: Subordinate },
     /// 65,536 ids from `base` on, reserved while the socket lives.
     Range { base: u32, _reserved: Option<OwnedFd> },
 }
 
 impl Ids {
-    /// The mapping for whoever is running this.
-    pub(crate) fn choose() -> Setup<Self> {
+    /// The mapping for whoever is running this, of one user where one is enough.
+    pub(crate) fn choose(accounts: &Accounts) -> Setup<Self> {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         // Root of a user namespace (a rootless container's, say) may have no ids to give.
         let mapped = |file: &str| fs::read_to_string(file).is_ok_and(|map| covers(&map, FIRST, RANGES * RANGE));
         if uid != 0 || !mapped("/proc/self/uid_map") || !mapped("/proc/self/gid_map") {
-            return Ok(Self::One { uid, gid });
+            if !accounts.need_many() {
+                return Ok(Self::One { uid, gid });
+            }
+            let lacking = |lack: Lack| refuse(USERS_STAGE, &format!("{lack}"), &lack.fix());
+            return Ok(Self::Own { uid, gid, others: Subordinate::find(uid).map_err(lacking)? });
         }
         if !security::all_caps().step("read capabilities")?.has_admin() {
             return Err(refuse(
@@ -63,7 +74,7 @@ impl Ids {
     /// The agent's ids on the host, where files made for it must belong to it.
     pub(crate) fn agent(&self) -> Option<u32> {
         match self {
-            Self::One { .. } => None,
+            Self::One { .. } | Self::Own { .. } => None,
             Self::Range { base, .. } => Some(base + AGENT),
         }
     }
@@ -71,7 +82,7 @@ impl Ids {
     /// The ids of the machine's root on the host.
     pub(crate) fn root(&self) -> Option<u32> {
         match self {
-            Self::One { .. } => None,
+            Self::One { .. } | Self::Own { .. } => None,
             Self::Range { base, .. } => Some(*base),
         }
     }
@@ -84,6 +95,7 @@ impl Ids {
                 fs::write(format!("/proc/{pid}/uid_map"), format!("{AGENT} {uid} 1\n"))?;
                 fs::write(format!("/proc/{pid}/gid_map"), format!("{AGENT} {gid} 1\n"))
             }
+            Self::Own { uid, gid, others } => others.map(pid, AGENT, (*uid, *gid)),
             Self::Range { base, .. } => {
                 fs::write(format!("/proc/{pid}/uid_map"), format!("0 {base} {RANGE}\n"))?;
                 fs::write(format!("/proc/{pid}/gid_map"), format!("0 {base} {RANGE}\n"))
@@ -108,6 +120,30 @@ fn reserve(index: u32) -> Result<OwnedFd, Errno> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddrUnix::new_abstract_name(format!("sandbar-ids-{index}").as_bytes())?)?;
     Ok(socket)
+}
+
+/// Does something as the root of a namespace in which this user's ids and those set aside for it are mapped: what belongs to
+/// any of them can be removed there, and by nobody else but the host's root.
+pub(crate) fn as_root_of_own(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let others = Subordinate::find(uid).map_err(|_lack| io::ErrorKind::PermissionDenied)?;
+    let (wait, go) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    match fork_into(libc::CLONE_NEWUSER)? {
+        Fork::Child => {
+            drop(go);
+            let mapped = rustix::io::read(&wait, &mut [0u8; 1]) == Ok(1);
+            let done = mapped && become_user(0, 0, &[]).and_then(|()| work()).is_ok();
+            exit_now(i32::from(!done))
+        }
+        Fork::Parent(pid) => {
+            drop(wait);
+            let mapped = others.map(pid, AGENT, (uid, gid)).and_then(|()| Ok(rustix::io::write(&go, b"!")?));
+            drop(go);
+            let ended = wait_for(pid)?;
+            mapped?;
+            if ended.code == 0 { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+        }
+    }
 }
 
 /// A user namespace for id-mapped mounts: the owner of a tree on the host becomes the machine's agent.

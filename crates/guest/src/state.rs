@@ -19,7 +19,7 @@ use sandbar_guest::protocol::{Launch, Level, MARK};
 use crate::{
     confine::root::below,
     failure::{Setup, Step},
-    idmap::Ids,
+    idmap::{Ids, as_root_of_own},
     remove::remove_tree,
 };
 
@@ -59,10 +59,7 @@ impl StateDir {
         let agent = ids.and_then(Ids::agent);
         let placed =
             made.mark().and_then(|()| wanted.try_for_each(|(place, _)| made.place(place, agent))).and_then(|()| {
-                match ids.and_then(Ids::root) {
-                    Some(root) if launch.accounts.need_many() => made.place("homes", Some(root)),
-                    _ => Ok(()),
-                }
+                if launch.accounts.need_many() { made.place("homes", ids.and_then(Ids::root)) } else { Ok(()) }
             });
         match placed.step(step) {
             Ok(()) => Ok(made),
@@ -100,8 +97,19 @@ impl StateDir {
     }
 }
 
-/// Removes a machine's directory, its mark last: what a power cut leaves of it can still be told from anything else.
+/// Removes a machine's directory. What its other users made is theirs where the ids they have are set aside for an ordinary
+/// user: that one can remove it with the same ids only.
 fn remove_machine(state: BorrowedFd<'_>, name: &[u8], dir: BorrowedFd<'_>) -> io::Result<()> {
+    match remove_own(state, name, dir) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            as_root_of_own(|| remove_own(state, name, dir)).map_err(|_its_own| error)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Removes it, its mark last: what a power cut leaves of it can still be told from anything else.
+fn remove_own(state: BorrowedFd<'_>, name: &[u8], dir: BorrowedFd<'_>) -> io::Result<()> {
     // A command that shares the host's user may have changed its mode.
     rustix::fs::fchmod(dir, Mode::RWXU)?;
     let left = match names(dir) {

@@ -20,7 +20,7 @@ use rustix::{
 use sandbar_guest::protocol::{BootFailure, LET_GO, Launch, Level, USERS_STAGE, VERSION};
 
 use crate::{
-    boot::{self, Inside},
+    boot::{self, Inside, Population},
     confine::{
         is_forbidden,
         root::{Given, Ownership, Source},
@@ -84,7 +84,7 @@ fn receive(leash: &mut UnixStream) -> Setup<Launch> {
 }
 
 fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
-    let ids = if launch.level == Level::Full { Some(Ids::choose()?) } else { None };
+    let ids = if launch.level == Level::Full { Some(Ids::choose(&launch.accounts)?) } else { None };
     check_accounts(launch, ids.as_ref())?;
     let dir = StateDir::create(launch, ids.as_ref())?;
     let outcome = open_door(launch, &dir, control).and_then(|(door, control)| {
@@ -101,17 +101,10 @@ fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
 
 /// Several users need several user ids; where there is one, they would all be the same.
 fn check_accounts(launch: &Launch, ids: Option<&Ids>) -> Setup<()> {
-    if !launch.accounts.need_many() || matches!(ids, Some(Ids::Range { .. })) {
-        return Ok(());
-    }
-    if ids.is_none() {
+    if launch.accounts.need_many() && ids.is_none() {
         return Err(refuse(USERS_STAGE, "namespaces, without which all are one user", "ask for --isolation full"));
     }
-    Err(refuse(
-        USERS_STAGE,
-        "a range of user ids: an ordinary user has one, its own, and so has root of a container without more",
-        "run sandbar as root, whose machines get a range each, or remove users and groups",
-    ))
+    Ok(())
 }
 
 /// The door of a machine that outlives its maker, and what PID 1 gets instead of its maker's stream, which is the first to
@@ -143,7 +136,8 @@ fn start(launch: &Launch, dir: &StateDir, ids: Option<&Ids>, control: OwnedFd) -
     let pid = match process::fork_into(namespaces(launch)).map_err(|error| no_namespaces(&error))? {
         Fork::Child => {
             drop((go, trouble));
-            boot::pid1(launch, Inside { dir: dir.path.clone(), given, control, wait, report })
+            let users = if matches!(ids, None | Some(Ids::One { .. })) { Population::One } else { Population::Many };
+            boot::pid1(launch, Inside { dir: dir.path.clone(), users, given, control, wait, report })
         }
         Fork::Parent(pid) => pid,
     };

@@ -27,6 +27,7 @@ mod ask;
 use std::path::{Path, PathBuf};
 
 use sandbar_agent::ModelSettings;
+use sandbar_machine::account_name_fault;
 use sandbar_sandbox::{Format, Manifest, SandboxError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -134,6 +135,9 @@ impl AgentFile {
         if let Some(rule) = file.ask.iter().find(|rule| !TOOLS.contains(&rule.tool.as_str())) {
             let known = TOOLS.join(", ");
             return Err(wrong(format!("nobody can be asked about the tool {:?}; there are {known}", rule.tool)));
+        }
+        if let Some((user, fault)) = file.run_as.as_ref().and_then(|user| Some((user, account_name_fault(user)?))) {
+            return Err(wrong(format!("`run_as` cannot be {user:?}: {fault}")));
         }
         file.capabilities(&Asking::Never).map_err(|error| wrong(error.to_string()))?;
         Ok(file)

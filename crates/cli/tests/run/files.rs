@@ -95,7 +95,7 @@ fn whatever_is_wrong_with_an_agent_file_is_named_with_it() {
             "agent.toml; \"../x\" leads out of the workspace",
         ),
         (outside, "cannot copy ../secret: it is neither below"),
-        ("run_as = \"nobody-at-all\"", "nobody-at-all"),
+        ("run_as = \"no:body\"", "agent.toml; `run_as` cannot be \"no:body\": a name may not begin"),
     ] {
         sandbar.make_file("agent.toml", text);
         let ended = sandbar.run(&["run", "do it", "--model", &model, "--agent", "agent.toml"]);

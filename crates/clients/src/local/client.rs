@@ -11,6 +11,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use sandbar_guest::subordinate::Subordinate;
 use sandbar_machine::{Lifetime, Machine, MachineError, MachineHandle, MachineSpec, Result, SandboxClient};
 use serde_json::json;
 
@@ -52,6 +53,21 @@ impl UnixLocal {
     pub fn state_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(directory.into());
         self
+    }
+
+    /// Whether this user's machines can have users beside `agent`: root's can, and those of whoever has ids to hand out.
+    ///
+    /// # Errors
+    /// [`MachineError::Users`], with what is missing and what to do.
+    pub fn several_users() -> Result<()> {
+        let uid = rustix::process::geteuid();
+        if uid.is_root() {
+            return Ok(());
+        }
+        match Subordinate::find(uid.as_raw()) {
+            Ok(_ids) => Ok(()),
+            Err(lack) => Err(MachineError::Users { missing: lack.to_string(), fix: lack.fix() }),
+        }
     }
 
     /// What a handle stands for.

@@ -328,6 +328,8 @@ fn small_places(new_root: BorrowedFd<'_>, launch: &Launch) -> Setup<()> {
 /// A home for each user that is new, which nobody else can look into.
 fn make_homes(new_root: BorrowedFd<'_>, users: &[(String, u32, u32)]) -> Setup<()> {
     let home = directory(new_root, b"home", 0o755)?;
+    // An ordinary user could not give it away on the host.
+    rustix::fs::chownat(&home, "", Some(Uid::ROOT), Some(Gid::ROOT), AtFlags::EMPTY_PATH).step("make /home")?;
     for (name, uid, gid) in users {
         let step = format!("make /home/{name}");
         rustix::fs::mkdirat(&home, name.as_str(), Mode::RWXU).step(&step)?;

@@ -8,8 +8,10 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Made by `cargo xtask setup`.
+/// Made by `cargo xtask setup`, with ids to hand out.
 const USER: &str = "sandbar-test";
+/// Nobody has this number, so that nothing was set aside for it.
+pub const STRANGER: u32 = 64_321;
 
 /// Several may do this at once in one process.
 static PLACES: AtomicU32 = AtomicU32::new(0);
@@ -30,6 +32,19 @@ impl Drop for Place {
 /// When they do not pass, or `setpriv` and the user are not there.
 #[allow(clippy::must_use_candidate, reason = "most want only that it passes")]
 pub fn as_ordinary_user(words: &[&str]) -> Option<String> {
+    run_again(USER, words)
+}
+
+/// The same as somebody the system has never heard of, who has one id and no way to more.
+///
+/// # Panics
+/// When they do not pass, or `setpriv` is not there.
+#[allow(clippy::must_use_candidate, reason = "most want only that it passes")]
+pub fn as_stranger(words: &[&str]) -> Option<String> {
+    run_again(&STRANGER.to_string(), words)
+}
+
+fn run_again(user: &str, words: &[&str]) -> Option<String> {
     if fs::metadata("/proc/self").is_ok_and(|own| own.uid() != 0) {
         return None;
     }
@@ -41,7 +56,7 @@ pub fn as_ordinary_user(words: &[&str]) -> Option<String> {
     let copy = place.0.join("tests");
     fs::copy(env::current_exe().expect("this program"), &copy).expect("a copy");
     let output = Command::new("setpriv")
-        .args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"])
+        .args(["--reuid", user, "--regid", user, "--clear-groups", "--"])
         .arg(&copy)
         .args(words)
         .env_clear()
@@ -50,7 +65,7 @@ pub fn as_ordinary_user(words: &[&str]) -> Option<String> {
         .output()
         .expect("setpriv runs: `cargo xtask setup` installs it");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "as {USER}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(!said.contains(" 0 passed"), "nothing was tried as {USER}: {said}");
+    assert!(output.status.success(), "as {user}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!said.contains(" 0 passed"), "nothing was tried as {user}: {said}");
     Some(said)
 }
