@@ -66,7 +66,7 @@ pub(crate) async fn run(args: Box<ExecArgs>, render: &Render) -> Result<u8, Fail
 
 /// Makes what the command runs on, and fills it if there is something to fill it with.
 async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Result<Ground, Halt> {
-    let spec = plan::spec(&args.machine)?;
+    let spec = plan::inhabited(plan::spec(&args.machine)?, args.command.user.as_ref());
     if args.fill.is_empty() {
         return making::machine(client::choose(&args.machine.sandbox, render)?, spec, signals)
             .await

@@ -68,6 +68,14 @@ pub(crate) fn spec(args: &MachineArgs) -> Result<MachineSpec, Failure> {
     })
 }
 
+/// The same machine with a user of this name, unless it is one that every machine has, or a number, which needs none.
+pub(crate) fn inhabited(mut spec: MachineSpec, user: Option<&String>) -> MachineSpec {
+    if let Some(name) = user.filter(|name| *name != "agent" && name.parse::<u16>().is_err()) {
+        spec.accounts = spec.accounts.user(name);
+    }
+    spec
+}
+
 /// What was asked for by name must hold: a weaker level that cannot keep it is refused, not taken for good enough.
 fn can_be_kept(args: &MachineArgs) -> Result<(), Failure> {
     let lost = match args.isolation {
@@ -97,6 +105,7 @@ pub(crate) fn command(args: &CommandArgs, input: Input) -> Result<Command, Failu
     if let Some(timeout) = args.timeout {
         command = command.deadline(timeout);
     }
+    command.user.clone_from(&args.user);
     Ok(command)
 }
 

@@ -7,7 +7,18 @@ use std::{
     time::Duration,
 };
 
-use sandbar::{Access, Price};
+use sandbar::{Access, Price, account_name_fault};
+
+/// A user of a machine: a name that an account can have, or a number.
+pub(crate) fn user(text: &str) -> Result<String, String> {
+    match (text.parse::<u16>(), account_name_fault(text)) {
+        (Ok(_), _) | (_, None) => Ok(text.to_owned()),
+        (Err(_), Some(_)) if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() => {
+            Err("a number may be at most 65535".to_owned())
+        }
+        (Err(_), Some(fault)) => Err(fault.to_owned()),
+    }
+}
 
 /// A directory of the host that becomes the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,4 +14,5 @@ mod exec {
     mod rig;
     mod screen;
     mod terminal;
+    mod users;
 }

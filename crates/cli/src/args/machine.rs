@@ -98,6 +98,10 @@ pub(crate) struct CommandArgs {
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) env: Vec<Variable>,
 
+    /// Run it as this user of the machine, which a new machine is given if it does not have it: a name, or a number.
+    #[arg(long, value_name = "NAME", value_parser = values::user)]
+    pub(crate) user: Option<String>,
+
     /// Give the command a terminal, as an interactive shell or a full-screen program needs.
     #[arg(long)]
     pub(crate) tty: bool,

@@ -155,6 +155,10 @@ pub(crate) struct ShellArgs {
     /// The session.
     #[arg(value_name = "ID")]
     pub(crate) session: String,
+
+    /// As this user of the session, which its manifest names: a name, or a number.
+    #[arg(long, value_name = "NAME", value_parser = values::user)]
+    pub(crate) user: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -32,7 +32,8 @@ pub(super) async fn shell(args: ShellArgs, home: &Home, render: &Render) -> Resu
     let session = home.attach(&args.session).await?;
     let shell = shell_of(session.machine().as_ref()).await?;
     // Without a terminal it reads what it is given, to its end; with one of its own it would wait for more for ever.
-    let command = CommandArgs { env: Vec::new(), tty: terminal::is_terminal(), timeout: None, command: vec![shell] };
+    let (tty, user) = (terminal::is_terminal(), args.user);
+    let command = CommandArgs { env: Vec::new(), user, tty, timeout: None, command: vec![shell] };
     exec(SessionExecArgs { session: session.id().to_owned(), cwd: None, command }, home, render).await
 }
 
