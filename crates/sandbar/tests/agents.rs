@@ -18,6 +18,8 @@ mod coming_back;
 mod compaction;
 #[path = "agents/composition.rs"]
 mod composition;
+#[path = "agents/containers.rs"]
+mod containers;
 #[path = "agents/directory.rs"]
 mod directory;
 #[path = "agents/files.rs"]

@@ -198,6 +198,19 @@ fn supervisors(rig: &Rig) -> Vec<i32> {
     fs::read_dir("/proc").expect("/proc").flatten().filter_map(of).collect()
 }
 
+fn kill_supervisor(rig: &Rig) {
+    let found = supervisors(rig);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let pid = rustix::process::Pid::from_raw(found[0]).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+}
+
+fn kill_containers(containers: &[String]) {
+    assert_eq!(containers.len(), 1, "{containers:?}");
+    let killed = std::process::Command::new("docker").arg("kill").args(containers).output().expect("it runs");
+    assert!(killed.status.success(), "{killed:?}");
+}
+
 #[tokio::test]
 async fn a_machine_that_dies_in_the_middle_of_a_run_is_told_to_the_model_and_nothing_hangs() {
     let rig = Rig::turns([
@@ -211,10 +224,10 @@ async fn a_machine_that_dies_in_the_middle_of_a_run_is_told_to_the_model_and_not
     let sandbox = rig.sandbox();
     let running = tokio::spawn(async move { run(&agent, "Go.").sandbox(sandbox).await });
     crate::rig::eventually("the command runs", || is_running("31337.201")).await;
-    let found = supervisors(&rig);
-    assert_eq!(found.len(), 1, "{found:?}");
-    let pid = rustix::process::Pid::from_raw(found[0]).expect("a process");
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+    match rig.containers() {
+        Some(containers) => kill_containers(&containers),
+        None => kill_supervisor(&rig),
+    }
     let ended = tokio::time::timeout(Duration::from_secs(20), running).await.expect("nothing hangs").expect("no panic");
     match ended {
         Ok(result) => {

@@ -1,18 +1,50 @@
 //! What every test here needs: a model server with a script, machines in a place of their own, and a look at what is left.
 
 use std::{
-    fs,
+    env, fs,
     path::Path,
+    process::Command as Program,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use async_trait::async_trait;
 use sandbar::{
-    client::UnixLocal,
+    MachineHandle,
+    client::{Docker, UnixLocal, docker::Pull},
     mock::{MockServer, Script, item},
     prelude::*,
     processes::{Ids, TableOptions},
 };
 use serde_json::{Value, json};
+
+/// The variable that names the image to work in, instead of this host itself.
+pub(crate) const IMAGE: &str = "SANDBAR_TEST_IMAGE";
+/// What containers of one test have in common.
+const LABEL: &str = "sandbar.test";
+
+/// Where machines come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Client(Arc<dyn SandboxClient>);
+
+#[async_trait]
+impl SandboxClient for Client {
+    fn id(&self) -> &'static str {
+        self.0.id()
+    }
+
+    async fn create(&self, spec: MachineSpec) -> sandbar::Result<Arc<dyn Machine>> {
+        self.0.create(spec).await
+    }
+
+    async fn attach(&self, handle: &MachineHandle) -> sandbar::Result<Option<Arc<dyn Machine>>> {
+        self.0.attach(handle).await
+    }
+
+    async fn delete(&self, handle: &MachineHandle) -> sandbar::Result<()> {
+        self.0.delete(handle).await
+    }
+}
 
 /// A model server, and a client whose machines live in a directory of their own.
 pub(crate) struct Rig {
@@ -33,8 +65,15 @@ impl Rig {
         Self::new(items.into_iter().fold(Script::new(), Script::turn))
     }
 
-    pub(crate) fn client(&self) -> UnixLocal {
-        UnixLocal::new().state_dir(self.state.path())
+    pub(crate) fn client(&self) -> Client {
+        match env::var(IMAGE) {
+            Err(_) => Client(Arc::new(UnixLocal::new().state_dir(self.state.path()))),
+            Ok(image) => Client(Arc::new(Docker::image(image).pull(Pull::Never).label(LABEL, self.label()))),
+        }
+    }
+
+    fn label(&self) -> String {
+        self.state.path().display().to_string()
     }
 
     /// Machines whose commands are numbered 1000, 1001 and so on.
@@ -133,7 +172,16 @@ impl Rig {
 
     /// How many machines there are.
     pub(crate) fn machines(&self) -> usize {
-        machines_in(self.state.path())
+        self.containers().map_or_else(|| machines_in(self.state.path()), |containers| containers.len())
+    }
+
+    /// The same as the engine names them; `None` where there is none to ask.
+    pub(crate) fn containers(&self) -> Option<Vec<String>> {
+        env::var_os(IMAGE)?;
+        let filter = format!("label={LABEL}={}", self.label());
+        let listed = Program::new("docker").args(["ps", "--all", "--quiet", "--filter", &filter]).output();
+        let listed = String::from_utf8(listed.expect("the engine's client runs").stdout).expect("names");
+        Some(listed.lines().map(str::to_owned).collect())
     }
 
     /// Every request followed the rules.
