@@ -1,6 +1,7 @@
 //! `sandbar session`: sandboxes that stay, found again by whatever process of the same user asks for them.
 
 mod blame;
+mod clients;
 mod copy;
 mod create;
 mod end;
@@ -26,7 +27,13 @@ use rustix::{
 use sandbar::{SandboxClient, SandboxSession, SessionOptions, SessionState, SessionStore, client::UnixLocal};
 use tokio::time::{Instant, sleep};
 
-use crate::{args::SessionTask, failure::Failure, render::Render};
+use self::clients::Clients;
+use crate::{
+    args::{SandboxArg, SessionTask},
+    client,
+    failure::Failure,
+    render::Render,
+};
 
 /// How long those may take who look for machines without a session.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -66,7 +73,16 @@ impl Home {
             Failure::new(what).because(error).next("set XDG_STATE_HOME to a directory of your own")
         })?;
         let client = UnixLocal::new().state_dir(directory.join("machines"));
-        Ok(Self { store: SessionStore::open(directory.join("sessions"))?, client: Arc::new(client), directory })
+        let client = Arc::new(Clients::new(client));
+        Ok(Self { store: SessionStore::open(directory.join("sessions"))?, client, directory })
+    }
+
+    /// Who makes the machine of a new session.
+    fn maker(&self, sandbox: &SandboxArg, render: &Render) -> Result<Arc<dyn SandboxClient>, Failure> {
+        match sandbox {
+            SandboxArg::Local => Ok(self.client.clone()),
+            SandboxArg::Docker(_) => client::choose(sandbox, render),
+        }
     }
 
     /// Says that a session is being made, until this is dropped.

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's own machinery may fail by panicking")]
 
 mod session {
+    mod containers;
     mod copies;
     mod damaged;
     mod files;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Home;
 use crate::{
-    args::{CreateArgs, SandboxArg},
+    args::CreateArgs,
     failure::Failure,
     making::{self, Halt},
     plan, progress,
@@ -39,12 +39,6 @@ fn options(args: &CreateArgs, home: &Home) -> Result<SessionOptions, Failure> {
         return Err(Failure::new(format!("there is a session {name} already")).code("session_exists").next(next));
     }
     plan::can_be_filled(&args.machine)?;
-    if args.machine.sandbox != SandboxArg::Local {
-        let what = "a session that stays is on a machine of this host";
-        return Err(Failure::new(what)
-            .code("unsupported")
-            .next("leave --sandbox out; `run`, `exec` and `mcp` know it"));
-    }
     let mut spec = plan::spec(&args.machine)?;
     spec.lifetime = Lifetime::Detached;
     let mut options = SessionOptions::new(plan::manifest(&args.fill, &args.env)?).machine(spec);
@@ -63,7 +57,8 @@ async fn make(
     let _until_it_has_a_record = making::unless_signalled(home.making(), signals).await?;
     let meter = if args.json { None } else { progress::Meter::choose(render) };
     options.progress = meter.as_ref().map(progress::Meter::listener);
-    let session = making::session(home.client.clone(), options, signals).await?;
+    let maker = home.maker(&args.machine.sandbox, render)?;
+    let session = making::session(maker, options, signals).await?;
     match keep(&session, home, signals).await {
         Ok(arrived) => Ok((session, arrived)),
         Err(halt) => {
