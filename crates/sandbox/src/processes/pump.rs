@@ -95,6 +95,11 @@ impl Record {
         self.arrivals.send_modify(|count| *count = count.wrapping_add(1));
     }
 
+    /// So much was printed that nobody will ever see.
+    fn skip(&self, count: u64) {
+        self.lock().ring.skip(count);
+    }
+
     fn exited(&self, exit: Exit) {
         self.lock().exit = Some(exit);
         self.phase.send_replace(Phase::Exited);
@@ -119,6 +124,7 @@ pub(super) async fn run(mut output: mpsc::Receiver<sandbar_machine::Result<Outpu
         match event {
             Ok(Output::Stdout(bytes)) => drop(push(&stdout.push(bytes))),
             Ok(Output::Stderr(bytes)) => drop(push(&stderr.push(bytes))),
+            Ok(Output::Omitted(count)) => drop(record.upgrade().inspect(|record| record.skip(count))),
             Ok(Output::Exit(exit)) => {
                 // The call that hears of the exit is the last one, so nothing may wait for a rest.
                 [stdout.finish(), stderr.finish()].iter().for_each(|rest| drop(push(rest)));

@@ -57,6 +57,11 @@ impl Ring {
         self.tail.extend(kept);
     }
 
+    /// So many bytes were printed here that nobody has.
+    pub(crate) fn skip(&mut self, count: u64) {
+        self.omitted = self.omitted.saturating_add(count);
+    }
+
     /// Takes everything out as it came: the beginning, the end, and how many bytes are missing between them.
     pub(crate) fn take(&mut self) -> (Bytes, u64) {
         let mut bytes = std::mem::take(&mut self.head);
