@@ -60,6 +60,11 @@ impl Record {
         self.lock().ring.len()
     }
 
+    /// How much was printed that nobody was told of.
+    pub(super) fn unread(&self) -> u64 {
+        self.lock().ring.printed()
+    }
+
     /// Everything since the last time.
     pub(super) fn drain(&self) -> Drained {
         self.lock().ring.drain()
@@ -96,7 +101,7 @@ impl Record {
     }
 
     /// So much was printed that nobody will ever see.
-    fn skip(&self, count: u64) {
+    pub(super) fn skip(&self, count: u64) {
         self.lock().ring.skip(count);
     }
 
@@ -142,14 +147,14 @@ pub(super) async fn run(mut output: mpsc::Receiver<sandbar_machine::Result<Outpu
     }
 }
 
-/// A record for a process, and its pump. Whoever wants to watch is there before the first piece is.
+/// The record of a process, and its pump. Whoever wants to watch is there before the first piece is.
 pub(super) fn start(
     tasks: &mut tokio::task::JoinSet<()>,
     output: mpsc::Receiver<sandbar_machine::Result<Output>>,
-    buffer: usize,
+    record: Record,
     watcher: Option<oneshot::Sender<Deltas>>,
 ) -> Arc<Record> {
-    let record = Arc::new(Record::new(buffer));
+    let record = Arc::new(record);
     if let Some(watcher) = watcher {
         let _watcher_gone = watcher.send(record.watch());
     }
