@@ -20,7 +20,10 @@ pub(crate) use self::{
     mcp::McpArgs,
     run::{AskArg, RunArgs},
     runs::{ApplyArgs, DiffArgs, RunsLsArgs, RunsRmArgs, RunsTask},
-    session::{CopyArgs, CreateArgs, LsArgs, PortsArgs, RmArgs, SessionExecArgs, SessionTask, ShellArgs, StopArgs},
+    session::{
+        AttachArgs, CopyArgs, CreateArgs, KillArgs, LsArgs, PortsArgs, PsArgs, RmArgs, SessionExecArgs, SessionTask,
+        ShellArgs, StopArgs,
+    },
 };
 pub(crate) use crate::values::SandboxArg;
 use crate::{failure, values::Place};

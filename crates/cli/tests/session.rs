@@ -8,6 +8,7 @@ mod session {
     mod copies;
     mod damaged;
     mod files;
+    mod kept;
     mod life;
     mod made;
     mod making;

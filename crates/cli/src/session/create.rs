@@ -46,7 +46,7 @@ fn options(args: &CreateArgs, home: &Home) -> Result<SessionOptions, Failure> {
             .next("leave --sandbox out; `run`, `exec` and `mcp` know it"));
     }
     let mut spec = plan::spec(&args.machine)?;
-    spec.lifetime = Lifetime::Detached;
+    spec.lifetime = args.idle.map_or(Lifetime::Detached, Lifetime::Leased);
     let mut options = SessionOptions::new(plan::manifest(&args.fill, &args.env)?).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
     options.name.clone_from(&args.name);
