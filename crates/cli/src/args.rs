@@ -20,7 +20,10 @@ pub(crate) use self::{
     mcp::McpArgs,
     run::{AskArg, RunArgs},
     runs::{ApplyArgs, DiffArgs, RunsLsArgs, RunsRmArgs, RunsTask},
-    session::{CopyArgs, CreateArgs, LsArgs, PortsArgs, RmArgs, SessionExecArgs, SessionTask, ShellArgs, StopArgs},
+    session::{
+        AttachArgs, CopyArgs, CreateArgs, KillArgs, LsArgs, PortsArgs, PsArgs, RmArgs, SessionExecArgs, SessionTask,
+        ShellArgs, StopArgs,
+    },
 };
 pub(crate) use crate::values::SandboxArg;
 use crate::{failure, values::Place};
@@ -245,13 +248,14 @@ pub(crate) fn usage_code(words: impl Iterator<Item = OsString>) -> u8 {
         "doctor",
         "completions",
     ];
-    const SESSION_TASKS: [&str; 10] = ["create", "ls", "exec", "shell", "read", "write", "cp", "ports", "stop", "rm"];
+    const SESSION_TASKS: [&str; 13] =
+        ["create", "ls", "exec", "attach", "ps", "kill", "shell", "read", "write", "cp", "ports", "stop", "rm"];
     let mut words = words.skip_while(|word| !TASKS.iter().any(|task| word == task));
     let runs_a_command = match words.next() {
         Some(word) if word == "exec" => true,
         Some(word) if word == "session" => {
             let task = words.find(|word| SESSION_TASKS.iter().any(|task| word == task));
-            task.is_some_and(|task| task == "exec" || task == "shell")
+            task.is_some_and(|task| task == "exec" || task == "shell" || task == "attach")
         }
         _ => false,
     };

@@ -39,7 +39,7 @@ pub(crate) async fn attend(
         Input::Typed => Some(Raw::enter().map_err(own("cannot use the terminal"))?),
         Input::Empty | Input::Copied => None,
     };
-    let Process { stdin, control, output } = tokio::select! {
+    let Process { stdin, control, output, .. } = tokio::select! {
         process = machine.spawn(command) => process?,
         signal = signals.next() => return Ok(killed_by(signal)),
     };
@@ -122,7 +122,7 @@ impl Watch {
     }
 }
 
-async fn resized(raw: &mut Option<Raw>) -> sandbar::TerminalSize {
+pub(crate) async fn resized(raw: &mut Option<Raw>) -> sandbar::TerminalSize {
     match raw {
         Some(raw) => raw.resized().await,
         None => std::future::pending().await,

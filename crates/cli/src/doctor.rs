@@ -118,7 +118,7 @@ async fn time_commands(machine: &dyn Machine, count: usize, times: &mut Vec<Dura
         loop {
             match process.output.recv().await {
                 Some(Ok(Output::Exit(_))) => break,
-                Some(Ok(Output::Stdout(_) | Output::Stderr(_))) => {}
+                Some(Ok(Output::Stdout(_) | Output::Stderr(_) | Output::Omitted(_))) => {}
                 Some(Err(error)) => return Err(error),
                 None => return Err(MachineError::Gone),
             }

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => on_runtime(demo::run(args, &render)),
         Task::Exec(exec) => on_runtime(coded(exec::run(exec, &render), failure::OWN)),
         Task::Session(task) => {
-            let runs_a_command = matches!(task, SessionTask::Exec(_) | SessionTask::Shell(_));
+            let runs_a_command = matches!(task, SessionTask::Exec(_) | SessionTask::Shell(_) | SessionTask::Attach(_));
             on_runtime(coded(session::run(task, &render), if runs_a_command { failure::OWN } else { 1 }))
         }
         Task::Manifest(task) => manifest::run(&task, &render),

@@ -23,6 +23,8 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
+use crate::render;
+
 /// What is read of our standard input at once.
 const CHUNK: usize = 64 * 1024;
 
@@ -127,6 +129,7 @@ fn write(output: &Output) -> Result<(), Ended> {
     let written = match output {
         Output::Stdout(bytes) => write_all(io::stdout().as_fd(), bytes),
         Output::Stderr(bytes) => write_all(io::stderr().as_fd(), bytes),
+        Output::Omitted(count) => write_all(io::stderr().as_fd(), render::omitted(*count).as_bytes()),
         Output::Exit(_) => Ok(()),
     };
     match written {

@@ -27,6 +27,11 @@ pub(crate) enum Style {
     Place,
 }
 
+/// What is said where a part of what a command printed is missing. The terminal may be raw.
+pub(crate) fn omitted(count: u64) -> String {
+    format!("sandbar: {count} bytes that nobody read are gone\r\n")
+}
+
 /// Knows which of the two streams may be coloured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Render {

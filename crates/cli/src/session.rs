@@ -1,5 +1,6 @@
 //! `sandbar session`: sandboxes that stay, found again by whatever process of the same user asks for them.
 
+mod attach;
 mod blame;
 mod clients;
 mod copy;
@@ -9,6 +10,7 @@ mod files;
 mod list;
 mod orphans;
 mod ports;
+mod processes;
 mod run;
 
 use std::{
@@ -47,6 +49,9 @@ pub(crate) async fn run(task: SessionTask, render: &Render) -> Result<u8, Failur
             Some(place) => list::files(&args, place, &home, render).await,
         },
         SessionTask::Exec(args) => run::exec(*args, &home, render).await,
+        SessionTask::Attach(args) => attach::run(&args, &home, render).await,
+        SessionTask::Ps(args) => processes::list(&args, &home, render).await,
+        SessionTask::Kill(args) => processes::kill(&args, &home, render).await,
         SessionTask::Shell(args) => run::shell(args, &home, render).await,
         SessionTask::Read(args) => files::read(&args.file, &home).await,
         SessionTask::Write(args) => files::write(&args.file, &home).await,

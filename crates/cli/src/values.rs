@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use sandbar::{Access, Price, account_name_fault};
+use sandbar::{Access, Price, Signal, account_name_fault};
 
 /// A user of a machine: a name that an account can have, or a number.
 pub(crate) fn user(text: &str) -> Result<String, String> {
@@ -127,6 +127,23 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         Some(0) => Err("must be more than nothing".to_owned()),
         Some(millis) => Ok(Duration::from_millis(millis)),
     }
+}
+
+/// `TERM`, `SIGTERM`, `term` or `15`.
+pub(crate) fn signal(text: &str) -> Result<Signal, String> {
+    const NAMES: [(&str, Signal); 7] = [
+        ("HUP", Signal::Hangup),
+        ("INT", Signal::Interrupt),
+        ("QUIT", Signal::Quit),
+        ("KILL", Signal::Kill),
+        ("USR1", Signal::User1),
+        ("USR2", Signal::User2),
+        ("TERM", Signal::Terminate),
+    ];
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let found = NAMES.iter().find(|(known, signal)| *known == name || signal.number().to_string() == name);
+    found.map(|(_, signal)| *signal).ok_or_else(|| "use HUP, INT, QUIT, KILL, USR1, USR2 or TERM".to_owned())
 }
 
 /// `64k`, `512m`, `1g`, or plain bytes; in powers of 1024.
@@ -252,6 +269,16 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signal_has_a_name_and_a_number() {
+        for text in ["TERM", "SIGTERM", "sigterm", "15"] {
+            assert_eq!(signal(text), Ok(Signal::Terminate));
+        }
+        for text in ["", "SIG", "STOP", "0", "-9", "99"] {
+            assert!(signal(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn durations_have_a_unit_and_are_not_zero() {

@@ -9,6 +9,7 @@ mod session {
     mod copies;
     mod damaged;
     mod files;
+    mod kept;
     mod life;
     mod made;
     mod making;

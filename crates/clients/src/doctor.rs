@@ -168,7 +168,7 @@ async fn run_true(machine: &dyn Machine) -> Result<()> {
             Output::Exit(exit) => {
                 return Err(MachineError::invalid("`true`", format!("ended with {}", exit.code)));
             }
-            Output::Stdout(_) | Output::Stderr(_) => {}
+            Output::Stdout(_) | Output::Stderr(_) | Output::Omitted(_) => {}
         }
     }
     Err(MachineError::Gone)

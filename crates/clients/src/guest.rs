@@ -19,6 +19,7 @@ mod fake;
 mod files;
 #[cfg(test)]
 mod hostile_tests;
+mod kept;
 mod lane;
 mod link;
 mod machine;

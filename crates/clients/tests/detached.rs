@@ -26,6 +26,7 @@ use self::detached::bench::{
 mod detached {
     pub(crate) mod bench;
     mod door;
+    pub(crate) mod kept;
 }
 
 /// What other processes do in these tests; nothing, unless one of them started this.
@@ -52,6 +53,12 @@ async fn part() {
             println!("holding");
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
+        "keep" => {
+            detached::kept::hold(&client, Path::new(&place)).await;
+            tokio::time::sleep(Duration::from_secs(100)).await;
+        }
+        // The runtime ends as it does at the end of every program.
+        "keep and end" => detached::kept::hold(&client, Path::new(&place)).await,
         "run" => {
             let machine = soon(client.attach(&handle())).await.expect("attach").expect("it lives");
             for turn in 0..10 {

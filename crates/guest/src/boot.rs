@@ -3,6 +3,7 @@
 use std::{
     io::Read,
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    time::Duration,
 };
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -69,8 +70,11 @@ pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
     match ready {
         Ok(settings) => {
             drop(report);
-            match launch.detached {
-                Some(_) => serve::run_hub(control, settings),
+            match &launch.detached {
+                Some(detached) => {
+                    let lease = (detached.lease_ms > 0).then(|| Duration::from_millis(detached.lease_ms));
+                    serve::run_hub(control, lease, settings)
+                }
                 None => serve::run(control, settings),
             }
         }

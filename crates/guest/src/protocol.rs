@@ -9,6 +9,7 @@ mod door;
 mod event;
 mod frame;
 mod launch;
+mod process;
 mod record;
 mod request;
 mod wire;
@@ -18,13 +19,14 @@ pub use door::{DOOR, Detached, Knock, LET_GO, MARK, MAX_MEMO, Nonce, Welcome, Wi
 pub use event::{BootFailure, Event, ExitKind, FailKind, Hello, USERS_STAGE};
 pub use frame::{FRAME_HEADER, FrameHeader, MAX_DATA, MAX_PAYLOAD};
 pub use launch::{HostPath, Launch, LaunchMount, Level};
+pub use process::{MAX_WORDS, ProcessRecord, ProcessState};
 pub use record::{Kind, Record, Records};
 pub use request::{At, Expected, Open, Request, Spawn};
 pub use wire::WireError;
 
 /// Version of everything in this module. Both sides must agree exactly: the guest ships inside the host's library, and a
 /// machine that outlives its maker may meet another version of it.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Bytes a peer may send on a new channel towards the guest before it has been granted more.
 pub const INPUT_WINDOW: u32 = 256 * 1024;

@@ -1,9 +1,11 @@
 //! The server inside a machine: one thread, one stream to each host, many channels.
 
+mod backlog;
 mod bulk;
 mod files;
 mod guise;
 mod intake;
+mod kept;
 mod link;
 mod outbox;
 mod process;
@@ -18,7 +20,7 @@ use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     io,
     os::fd::{AsFd, OwnedFd},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -34,6 +36,7 @@ use sandbar_guest::protocol::{Event, Hello};
 
 use self::{
     guise::Guise,
+    kept::Lease,
     link::{CHILDREN, HUB, Id, Link, Wake},
     process::Running,
     relay::{Relay, Role},
@@ -93,9 +96,13 @@ pub(crate) fn run_split(input: OwnedFd, output: OwnedFd, settings: Settings) -> 
     }))
 }
 
-/// Serves every host whose connection comes out of the hub, until the hub itself closes or one of them asks to stop.
-pub(crate) fn run_hub(hub: OwnedFd, settings: Settings) -> ! {
-    run_server(Server::new(settings, Some(hub)))
+/// Serves every host whose connection comes out of the hub, until the hub itself closes, one of them asks to stop, or
+/// there was none for as long as the lease says.
+pub(crate) fn run_hub(hub: OwnedFd, lease: Option<Duration>, settings: Settings) -> ! {
+    run_server(Server::new(settings, Some(hub)).map(|mut server| {
+        server.lease = lease.map(Lease::new);
+        server
+    }))
 }
 
 fn run_server(server: io::Result<Server>) -> ! {
@@ -131,6 +138,9 @@ struct Server {
     hub: Option<OwnedFd>,
     links: HashMap<u32, Link>,
     next_link: u32,
+    next_orphan: u32,
+    next_process: u64,
+    lease: Option<Lease>,
     channels: HashMap<Id, Channel>,
     pids: HashMap<i32, Id>,
     deadlines: BTreeSet<(Instant, Id)>,
@@ -167,6 +177,9 @@ impl Server {
             hub,
             links: HashMap::new(),
             next_link: 0,
+            next_orphan: 1,
+            next_process: 1,
+            lease: None,
             channels: HashMap::new(),
             pids: HashMap::new(),
             deadlines: BTreeSet::new(),
@@ -207,15 +220,18 @@ impl Server {
                 }
             }
             self.enforce_deadlines();
+            if self.lease_end().is_some_and(|end| end <= Instant::now()) {
+                return Ok(());
+            }
         }
     }
 
-    /// How long there is nothing to do: until the next deadline, unless files are being sent.
+    /// How long there is nothing to do: until the next deadline or the lease's end, unless files are being sent.
     fn timeout(&self) -> Option<Timespec> {
         if self.sending.iter().any(|id| !self.is_full(id.link)) {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
-        let (next, _) = self.deadlines.first()?;
+        let next = self.deadlines.first().map(|(next, _)| *next).into_iter().chain(self.lease_end()).min()?;
         let left = next.saturating_duration_since(Instant::now());
         Some(Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) })
     }
@@ -273,6 +289,7 @@ impl Server {
                 Ok(()) => self.settle(id),
                 Err(error) => self.lose(id.link, Err(error)),
             }
+            self.forget_oldest();
         }
     }
 
@@ -281,13 +298,25 @@ impl Server {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let Some(link) = self.links.get_mut(&id.link) else { return };
         let last = match &mut channel.work {
+            // Whoever takes it over will hear it all.
+            Work::Process(_) if channel.relay.is_orphan() => None,
             Work::Process(running) => {
                 if let Some(exit) = running.report(&channel.relay)
                     && !channel.closed
                 {
                     link.outbox.push(id.channel, &exit);
                 }
-                (running.is_reported() && channel.relay.is_silent()).then_some(Event::Done)
+                let done = running.finish(&channel.relay);
+                match done {
+                    Some(event) if running.about.kept && !channel.closed => {
+                        channel.relay.close_sink(&self.epoll);
+                        link.outbox.push(id.channel, &event);
+                        None
+                    }
+                    // One that was told before is now confirmed.
+                    None if running.is_done() && channel.closed => Some(Event::Done),
+                    done => done,
+                }
             }
             Work::Worker(worker) => worker.outcome(&channel.relay),
             Work::Connected { half_closed } => {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    ByteStream, Command, Features, Machine, MachineHandle, MachineSpec, Process, Result, SandboxClient, Target,
+    ByteStream, Command, Features, Machine, MachineHandle, MachineSpec, Process, ProcessId, ProcessInfo, Result,
+    SandboxClient, Signal, Target,
 };
 
-/// Hides every provided method of a machine.
+/// Hides every provided method of a machine but those about commands it knows, which no tools could stand in for.
 #[derive(Clone, Debug)]
 pub struct Bare {
     inner: Arc<dyn Machine>,
@@ -46,6 +47,18 @@ impl Machine for Bare {
 
     async fn stop(&self) -> Result<()> {
         self.inner.stop().await
+    }
+
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        self.inner.processes().await
+    }
+
+    async fn adopt(&self, process: ProcessId) -> Result<Option<Process>> {
+        self.inner.adopt(process).await
+    }
+
+    async fn signal(&self, process: ProcessId, signal: Signal) -> Result<bool> {
+        self.inner.signal(process, signal).await
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::{MachinePath, Result};
+use crate::{MachinePath, ProcessId, Result};
 
 /// What to run. `new` takes the argument vector; nothing is ever joined into shell text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Command {
     pub stdin: bool,
     /// How long it may run before its whole tree is killed.
     pub deadline: Option<Duration>,
+    /// Whether it outlives its holder, see [`Command::kept`].
+    pub keep: bool,
 }
 
 impl Command {
@@ -74,6 +76,15 @@ impl Command {
         self.deadline = Some(after);
         self
     }
+
+    /// On a machine that outlives its maker: lets the command and its streams live on when its holder vanishes without a
+    /// word, for [`Machine::adopt`](crate::Machine::adopt). Dropping [`Process::control`] still kills it. On a machine that
+    /// ends with its maker this changes nothing.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        self.keep = true;
+        self
+    }
 }
 
 /// Rows and columns of a terminal.
@@ -108,6 +119,8 @@ impl Default for TerminalSize {
 /// the end-of-file character). Control is never queued behind input.
 #[derive(Debug)]
 pub struct Process {
+    /// What the machine knows it by, if it is one that outlives its holder.
+    pub id: Option<ProcessId>,
     /// Standard input, when [`Command::stdin`] or a terminal was asked for.
     pub stdin: Option<mpsc::Sender<Bytes>>,
     /// Signals and terminal sizes.
@@ -124,6 +137,9 @@ pub enum Control {
     Signal(Signal),
     /// The terminal changed its size.
     Resize(TerminalSize),
+    /// Lets go of a command that outlives its holder: it lives on, what this holder has not taken yet is kept with what
+    /// comes, and [`Process::output`] ends. Means nothing to other commands.
+    Leave,
 }
 
 /// The signals that mean the same on every machine.
@@ -169,6 +185,9 @@ pub enum Output {
     Stdout(Bytes),
     /// Bytes of standard error.
     Stderr(Bytes),
+    /// So many bytes were printed here while nobody held the command, more than are kept, and are gone. Said at most once,
+    /// before what is kept, after [`Machine::adopt`](crate::Machine::adopt).
+    Omitted(u64),
     /// The command itself ended. Sent exactly once.
     Exit(Exit),
 }

@@ -20,6 +20,7 @@ mod archives;
 mod detached;
 mod ends;
 mod files;
+mod kept;
 mod lifetime;
 mod links;
 mod ordinary;
@@ -329,5 +330,20 @@ list! { $
     Lifetime, Commands, detached {
         commands_end_with_their_holder_and_daemons_stay
         holders_run_commands_side_by_side
+    }
+    Lifetime, Commands, kept {
+        a_kept_command_outlives_its_holder_with_its_output
+        what_does_not_fit_is_counted_exactly
+        a_kept_terminal_can_be_typed_into_again
+        a_command_that_ended_alone_is_told_once
+        a_held_command_is_not_adopted
+        a_command_that_is_left_is_there_for_the_next
+        input_waits_for_a_command_that_was_left
+        dropping_control_kills_a_kept_command
+        a_deadline_holds_without_a_holder
+        commands_are_listed_and_signalled_by_number
+        two_holders_adopt_side_by_side
+        a_bound_machine_keeps_nothing
+        a_lease_ends_an_idle_machine_and_no_other
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::MachinePath;
+use crate::{MachinePath, ProcessId};
 
 /// Any error, as a source.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -66,6 +66,9 @@ pub enum MachineError {
         /// What to do about it.
         fix: String,
     },
+    /// Another client holds the command.
+    #[error("process {0} is held by another client")]
+    Held(ProcessId),
     /// A limit was reached: processes, disk, a buffer.
     #[error("{what} is exhausted: {reason}")]
     Exhausted {
@@ -110,6 +113,7 @@ impl MachineError {
             Self::Unsupported(_) => "unsupported",
             Self::Isolation { .. } => "isolation",
             Self::Users { .. } => "users",
+            Self::Held(_) => "held",
             Self::Exhausted { .. } => "exhausted",
             Self::Start { .. } => "start",
             Self::Gone => "gone",
@@ -165,6 +169,7 @@ mod tests {
             (MachineError::invalid("a", "b"), "invalid", false),
             (MachineError::Unsupported("fly"), "unsupported", false),
             (MachineError::Isolation { missing: text(), fix: text() }, "isolation", false),
+            (MachineError::Held(ProcessId(1)), "held", false),
             (MachineError::Exhausted { what: text(), reason: text() }, "exhausted", true),
             (MachineError::Start { stage: text(), source: "x".into() }, "start", false),
             (MachineError::Gone, "gone", false),

@@ -26,6 +26,7 @@ pub mod conformance;
 mod entry;
 mod error;
 mod features;
+mod kept;
 mod machine;
 mod memory;
 mod path;
@@ -43,6 +44,7 @@ pub use command::{Command, Control, Exit, ExitReason, Output, Process, Signal, T
 pub use entry::{DirEntry, EntryKind, Expected, Hashes, ScanOptions, Sha256, Stamp, TreeEntry, TreeIndex};
 pub use error::{BoxError, MachineError, Result};
 pub use features::{Enforcement, Features, Isolation, LimitReport};
+pub use kept::{ProcessId, ProcessInfo, ProcessState};
 pub use machine::{Endpoint, Machine};
 pub use memory::{MemoryClient, MemoryMachine};
 pub use path::{MachinePath, Target};

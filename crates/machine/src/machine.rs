@@ -1,12 +1,12 @@
-//! The machine itself: six things every one can do, eight more with POSIX fallbacks, two only some have.
+//! The machine itself: six things every one can do, eight more with POSIX fallbacks, five only some have.
 
 use std::{fmt, net::SocketAddr};
 
 use async_trait::async_trait;
 
 use crate::{
-    ByteStream, Command, DirEntry, Features, MachineError, MachineHandle, Process, Result, ScanOptions, Target,
-    TreeIndex, posix,
+    ByteStream, Command, DirEntry, Features, MachineError, MachineHandle, Process, ProcessId, ProcessInfo, Result,
+    ScanOptions, Signal, Target, TreeIndex, posix,
 };
 
 /// Where a port of a machine can be reached from the host.
@@ -18,6 +18,7 @@ pub struct Endpoint {
 
 /// A computer that acts. Everything above the waist talks to machines through this and nothing else.
 #[async_trait]
+// tidy: allow(trait-size) — six have to be provided, and all others have defaults
 pub trait Machine: Send + Sync + fmt::Debug {
     /// What finds it again.
     fn handle(&self) -> MachineHandle;
@@ -37,6 +38,31 @@ pub trait Machine: Send + Sync + fmt::Debug {
 
     /// Ends every process. Stopping a stopped machine is fine. A detached machine ends for everyone who holds it.
     async fn stop(&self) -> Result<()>;
+
+    /// The commands it knows: those that run, and those that ended alone and were not collected. A machine that does not
+    /// know its commands by number has none.
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        Ok(Vec::new())
+    }
+
+    /// Takes over a command that outlived its holder: what it printed meanwhile comes first, at most the last mebibyte of
+    /// it, then what it prints now; input, signals and sizes work as before. What the last holder had been sent but never
+    /// took is sent again. One that ended alone gives its output and exit, and is then forgotten.
+    ///
+    /// `Ok(None)`: there is no such command, or no longer.
+    ///
+    /// # Errors
+    /// [`MachineError::Held`] while another client holds it.
+    async fn adopt(&self, process: ProcessId) -> Result<Option<Process>> {
+        let _knows_none = process;
+        Ok(None)
+    }
+
+    /// Sends a signal to a command and everything it started, whoever holds it; `false` when there is no such command.
+    async fn signal(&self, process: ProcessId, signal: Signal) -> Result<bool> {
+        let _knows_none = (process, signal);
+        Ok(false)
+    }
 
     /// Makes a declared port reachable from the host.
     async fn port(&self, port: u16) -> Result<Endpoint> {

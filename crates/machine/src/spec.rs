@@ -74,8 +74,20 @@ pub enum Lifetime {
     #[default]
     WithOwner,
     /// Until somebody stops or deletes it, or the host restarts. Whoever has its handle can attach to it, several at the
-    /// same time; commands still end with the holder that started them, what they left in the background does not.
+    /// same time. Commands end with the holder that started them, unless they were started as
+    /// [`kept`](crate::Command::kept); what they left in the background stays.
     Detached,
+    /// The same, but it also ends by itself when nobody has been attached to it for this long. A directory of the host that
+    /// was its workspace stays.
+    Leased(Duration),
+}
+
+impl Lifetime {
+    /// Whether the machine ends with whoever made it.
+    #[must_use]
+    pub fn is_bound(self) -> bool {
+        self == Self::WithOwner
+    }
 }
 
 /// What the machine may use up.

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use tracing::{Instrument, debug, debug_span};
 
 use crate::{
-    ByteStream, Command, DirEntry, Endpoint, Features, Machine, MachineHandle, Process, Result, ScanOptions, Target,
-    TreeIndex,
+    ByteStream, Command, DirEntry, Endpoint, Features, Machine, MachineHandle, Process, ProcessId, ProcessInfo, Result,
+    ScanOptions, Signal, Target, TreeIndex,
 };
 
 /// Forwards everything to another machine and traces it. Contents, arguments and variables are never part of a trace.
@@ -68,6 +68,18 @@ impl Machine for Traced {
 
     async fn stop(&self) -> Result<()> {
         traced("stop", "", self.inner.stop()).await
+    }
+
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        traced("processes", "", self.inner.processes()).await
+    }
+
+    async fn adopt(&self, process: ProcessId) -> Result<Option<Process>> {
+        traced("adopt", process, self.inner.adopt(process)).await
+    }
+
+    async fn signal(&self, process: ProcessId, signal: Signal) -> Result<bool> {
+        traced("signal", process, self.inner.signal(process, signal)).await
     }
 
     async fn port(&self, port: u16) -> Result<Endpoint> {

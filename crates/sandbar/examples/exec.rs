@@ -20,6 +20,7 @@ async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         match output? {
             Output::Stdout(bytes) => io::stdout().write_all(&bytes)?,
             Output::Stderr(bytes) => io::stderr().write_all(&bytes)?,
+            Output::Omitted(_) => {}
             Output::Exit(exit) => code = exit.code,
         }
     }

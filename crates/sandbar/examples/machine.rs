@@ -18,6 +18,7 @@ async fn main() -> sandbar::Result<()> {
         match output? {
             Output::Stdout(bytes) => print!("{}", String::from_utf8_lossy(&bytes)),
             Output::Stderr(bytes) => eprint!("{}", String::from_utf8_lossy(&bytes)),
+            Output::Omitted(_) => {}
             Output::Exit(exit) => println!("exit {}", exit.code),
         }
     }

@@ -98,7 +98,7 @@
 //! while let Some(output) = process.output.recv().await {
 //!     match output? {
 //!         Output::Stdout(bytes) => assert_eq!(bytes, "hello from /workspace\n"),
-//!         Output::Stderr(_) => {}
+//!         Output::Stderr(_) | Output::Omitted(_) => {}
 //!         Output::Exit(exit) => assert!(exit.success()),
 //!     }
 //! }

@@ -100,6 +100,7 @@ list! { $
         a_background_child_does_not_hold_up_the_result
         a_process_goes_on_between_looks
         a_terminal_can_be_typed_into
+        commands_go_on_in_a_session_that_is_found_again
     }
     users {
         two_users_share_a_session

@@ -6,13 +6,15 @@
 //!
 //! When a command has exited while something it left behind still holds its streams, the result waits for them for
 //! 50 ms at most. What is left behind lives on until the machine stops; what it prints after that is read and thrown
-//! away, so that it is never held up. Dropping the table kills every command that still runs.
+//! away, so that it is never held up. Dropping the table kills every command that still runs, unless the machine outlives
+//! it: then they go on, and a later table can go on with them by what this one [saved](ProcessTable::saved).
 
 mod args;
 mod deltas;
 mod entry;
 mod evict;
 mod pump;
+mod resume;
 mod ring;
 mod table;
 #[cfg(test)]
@@ -33,6 +35,7 @@ pub(crate) use self::ring::Ring as HeadTail;
 pub use self::{
     args::{ExecCommandArgs, Login, WriteStdinArgs, model_env, shell_argv},
     deltas::Deltas,
+    resume::SavedProcess,
     table::ProcessTable,
     truncate::{truncate, truncate_bytes},
     update::Update,

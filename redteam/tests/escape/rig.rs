@@ -195,6 +195,7 @@ pub(crate) async fn finish(mut process: Process) -> Ran {
                 exit = Some(ended);
                 break;
             }
+            Output::Omitted(_) => {}
         }
     }
     Ran { stdout: String::from_utf8_lossy(&stdout).into_owned(), exit }

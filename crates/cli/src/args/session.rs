@@ -1,11 +1,12 @@
 //! The command line of `sandbar session`.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 use clap::{
     Subcommand,
     builder::{OsStringValueParser, TypedValueParser},
 };
+use sandbar::{ProcessId, Signal};
 
 use super::{CommandArgs, FillArgs, MachineArgs};
 use crate::values::{self, Inside, Place, Variable};
@@ -17,7 +18,8 @@ Examples:
   sandbar session create --workspace . --port 8000 --json
   sandbar session create --manifest task.json --grant ~/datasets:/data
 
-The session lives until `sandbar session rm`, or until the host restarts.";
+The session lives until `sandbar session rm`, or until the host restarts, or, with --idle, until nobody has used it
+for so long.";
 
 const LS_EXAMPLES: &str = "\
 Examples:
@@ -31,7 +33,30 @@ Examples:
   sandbar session exec review --cwd src --timeout 5m -- cargo build
   echo hello | sandbar session exec review -- cat
 
+  sandbar session exec --detach review -- make watch      prints a number for `session attach`
+
 Exit codes are those of `sandbar exec`: the command's own, 124 out of time, 125 sandbar itself failed.";
+
+const ATTACH_EXAMPLES: &str = "\
+Examples:
+  sandbar session attach review           the only process that nobody is attached to
+  sandbar session attach review 3         this one
+
+What it printed while nobody was there comes first, at most its last mebibyte. A process with a terminal takes over
+yours; Ctrl-P Ctrl-Q leaves it. One without shows what it prints and is typed to line by line; Ctrl-C leaves it. It goes
+on when you leave, also when this command is killed or its input ends. The exit code is the process's own, or 0.";
+
+const PS_EXAMPLES: &str = "\
+Examples:
+  sandbar session ps review
+  sandbar session ps review --json
+
+STATE is `held` while somebody is attached, `alone` while nobody is, `ended` until somebody attaches to hear how.";
+
+const KILL_EXAMPLES: &str = "\
+Examples:
+  sandbar session kill review 3
+  sandbar session kill review 3 --signal KILL";
 
 const READ_EXAMPLES: &str = "\
 Examples:
@@ -68,9 +93,18 @@ pub(crate) enum SessionTask {
     /// Run a command in a session.
     ///
     /// Its output, its exit code and its standard input pass through unchanged. When it ends it leaves the session and
-    /// its files as they are then.
+    /// its files as they are then. With --detach it is only started, and goes on by itself.
     #[command(after_help = EXEC_EXAMPLES, override_usage = "sandbar session exec [OPTIONS] <ID> -- <COMMAND>...")]
     Exec(Box<SessionExecArgs>),
+    /// Attach to a process of a session that goes on by itself.
+    #[command(after_help = ATTACH_EXAMPLES)]
+    Attach(AttachArgs),
+    /// List the processes of a session: commands that run, and those that ended when nobody was attached.
+    #[command(after_help = PS_EXAMPLES)]
+    Ps(PsArgs),
+    /// Send a signal to a process of a session and everything it started, whoever is attached to it.
+    #[command(after_help = KILL_EXAMPLES)]
+    Kill(KillArgs),
     /// Open a shell in a session. Without a terminal, it runs what is on standard input.
     #[command(after_help = "Examples:\n  sandbar session shell review\n  sandbar session shell review < setup.sh")]
     Shell(ShellArgs),
@@ -110,6 +144,10 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) env: Vec<Variable>,
 
+    /// End it by itself when nobody has used it for this long: 10m, 8h. Everything it has is removed then.
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    pub(crate) idle: Option<Duration>,
+
     /// Print a document for programs.
     #[arg(long)]
     pub(crate) json: bool,
@@ -146,8 +184,57 @@ pub(crate) struct SessionExecArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<OsString>,
 
+    /// Start it, print the number it is known by, and leave it running; `session attach` comes back to it.
+    #[arg(short, long)]
+    pub(crate) detach: bool,
+
+    /// Print a document for programs.
+    #[arg(long, requires = "detach")]
+    pub(crate) json: bool,
+
     #[command(flatten)]
     pub(crate) command: CommandArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AttachArgs {
+    /// The session.
+    #[arg(value_name = "ID")]
+    pub(crate) session: String,
+
+    /// The number of the process; needed when there is more than one that nobody is attached to.
+    #[arg(value_name = "PROCESS")]
+    pub(crate) process: Option<ProcessId>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PsArgs {
+    /// The session.
+    #[arg(value_name = "ID")]
+    pub(crate) session: String,
+
+    /// Print a document for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct KillArgs {
+    /// The session.
+    #[arg(value_name = "ID")]
+    pub(crate) session: String,
+
+    /// The number of the process.
+    #[arg(value_name = "PROCESS")]
+    pub(crate) process: ProcessId,
+
+    /// Which signal: HUP, INT, QUIT, KILL, USR1, USR2 or TERM.
+    #[arg(long, short, value_name = "NAME", default_value = "TERM", value_parser = values::signal)]
+    pub(crate) signal: Signal,
+
+    /// Print a document for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -242,7 +329,10 @@ impl SessionTask {
             Self::Stop(args) => args.json,
             Self::Rm(args) => args.json,
             Self::Cp(args) => args.json,
-            Self::Exec(_) | Self::Shell(_) | Self::Read(_) | Self::Write(_) => false,
+            Self::Ps(args) => args.json,
+            Self::Kill(args) => args.json,
+            Self::Exec(args) => args.json,
+            Self::Attach(_) | Self::Shell(_) | Self::Read(_) | Self::Write(_) => false,
         }
     }
 }

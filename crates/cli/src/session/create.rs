@@ -40,7 +40,7 @@ fn options(args: &CreateArgs, home: &Home) -> Result<SessionOptions, Failure> {
     }
     plan::can_be_filled(&args.machine)?;
     let mut spec = plan::spec(&args.machine)?;
-    spec.lifetime = Lifetime::Detached;
+    spec.lifetime = args.idle.map_or(Lifetime::Detached, Lifetime::Leased);
     let mut options = SessionOptions::new(plan::manifest(&args.fill, &args.env)?).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
     options.name.clone_from(&args.name);

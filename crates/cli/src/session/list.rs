@@ -139,7 +139,7 @@ fn table(found: &[(SessionState, Condition)], damaged: &[DamagedSession], now: i
 }
 
 /// Seconds in the largest unit of which there is one.
-fn age(seconds: i64) -> String {
+pub(super) fn age(seconds: i64) -> String {
     match seconds.max(0) {
         seconds @ 0..60 => format!("{seconds}s"),
         seconds @ 60..3600 => format!("{}m", seconds / 60),
@@ -148,7 +148,7 @@ fn age(seconds: i64) -> String {
     }
 }
 
-fn now() -> i64 {
+pub(super) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use sandbar::{Intent, Machine, MachinePath, Target};
 
-use super::Home;
+use super::{Home, attach};
 use crate::{
     args::{CommandArgs, SessionExecArgs, ShellArgs},
     attend::{attend, conclude},
@@ -23,6 +23,9 @@ pub(super) async fn exec(args: SessionExecArgs, home: &Home, render: &Render) ->
         Some(cwd) => session.paths().target(cwd, Intent::Read)?.path,
         None => session.paths().root().clone(),
     };
+    if args.detach {
+        return attach::start(&args, &session, command.cwd(cwd), render).await;
+    }
     let mut signals = Signals::listen()?;
     let ended = attend(session.machine().as_ref(), command.cwd(cwd), input, &mut signals).await?;
     conclude(ended, &args.command, render)
@@ -34,7 +37,8 @@ pub(super) async fn shell(args: ShellArgs, home: &Home, render: &Render) -> Resu
     // Without a terminal it reads what it is given, to its end; with one of its own it would wait for more for ever.
     let (tty, user) = (terminal::is_terminal(), args.user);
     let command = CommandArgs { env: Vec::new(), user, tty, timeout: None, command: vec![shell] };
-    exec(SessionExecArgs { session: session.id().to_owned(), cwd: None, command }, home, render).await
+    let session = session.id().to_owned();
+    exec(SessionExecArgs { session, cwd: None, detach: false, json: false, command }, home, render).await
 }
 
 /// The shell that people like better, if the machine has it.

@@ -52,6 +52,7 @@ async fn finish(mut process: Process) -> usize {
     while let Some(output) = process.output.recv().await {
         match output.unwrap() {
             Output::Stdout(bytes) | Output::Stderr(bytes) => total += bytes.len(),
+            Output::Omitted(count) => panic!("{count} bytes were omitted"),
             Output::Exit(exit) => assert_eq!(exit.code, 0),
         }
     }

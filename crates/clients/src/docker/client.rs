@@ -175,7 +175,7 @@ impl SandboxClient for Docker {
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
         spec.accounts.check_alone("accounts of its own", "remove users and groups from the manifest")?;
-        if spec.lifetime == Lifetime::Detached {
+        if spec.lifetime != Lifetime::WithOwner {
             return Err(MachineError::Unsupported("keep machines beyond this process"));
         }
         let (docker, info) = self.reach().await?;

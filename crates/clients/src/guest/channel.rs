@@ -24,6 +24,16 @@ pub(crate) struct Channel {
     link: Arc<Link>,
     id: u32,
     lane: Arc<Lane>,
+    parting: Parting,
+}
+
+/// What the guest is told when the channel is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parting {
+    /// To end what runs.
+    Close,
+    /// To let it live on for somebody else.
+    Leave,
 }
 
 /// What goes out together with a request: bytes within the first window, and perhaps their end.
@@ -50,7 +60,7 @@ impl Channel {
         let mut frames = Vec::with_capacity(256);
         link.outbox.ready().await;
         let (id, lane) = link.route(shape, window).map_err(|end| end.error("send a request"))?;
-        let channel = Self { link: link.clone(), id, lane };
+        let channel = Self { link: link.clone(), id, lane, parting: Parting::Close };
         Request::Open(window, open).encode(id, &mut frames);
         if frames.len() > FRAME_HEADER + MAX_PAYLOAD {
             // The guest never heard of it, so there is nothing to close.
@@ -123,6 +133,11 @@ impl Channel {
         }
     }
 
+    /// What the guest is told in the end.
+    pub(crate) fn part(&mut self, parting: Parting) {
+        self.parting = parting;
+    }
+
     /// The connection the channel belongs to.
     pub(crate) fn link(&self) -> &Link {
         &self.link
@@ -142,7 +157,10 @@ fn data_header(channel: u32, length: usize) -> Vec<u8> {
 impl Drop for Channel {
     fn drop(&mut self) {
         if self.link.abandon(self.id) {
-            self.request(&Request::Close);
+            self.request(match self.parting {
+                Parting::Close => &Request::Close,
+                Parting::Leave => &Request::Leave,
+            });
         }
     }
 }

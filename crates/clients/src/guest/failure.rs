@@ -34,7 +34,9 @@ impl Failure {
             FailKind::User => MachineError::invalid("user", or("no such user on this machine")),
             FailKind::Archive => denied(or("the archive holds something that must not be unpacked")),
             FailKind::Changed => MachineError::Changed(path.clone()),
-            FailKind::Invalid => MachineError::invalid(path.to_string(), or("the request makes no sense now")),
+            FailKind::Invalid | FailKind::NoProcess | FailKind::Held => {
+                MachineError::invalid(path.to_string(), or("the request makes no sense now"))
+            }
         }
     }
 

@@ -152,7 +152,7 @@ impl Simple {
                     self.pour(channel).await;
                 }
                 Request::Signal(number) => self.exit(channel, 128 + i32::from(number), ExitKind::Signaled).await,
-                Request::Close => self.exit(channel, 137, ExitKind::Signaled).await,
+                Request::Close | Request::Leave => self.exit(channel, 137, ExitKind::Signaled).await,
                 Request::Resize(rows, cols) => {
                     let text = format!("{rows}x{cols}\n");
                     self.far.say(channel, Event::Data(text.as_bytes())).await;

@@ -41,8 +41,11 @@ pub(crate) enum Shape {
 #[derive(Debug)]
 pub(crate) enum Incoming {
     Started,
+    /// Started, and known by this number; whether it takes input.
+    Kept(u64, bool),
     Data(Bytes),
     ErrorData(Bytes),
+    Omitted(u64),
     Exit(i32, ExitKind),
     Done,
     Fail(Failure),
@@ -87,6 +90,9 @@ struct State {
     credit: u64,
     wide: bool,
     started: bool,
+    /// The guest keeps what we have not said we took, so we say it at once.
+    kept: bool,
+    omitted: bool,
     exited: bool,
     end: Option<End>,
     waker: Option<Waker>,
@@ -151,6 +157,14 @@ impl Lane {
             Event::Started if self.starts() && !state.started => {
                 state.started = true;
                 (Incoming::Started, Then::More)
+            }
+            Event::Kept(process, input) if self.shape == Shape::Process && !state.started => {
+                (state.started, state.kept) = (true, true);
+                (Incoming::Kept(process, input), Then::More)
+            }
+            Event::Omitted(count) if state.kept && !state.omitted => {
+                state.omitted = true;
+                (Incoming::Omitted(count), Then::More)
             }
             Event::Credit(more) if matches!(self.shape, Shape::Process | Shape::Upload | Shape::Connection) => {
                 state.credit = state.credit.saturating_add(u64::from(more));
@@ -238,7 +252,8 @@ impl Lane {
     pub(crate) fn taken(&self, count: usize) -> Option<u32> {
         let mut state = lock(&self.state);
         state.taken = state.taken.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-        if state.taken < self.window.div_ceil(4) {
+        let worthwhile = if state.kept { 1 } else { self.window.div_ceil(4) };
+        if state.taken < worthwhile {
             return None;
         }
         let grant = std::mem::take(&mut state.taken);

@@ -5,13 +5,14 @@ use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, time::Duration};
 use async_trait::async_trait;
 use sandbar_guest::protocol::Open;
 use sandbar_machine::{
-    ByteStream, Command, DirEntry, Endpoint, Features, Hashes, Machine, MachineError, MachineHandle, Process, Result,
-    ScanOptions, Target, TreeIndex,
+    ByteStream, Command, DirEntry, Endpoint, Features, Hashes, Machine, MachineError, MachineHandle, Process,
+    ProcessId, ProcessInfo, Result, ScanOptions, Signal, Target, TreeIndex,
 };
 
 use super::{
     Channel, GuestMachine, entries, environment,
     files::{self, Deed, INDEX, at},
+    kept,
     lane::Shape,
     link::End,
     process,
@@ -59,6 +60,18 @@ impl Machine for GuestMachine {
             *farewell = None;
         }
         Ok(())
+    }
+
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        kept::list(&self.link).await
+    }
+
+    async fn adopt(&self, process: ProcessId) -> Result<Option<Process>> {
+        process::adopt(&self.link, process, self.about.output_buffer).await
+    }
+
+    async fn signal(&self, process: ProcessId, signal: Signal) -> Result<bool> {
+        kept::signal(&self.link, process, signal).await
     }
 
     async fn port(&self, port: u16) -> Result<Endpoint> {

@@ -93,6 +93,7 @@ fn some_requests(noise: &mut Noise) -> Vec<Request<'static>> {
         tty: Some((24, 80)),
         deadline_ms: noise.next(),
         rlimits: vec![(1, 2)],
+        keep: true,
         ..Spawn::default()
     };
     vec![
@@ -109,6 +110,10 @@ fn some_requests(noise: &mut Noise) -> Vec<Request<'static>> {
         Request::Signal(15),
         Request::Resize(1, 2),
         Request::Close,
+        Request::Leave,
+        Request::Open(1, Open::Processes),
+        Request::Open(1, Open::Adopt(noise.next())),
+        Request::Open(1, Open::Signal(noise.next(), 15)),
     ]
 }
 
@@ -116,6 +121,8 @@ fn some_events() -> Vec<Event<'static>> {
     vec![
         hello(),
         Event::Started,
+        Event::Kept(7, true),
+        Event::Omitted(u64::MAX),
         Event::Data(b"out"),
         Event::ErrorData(b"err"),
         Event::Credit(1),
@@ -147,7 +154,7 @@ fn some_launch(noise: &mut Noise) -> Launch {
             users: vec!["ada".to_owned()],
             groups: vec![AccountGroup { name: "staff".to_owned(), members: vec!["ada".to_owned(), "bob".to_owned()] }],
         },
-        detached: Some(Detached { nonce: [5; 16], memo: noise.bytes(40) }),
+        detached: Some(Detached { nonce: [5; 16], memo: noise.bytes(40), lease_ms: 7 }),
         owner: Some((7, u32::MAX)),
     }
 }

@@ -3,17 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use sandbar_guest::protocol::{ExitKind, Open, Request, Spawn};
-use sandbar_machine::{Control, Exit, ExitReason, MachineError, MachinePath, Output, Process, Result, Signal};
+use sandbar_guest::protocol::{ExitKind, FailKind, Open, Request, Spawn};
+use sandbar_machine::{
+    Control, Exit, ExitReason, MachineError, MachinePath, Output, Process, ProcessId, Result, Signal,
+};
 use tokio::sync::mpsc;
 
 use super::{
-    channel::Channel,
+    channel::{Channel, Parting},
     lane::{Incoming, Shape},
     link::Link,
 };
 
 const ACTION: &str = "run a command";
+pub(super) const OUT_OF_TURN: &str = "the guest answered out of turn";
 
 /// How long the guest may take to start a program.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,12 +28,34 @@ const OUTPUT_PIECES: usize = 16;
 
 /// Starts a command; `window` is how many bytes of its output may wait for a reader.
 pub(super) async fn start(link: &Arc<Link>, spawn: Spawn, cwd: &MachinePath, window: u32) -> Result<Process> {
-    let takes_input = spawn.stdin || spawn.tty.is_some();
+    let (takes_input, keep) = (spawn.stdin || spawn.tty.is_some(), spawn.keep);
     let channel = Channel::open(link, Shape::Process, window, Open::Spawn(spawn)).await?;
     match channel.answer(ACTION, PATIENCE).await? {
-        Incoming::Started => {}
-        Incoming::Fail(failure) => return Err(failure.of_spawn(cwd)),
-        _ => return Err(MachineError::transport(ACTION, "the guest answered out of turn")),
+        Incoming::Started => Ok(connect(channel, None, takes_input)),
+        Incoming::Kept(id, _) if keep => Ok(connect(channel, Some(ProcessId(id)), takes_input)),
+        Incoming::Fail(failure) => Err(failure.of_spawn(cwd)),
+        _ => Err(MachineError::transport(ACTION, OUT_OF_TURN)),
+    }
+}
+
+/// Takes over a command that nobody holds; `None` when there is no such command.
+pub(super) async fn adopt(link: &Arc<Link>, process: ProcessId, window: u32) -> Result<Option<Process>> {
+    let mut channel = Channel::open(link, Shape::Process, window, Open::Adopt(process.0)).await?;
+    // Whoever stops waiting for it here does not mean to end it.
+    channel.part(Parting::Leave);
+    match channel.answer(ACTION, PATIENCE).await? {
+        Incoming::Kept(id, input) if id == process.0 => Ok(Some(connect(channel, Some(process), input))),
+        Incoming::Fail(failure) if failure.kind == FailKind::NoProcess => Ok(None),
+        Incoming::Fail(failure) if failure.kind == FailKind::Held => Err(MachineError::Held(process)),
+        Incoming::Fail(failure) => Err(failure.of_spawn(&MachinePath::root())),
+        _ => Err(MachineError::transport(ACTION, OUT_OF_TURN)),
+    }
+}
+
+/// The three channels of a command that runs.
+fn connect(mut channel: Channel, id: Option<ProcessId>, takes_input: bool) -> Process {
+    if id.is_some() {
+        channel.part(Parting::Leave);
     }
     let (stdin, stdin_end) = mpsc::channel(STDIN_PIECES);
     let (control, control_end) = mpsc::channel(CONTROLS);
@@ -42,10 +67,11 @@ pub(super) async fn start(link: &Arc<Link>, spawn: Spawn, cwd: &MachinePath, win
         control: Some(control_end),
         output: Some(output_end),
         held: None,
+        kept: id.is_some(),
         exited: false,
     };
     tokio::spawn(pump.run());
-    Ok(Process { stdin: takes_input.then_some(stdin), control, output })
+    Process { id, stdin: takes_input.then_some(stdin), control, output }
 }
 
 /// Moves bytes and requests between the user's channels and the guest's until the guest is done.
@@ -61,6 +87,8 @@ struct Pump {
     output: Option<mpsc::Sender<Result<Output>>>,
     /// Waits for a place in `output`.
     held: Option<Output>,
+    /// Whether the command outlives us, unless we say otherwise.
+    kept: bool,
     exited: bool,
 }
 
@@ -78,12 +106,14 @@ impl Pump {
     async fn run(mut self) {
         loop {
             match self.step().await {
+                // Dropping the channel says so.
+                Step::Controlled(Some(Control::Leave)) if self.kept => return,
                 Step::Controlled(Some(control)) => self.control(control),
                 Step::Controlled(None) => {
                     self.control = None;
                     if !self.exited && self.is_unheard() {
                         // Closing the channel kills the tree.
-                        return;
+                        return self.channel.part(Parting::Close);
                     }
                     if !self.exited {
                         self.control(Control::Signal(Signal::Kill));
@@ -100,7 +130,13 @@ impl Pump {
                     self.channel.request(&Request::End);
                 }
                 Step::Allowed => self.channel.send(&mut self.input),
-                Step::Arrived(Incoming::Done) => return,
+                Step::Arrived(Incoming::Done) => {
+                    if self.kept {
+                        // Everything was handed on, so the guest can forget it.
+                        self.channel.request(&Request::Close);
+                    }
+                    return;
+                }
                 Step::Arrived(Incoming::Fail(failure)) => {
                     return self.fail(failure.of_spawn(&MachinePath::root())).await;
                 }
@@ -136,6 +172,7 @@ impl Pump {
         match control {
             Control::Signal(signal) => self.channel.request(&Request::Signal(signal.number())),
             Control::Resize(size) => self.channel.request(&Request::Resize(size.rows.get(), size.cols.get())),
+            Control::Leave => {}
         }
     }
 
@@ -143,6 +180,7 @@ impl Pump {
         let output = match incoming {
             Incoming::Data(bytes) => Output::Stdout(bytes),
             Incoming::ErrorData(bytes) => Output::Stderr(bytes),
+            Incoming::Omitted(count) => Output::Omitted(count),
             Incoming::Exit(code, how) => {
                 self.exited = true;
                 // Nobody is left to read it.
@@ -150,7 +188,7 @@ impl Pump {
                 self.input = Bytes::new();
                 Output::Exit(Exit { code, reason: reason(how) })
             }
-            Incoming::Started | Incoming::Done | Incoming::Fail(_) => return,
+            Incoming::Started | Incoming::Kept(..) | Incoming::Done | Incoming::Fail(_) => return,
         };
         let Some(sender) = &self.output else { return self.channel.taken(length(&output)) };
         let count = length(&output);
@@ -205,11 +243,11 @@ async fn place(to: &Option<mpsc::Sender<Result<Output>>>, held: &mut Option<Outp
 fn length(output: &Output) -> usize {
     match output {
         Output::Stdout(bytes) | Output::Stderr(bytes) => bytes.len(),
-        Output::Exit(_) => 0,
+        Output::Omitted(_) | Output::Exit(_) => 0,
     }
 }
 
-fn reason(how: ExitKind) -> ExitReason {
+pub(super) fn reason(how: ExitKind) -> ExitReason {
     match how {
         ExitKind::Exited => ExitReason::Exited,
         ExitKind::Signaled => ExitReason::Signaled,

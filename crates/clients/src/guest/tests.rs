@@ -30,6 +30,7 @@ async fn finish(process: &mut Process) -> (Vec<u8>, Vec<u8>, Option<Exit>) {
         match output.expect("output") {
             Output::Stdout(bytes) => out.extend_from_slice(&bytes),
             Output::Stderr(bytes) => err.extend_from_slice(&bytes),
+            Output::Omitted(count) => panic!("{count} bytes were omitted"),
             Output::Exit(exit) => assert!(end.replace(exit).is_none(), "two exits"),
         }
     }

@@ -104,7 +104,7 @@ impl SandboxClient for UnixLocal {
         let (dir, id) = state::prepare(self.state_dir.as_deref())?;
         let place = match spec.lifetime {
             Lifetime::WithOwner => None,
-            Lifetime::Detached => {
+            Lifetime::Detached | Lifetime::Leased(_) => {
                 check::hides(&launch, &dir)?;
                 let (detached, place) = detached::prepare(&spec, &dir, &id)?;
                 launch.detached = Some(detached);

@@ -16,7 +16,7 @@ use rustix::{
     process::geteuid,
 };
 use sandbar_guest::protocol::{DOOR, Detached, Knock, MARK, MAX_MEMO, Nonce, VERSION, Welcome, Wish};
-use sandbar_machine::{Isolation, LimitReport, MachineError, MachineHandle, MachineSpec, Result};
+use sandbar_machine::{Isolation, Lifetime, LimitReport, MachineError, MachineHandle, MachineSpec, Result};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -30,6 +30,9 @@ use crate::{Farewell, GuestMachine, GuestSetup, guest_binary};
 
 /// How long a supervisor may take to answer.
 const ANSWER: Duration = Duration::from_secs(20);
+
+/// No lease is shorter: its holder could not come back in time.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
 /// How long a supervisor may take to remove everything.
 const REMOVAL: Duration = Duration::from_secs(15);
@@ -95,7 +98,18 @@ pub(super) fn prepare(spec: &MachineSpec, dir: &Path, id: &str) -> Result<(Detac
         return Err(MachineError::invalid("environment", "is longer than 2 MiB"));
     }
     let place = Place { id: id.to_owned(), dir: dir.to_owned(), nonce: state::hex(&nonce) };
-    Ok((Detached { nonce, memo }, place))
+    Ok((Detached { nonce, memo, lease_ms: lease(spec.lifetime)? }, place))
+}
+
+/// Milliseconds that a machine lives without anybody; 0 is for ever.
+fn lease(lifetime: Lifetime) -> Result<u64> {
+    match lifetime {
+        Lifetime::WithOwner | Lifetime::Detached => Ok(0),
+        Lifetime::Leased(length) if length < SHORTEST_LEASE => {
+            Err(MachineError::invalid(format!("lease of {length:?}"), "is shorter than a tenth of a second"))
+        }
+        Lifetime::Leased(length) => Ok(u64::try_from(length.as_millis()).unwrap_or(u64::MAX)),
+    }
 }
 
 /// A way to the door of a machine, as far as it exists.

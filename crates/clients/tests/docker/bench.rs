@@ -76,6 +76,7 @@ pub(crate) async fn run(machine: &dyn Machine, argv: &[&str]) -> (String, Option
     let code = loop {
         match soon(process.output.recv()).await.transpose().expect("output") {
             Some(Output::Stdout(bytes) | Output::Stderr(bytes)) => text.extend_from_slice(&bytes),
+            Some(Output::Omitted(count)) => panic!("{count} bytes were omitted"),
             Some(Output::Exit(exit)) => break Some(exit.code),
             None => break None,
         }

@@ -30,6 +30,8 @@ pub struct Detached {
     pub nonce: Nonce,
     /// What every visitor is told: the maker's own notes.
     pub memo: Vec<u8>,
+    /// Milliseconds without a visitor after which it ends; 0 means never.
+    pub lease_ms: u64,
 }
 
 /// Without its contents: the notes may hold secrets.

@@ -37,6 +37,10 @@ pub enum FailKind {
     Invalid,
     /// What is there is not what was expected.
     Changed,
+    /// There is no such command, or no longer.
+    NoProcess,
+    /// Another host holds the command.
+    Held,
 }
 
 /// How a command ended.
@@ -57,6 +61,10 @@ pub enum Event<'a> {
     Hello(Hello),
     /// The command runs, or the connection stands.
     Started,
+    /// The command runs and outlives its holder: its number, and whether it takes input.
+    Kept(u64, bool),
+    /// So many bytes that came before what follows were dropped while nobody held the command.
+    Omitted(u64),
     /// Bulk bytes: standard output, a terminal, a file, records.
     Data(&'a [u8]),
     /// Bulk bytes of standard error.
@@ -80,9 +88,11 @@ mod kind {
     pub(super) const EXIT: u8 = 69;
     pub(super) const DONE: u8 = 70;
     pub(super) const FAIL: u8 = 71;
+    pub(super) const KEPT: u8 = 72;
+    pub(super) const OMITTED: u8 = 73;
 }
 
-const FAILS: [FailKind; 7] = [
+const FAILS: [FailKind; 9] = [
     FailKind::Errno,
     FailKind::Symlink,
     FailKind::WrongKind,
@@ -90,14 +100,16 @@ const FAILS: [FailKind; 7] = [
     FailKind::Archive,
     FailKind::Invalid,
     FailKind::Changed,
+    FailKind::NoProcess,
+    FailKind::Held,
 ];
-const EXITS: [ExitKind; 3] = [ExitKind::Exited, ExitKind::Signaled, ExitKind::Deadline];
+pub(super) const EXITS: [ExitKind; 3] = [ExitKind::Exited, ExitKind::Signaled, ExitKind::Deadline];
 
-fn number<T: PartialEq>(all: &[T], one: &T) -> u8 {
+pub(super) fn number<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|known| known == one).and_then(|index| u8::try_from(index).ok()).unwrap_or_default()
 }
 
-fn numbered<T: Copy>(all: &[T], number: u8) -> Result<T, WireError> {
+pub(super) fn numbered<T: Copy>(all: &[T], number: u8) -> Result<T, WireError> {
     all.get(usize::from(number)).copied().ok_or(WireError("a choice is unknown"))
 }
 
@@ -144,6 +156,12 @@ impl<'a> Event<'a> {
         match self {
             Self::Hello(hello) => frame::append(out, channel, kind::HELLO, |out| hello.write(&mut Writer(out))),
             Self::Started => frame::append(out, channel, kind::STARTED, |_| {}),
+            Self::Kept(process, input) => frame::append(out, channel, kind::KEPT, |out| {
+                let mut to = Writer(out);
+                to.u64(*process);
+                to.flag(*input);
+            }),
+            Self::Omitted(count) => frame::append(out, channel, kind::OMITTED, |out| Writer(out).u64(*count)),
             Self::Data(bytes) => frame::append(out, channel, kind::DATA, |out| out.extend_from_slice(bytes)),
             Self::ErrorData(bytes) => frame::append(out, channel, kind::ERROR_DATA, |out| out.extend_from_slice(bytes)),
             Self::Credit(more) => frame::append(out, channel, kind::CREDIT, |out| Writer(out).u32(*more)),
@@ -177,6 +195,8 @@ impl<'a> Event<'a> {
         let event = match kind {
             kind::HELLO => Self::Hello(Hello::read(&mut from)?),
             kind::STARTED => Self::Started,
+            kind::KEPT => Self::Kept(from.u64()?, from.flag()?),
+            kind::OMITTED => Self::Omitted(from.u64()?),
             kind::CREDIT => Self::Credit(from.u32()?),
             kind::EXIT => Self::Exit(from.i32()?, numbered(&EXITS, from.u8()?)?),
             kind::DONE => Self::Done,

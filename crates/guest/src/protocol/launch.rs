@@ -119,6 +119,7 @@ impl Launch {
         to.option(self.detached.as_ref(), |to, detached| {
             to.bytes(&detached.nonce);
             to.bytes(&detached.memo);
+            to.u64(detached.lease_ms);
         });
         to.option(self.owner.as_ref(), |to, (user, group)| {
             to.u32(*user);
@@ -156,7 +157,7 @@ impl Launch {
             accounts: Accounts::read(&mut from)?,
             detached: from.option(|from| {
                 let nonce = from.bytes()?.try_into().map_err(|_| WireError("a nonce is not 16 bytes"))?;
-                Ok(Detached { nonce, memo: from.bytes()? })
+                Ok(Detached { nonce, memo: from.bytes()?, lease_ms: from.u64()? })
             })?,
             owner: from.option(|from| Ok((from.u32()?, from.u32()?)))?,
         };

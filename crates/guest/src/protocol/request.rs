@@ -68,6 +68,8 @@ pub struct Spawn {
     pub deadline_ms: u64,
     /// Resource limits over the machine's own: number, value.
     pub rlimits: Vec<(u32, u64)>,
+    /// Whether it outlives the connection it is started on, where the machine does.
+    pub keep: bool,
 }
 
 /// The requests that open a channel.
@@ -97,6 +99,12 @@ pub enum Open {
     Unpack(At),
     /// Connect to a port on the machine's own loopback.
     Connect(u16),
+    /// Describe the commands there are.
+    Processes,
+    /// Take over a command that nobody holds.
+    Adopt(u64),
+    /// Send a signal to a command, whoever holds it.
+    Signal(u64, u8),
     /// End every process and the guest itself.
     Stop,
 }
@@ -117,8 +125,11 @@ pub enum Request<'a> {
     Signal(u8),
     /// Rows and columns.
     Resize(u16, u16),
-    /// The host is no longer interested: kill what runs, drop what is half-done.
+    /// The host is no longer interested: kill what runs, drop what is half-done. Of a command that outlives its holder and
+    /// is done: everything was heard.
     Close,
+    /// The host lets go of a command that outlives its holder; of anything else, as `Close`.
+    Leave,
 }
 
 mod kind {
@@ -135,12 +146,16 @@ mod kind {
     pub(super) const UNPACK: u8 = 11;
     pub(super) const CONNECT: u8 = 12;
     pub(super) const STOP: u8 = 13;
+    pub(super) const PROCESSES: u8 = 14;
+    pub(super) const ADOPT: u8 = 15;
+    pub(super) const SIGNAL_TO: u8 = 16;
     pub(super) const DATA: u8 = 32;
     pub(super) const END: u8 = 33;
     pub(super) const CREDIT: u8 = 34;
     pub(super) const SIGNAL: u8 = 35;
     pub(super) const RESIZE: u8 = 36;
     pub(super) const CLOSE: u8 = 37;
+    pub(super) const LEAVE: u8 = 38;
 }
 
 impl At {
@@ -182,6 +197,7 @@ impl Spawn {
             stdin: from.flag()?,
             deadline_ms: from.u64()?,
             rlimits: from.list(|from| Ok((from.u32()?, from.u64()?)))?,
+            keep: from.flag()?,
         })
     }
 
@@ -200,6 +216,7 @@ impl Spawn {
             to.u32(*resource);
             to.u64(*value);
         });
+        to.flag(self.keep);
     }
 }
 
@@ -218,6 +235,9 @@ impl Open {
             Self::Pack(..) => kind::PACK,
             Self::Unpack(_) => kind::UNPACK,
             Self::Connect(_) => kind::CONNECT,
+            Self::Processes => kind::PROCESSES,
+            Self::Adopt(_) => kind::ADOPT,
+            Self::Signal(..) => kind::SIGNAL_TO,
             Self::Stop => kind::STOP,
         }
     }
@@ -246,7 +266,12 @@ impl Open {
                 to.list(skip, |to, path| to.bytes(path));
             }
             Self::Connect(port) => to.u16(*port),
-            Self::Stop => {}
+            Self::Adopt(process) => to.u64(*process),
+            Self::Signal(process, number) => {
+                to.u64(*process);
+                to.u8(*number);
+            }
+            Self::Processes | Self::Stop => {}
         }
     }
 
@@ -264,6 +289,9 @@ impl Open {
             kind::PACK => Self::Pack(At::read(from)?, from.list(Reader::string)?),
             kind::UNPACK => Self::Unpack(At::read(from)?),
             kind::CONNECT => Self::Connect(from.u16()?),
+            kind::PROCESSES => Self::Processes,
+            kind::ADOPT => Self::Adopt(from.u64()?),
+            kind::SIGNAL_TO => Self::Signal(from.u64()?, from.u8()?),
             kind::STOP => Self::Stop,
             _ => return Err(WireError("its kind is unknown")),
         })
@@ -280,7 +308,7 @@ impl<'a> Request<'a> {
                 Open::Read(_) | Open::Write(_) | Open::Stat(_) | Open::List(_) | Open::MakeDir(_) | Open::Rename(..)
             ),
             Self::Data(_) | Self::End | Self::Credit(_) => true,
-            Self::Signal(_) | Self::Resize(..) | Self::Close => false,
+            Self::Signal(_) | Self::Resize(..) | Self::Close | Self::Leave => false,
         }
     }
 
@@ -308,6 +336,7 @@ impl<'a> Request<'a> {
                 to.u16(*cols);
             }),
             Self::Close => frame::append(out, channel, kind::CLOSE, |_| {}),
+            Self::Leave => frame::append(out, channel, kind::LEAVE, |_| {}),
         }
     }
 
@@ -327,6 +356,7 @@ impl<'a> Request<'a> {
             kind::SIGNAL => Self::Signal(from.u8()?),
             kind::RESIZE => Self::Resize(from.u16()?, from.u16()?),
             kind::CLOSE => Self::Close,
+            kind::LEAVE => Self::Leave,
             open => {
                 let window = from.u32()?;
                 Self::Open(window, Open::read(open, &mut from)?)

@@ -20,6 +20,8 @@ const BULK_TURNS: usize = 16;
 const CROWD: usize = 16;
 /// Connections are numbered in this many bits of a readiness key.
 const NUMBERS: u32 = 1 << 24;
+/// The connection of what no host holds, which leads nowhere.
+pub(super) const NOBODY: u32 = NUMBERS;
 
 /// A channel of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,6 +90,12 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// One that leads nowhere.
+    pub(super) fn nobody() -> Self {
+        let outbox = Outbox::nowhere();
+        Self { input: None, outbox, output_armed: false, inbox: Vec::new(), moving: None, in_bulk: false }
+    }
+
     /// Whether the host is still there.
     pub(super) fn is_open(&self) -> bool {
         self.input.is_some()
@@ -114,6 +122,7 @@ impl Server {
             Link { input: Some(input), outbox, output_armed: false, inbox: Vec::new(), moving: None, in_bulk: false };
         self.links.insert(number, link);
         self.next_link = (number + 1) % NUMBERS;
+        self.watch_lease();
         Ok(())
     }
 
@@ -275,7 +284,8 @@ impl Server {
         }
     }
 
-    /// A host is gone, or no longer makes sense. What ran for it is killed; a machine that had only this host ends.
+    /// A host is gone, or no longer makes sense. What ran for it is killed, or left alone if it is to outlive it; a machine
+    /// that had only this host ends.
     pub(super) fn lose(&mut self, number: u32, how: io::Result<()>) {
         if self.hub.is_none() {
             self.ended.get_or_insert(how);
@@ -294,8 +304,9 @@ impl Server {
         link.outbox.shut();
         let own: Vec<Id> = self.channels.keys().filter(|id| id.link == number).copied().collect();
         for id in own {
-            self.close(id);
+            self.leave(id);
         }
+        self.watch_lease();
     }
 }
 

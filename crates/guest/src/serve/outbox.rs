@@ -49,6 +49,11 @@ impl Outbox {
         Self { stream: Some(stream), parts: VecDeque::new(), waiting: 0 }
     }
 
+    /// Where what is sent goes nowhere.
+    pub(crate) fn nowhere() -> Self {
+        Self { stream: None, parts: VecDeque::new(), waiting: 0 }
+    }
+
     pub(crate) fn stream(&self) -> Option<&OwnedFd> {
         self.stream.as_ref()
     }

@@ -13,7 +13,7 @@ use rustix::{
     pty::OpenptFlags,
     termios::Winsize,
 };
-use sandbar_guest::protocol::{Event, ExitKind, Spawn};
+use sandbar_guest::protocol::{Event, ExitKind, ProcessRecord, Spawn};
 
 use super::{
     Settings,
@@ -34,9 +34,13 @@ pub(crate) struct Running {
     pub(crate) deadline: Option<Instant>,
     /// Its deadline passed and its tree was killed.
     pub(crate) is_late: bool,
+    /// What is told of it.
+    pub(crate) about: ProcessRecord,
+    pub(crate) ended_at: Option<Instant>,
     terminal: Option<OwnedFd>,
     exit: Option<(i32, ExitKind)>,
     reported: bool,
+    done: bool,
 }
 
 impl Running {
@@ -47,6 +51,11 @@ impl Running {
             (false, false) => ExitKind::Exited,
         };
         self.exit = Some((ended.code, kind));
+        self.ended_at = Some(Instant::now());
+    }
+
+    pub(crate) fn exit(&self) -> Option<(i32, ExitKind)> {
+        self.exit
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -60,8 +69,21 @@ impl Running {
         Some(Event::Exit(code, kind))
     }
 
-    pub(crate) fn is_reported(&self) -> bool {
-        self.reported
+    /// The last word, when nothing more can come. A host confirms that it heard the one about a command that outlives it.
+    pub(crate) fn finish(&mut self, relay: &Relay) -> Option<Event<'static>> {
+        let first = self.reported && relay.is_silent() && !self.done;
+        self.done |= first;
+        first.then_some(Event::Done)
+    }
+
+    /// Whoever was told of its end is gone.
+    pub(crate) fn untold(&mut self) {
+        (self.reported, self.done) = (false, false);
+    }
+
+    /// Whether everything was told, and whoever asked for it may not have heard it.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done
     }
 
     pub(crate) fn resize(&self, rows: u16, cols: u16) {
@@ -173,7 +195,13 @@ impl Started {
     }
 
     /// Connects the streams.
-    pub(crate) fn connect(self, relay: &mut Relay, epoll: &OwnedFd, tag: u64) -> io::Result<Running> {
+    pub(crate) fn connect(
+        self,
+        relay: &mut Relay,
+        epoll: &OwnedFd,
+        tag: u64,
+        about: ProcessRecord,
+    ) -> io::Result<Running> {
         let mut kept = None;
         match self.ours {
             Ours::Pipes { stdin, stdout, stderr } => {
@@ -193,7 +221,18 @@ impl Started {
                 relay.source(Role::Out, master, SourceKind::Stream, epoll);
             }
         }
-        Ok(Running { pid: self.pid, tag, deadline: None, is_late: false, terminal: kept, exit: None, reported: false })
+        Ok(Running {
+            pid: self.pid,
+            tag,
+            deadline: None,
+            is_late: false,
+            about,
+            ended_at: None,
+            terminal: kept,
+            exit: None,
+            reported: false,
+            done: false,
+        })
     }
 }
 

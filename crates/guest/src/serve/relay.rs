@@ -1,5 +1,7 @@
 //! Bytes between a channel and the descriptors of a process, a worker or a connection, each side held by credit.
 
+mod home;
+
 use std::{
     cell::Cell,
     collections::VecDeque,
@@ -16,6 +18,7 @@ use rustix::{
 use sandbar_guest::protocol::{Event, INPUT_WINDOW, MAX_DATA};
 
 use super::{
+    backlog::Backlog,
     link::Id,
     outbox::{Outbox, Shared},
 };
@@ -112,6 +115,8 @@ struct Sink {
     last: Option<u8>,
     /// Bytes written since the host was last granted credit.
     owed: u32,
+    /// How many of the queue's bytes came from a host that is gone: they cost the present one nothing.
+    inherited: usize,
     /// Bytes the host may have on their way here.
     window: usize,
     /// Where whoever reads says how much it has read; credit then is for what was read, not for what was written.
@@ -123,8 +128,15 @@ impl Sink {
     /// Writes what the process takes at once; what is wrong with it shows again when the rest is written.
     fn write_now(&mut self, bytes: &[u8]) -> usize {
         let count = rustix::io::write(&self.watched.shared.fd, bytes).unwrap_or(0);
-        self.owed = self.owed.saturating_add(u32::try_from(count).unwrap_or(0));
+        self.wrote(count);
         count
+    }
+
+    /// Counts what the process, or nobody, took.
+    fn wrote(&mut self, count: usize) {
+        let own = count.saturating_sub(self.inherited);
+        self.inherited = self.inherited.saturating_sub(count);
+        self.owed = self.owed.saturating_add(u32::try_from(own).unwrap_or(0));
     }
 }
 
@@ -147,6 +159,10 @@ pub(crate) struct Relay {
     sink: Option<Sink>,
     credit: u64,
     discard: bool,
+    /// What the host has not confirmed, where that outlives it.
+    backlog: Option<Backlog>,
+    /// Nobody is at the far end: everything goes to the backlog.
+    orphan: bool,
     /// Whether everything has been passed on that each source held when this was last asked for.
     dry: [bool; 2],
     /// How much of that is left, where a source can tell.
@@ -167,6 +183,8 @@ impl Relay {
             sink: None,
             credit: u64::from(credit),
             discard: false,
+            backlog: None,
+            orphan: false,
             dry: [false; 2],
             rest: [None; 2],
         }
@@ -186,6 +204,7 @@ impl Relay {
             ending: false,
             last: None,
             owed: 0,
+            inherited: 0,
             window: INPUT_WINDOW as usize,
             meter: None,
             end,
@@ -245,18 +264,33 @@ impl Relay {
     /// The host granted more.
     pub(crate) fn grant(&mut self, more: u32, epoll: &OwnedFd) {
         self.credit = self.credit.saturating_add(u64::from(more));
+        if let Some(backlog) = &mut self.backlog {
+            backlog.confirm(more as usize);
+        }
         self.rearm(epoll);
+    }
+
+    /// How many bytes may be read from the sources now.
+    fn wanted(&self) -> u64 {
+        let most = MAX_DATA as u64;
+        match &self.backlog {
+            _ if self.discard || self.orphan => most,
+            Some(backlog) if !backlog.is_sent() => 0,
+            Some(backlog) => self.credit.min(backlog.room() as u64).min(most),
+            None => self.credit.min(most),
+        }
     }
 
     /// From now on what comes is read and thrown away, as a shell's `>/dev/null` would.
     pub(crate) fn discard(&mut self, epoll: &OwnedFd) {
         self.discard = true;
+        (self.backlog, self.orphan) = (None, false);
         self.rearm(epoll);
     }
 
     /// Watches again what was let go for want of credit or room.
     pub(crate) fn rearm(&mut self, epoll: &OwnedFd) {
-        if self.credit == 0 && !self.discard {
+        if self.wanted() == 0 {
             return;
         }
         for (role, watched) in [(Role::Out, &mut self.out), (Role::Err, &mut self.err)] {
@@ -272,7 +306,7 @@ impl Relay {
 
     /// Whether nothing can come any more.
     pub(crate) fn is_silent(&self) -> bool {
-        self.out.is_none() && self.err.is_none()
+        self.out.is_none() && self.err.is_none() && !self.is_behind()
     }
 
     /// Takes note of what sources hold now that a process has ended: what comes later is somebody else's.
@@ -290,7 +324,7 @@ impl Relay {
 
     /// Whether everything there was has been passed on.
     pub(crate) fn is_dry(&self) -> bool {
-        self.dry == [true, true]
+        self.dry == [true, true] && !self.is_behind()
     }
 
     /// Passes on what a source has, within credit.
@@ -304,14 +338,15 @@ impl Relay {
         let index = usize::from(role == Role::Err);
         // Some reads at a time: enough to be fast (a terminal gives 4 KB each), few enough to be fair.
         for _ in 0..16 {
+            let room = self.wanted();
             let slot = if role == Role::Err { &mut self.err } else { &mut self.out };
             let Some(watched) = slot else { return Ok(()) };
-            let room = if self.discard { MAX_DATA as u64 } else { self.credit.min(MAX_DATA as u64) };
             if room == 0 || outbox.is_full() || watched.is_moving() {
                 watched.disarm(epoll);
                 return Ok(());
             }
             if !self.discard
+                && self.backlog.is_none()
                 && outbox.is_empty()
                 && let Some(waiting) = watched.movable()
                 && let Ok(length) = u32::try_from(room.min(waiting as u64))
@@ -332,7 +367,12 @@ impl Relay {
                 }
                 Ok(count) => {
                     let bytes = buffer.get(..count).unwrap_or_default();
-                    if !self.discard {
+                    if let Some(backlog) = &mut self.backlog {
+                        backlog.push(role == Role::Err, bytes);
+                        if !self.orphan {
+                            self.replay(outbox)?;
+                        }
+                    } else if !self.discard {
                         self.credit -= count as u64;
                         outbox.bulk(self.id.channel, role == Role::Err, bytes)?;
                     }
@@ -382,7 +422,8 @@ impl Relay {
 
     /// How many more bytes the host may send: those that no process has taken yet count against its window.
     pub(crate) fn room(&self) -> usize {
-        self.sink.as_ref().map_or(INPUT_WINDOW as usize, |sink| sink.window.saturating_sub(sink.queue.len()))
+        let taken = |sink: &Sink| sink.queue.len().saturating_sub(sink.inherited);
+        self.sink.as_ref().map_or(INPUT_WINDOW as usize, |sink| sink.window.saturating_sub(taken(sink)))
     }
 
     /// Whether there is a sink for bulk.
@@ -408,7 +449,7 @@ impl Relay {
             match rustix::io::write(&sink.watched.shared.fd, front) {
                 Ok(count) => {
                     sink.queue.drain(..count);
-                    sink.owed = sink.owed.saturating_add(u32::try_from(count).unwrap_or(0));
+                    sink.wrote(count);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
@@ -417,7 +458,7 @@ impl Relay {
                 }
                 Err(_) => {
                     // The reader is gone: like a shell, take the rest and drop it.
-                    sink.owed = sink.owed.saturating_add(u32::try_from(sink.queue.len()).unwrap_or(0));
+                    sink.wrote(sink.queue.len());
                     sink.queue.clear();
                     sink.ending = true;
                 }

@@ -23,6 +23,7 @@ use sandbar_guest::protocol::{At, Event, FRAME_HEADER, FailKind, FrameHeader, Op
 use super::{
     Channel, Server, Work,
     files::{Answer, Fail, Files, Replacement, give_dir, plain},
+    kept,
     link::Id,
     process::{self, NotStarted},
     relay::{BULK_PIPE, Relay, Role, SinkEnd, SourceKind},
@@ -150,6 +151,12 @@ impl Server {
             Open::Unpack(at) => self.work(id, window, self.find(&at)?, Job::Unpack(at)),
             Open::Connect(0) => Err(Fail::of(FailKind::Invalid, "port 0 is not a port")),
             Open::Connect(port) => self.connect(id, window, SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+            Open::Processes => {
+                self.list_processes(id, window);
+                Ok(())
+            }
+            Open::Adopt(process) => self.adopt(id, window, process),
+            Open::Signal(process, number) => self.signal_process(id, process, number),
             Open::Stop => {
                 self.kill_everything();
                 self.stopping = Some(id.link);
@@ -185,6 +192,7 @@ impl Server {
 
     fn spawn(&mut self, id: Id, window: u32, spawn: &Spawn) -> Answer<()> {
         let user = self.look_up(spawn.user.as_deref(), None)?;
+        let keep = self.keeps(spawn)?;
         let tag = self.tags.take();
         let (settings, stack) = (&self.settings, &mut self.stack);
         let started =
@@ -194,7 +202,8 @@ impl Server {
             Ok(started) => {
                 let mut relay = Relay::new(id, window);
                 let pid = started.pid();
-                let mut running = match started.connect(&mut relay, &self.epoll, tag) {
+                let about = kept::describe(self.next_process, spawn, keep);
+                let mut running = match started.connect(&mut relay, &self.epoll, tag, about) {
                     Ok(running) => running,
                     Err(error) => {
                         // Nobody would ever hear of it or end it.
@@ -209,7 +218,13 @@ impl Server {
                     self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
                 }
                 self.pids.insert(running.pid, id);
-                self.push(id, &Event::Started);
+                if keep {
+                    relay.remember();
+                    self.push(id, &Event::Kept(self.next_process, relay.takes_input()));
+                } else {
+                    self.push(id, &Event::Started);
+                }
+                self.next_process += 1;
                 self.insert(id, relay, Work::Process(running));
                 Ok(())
             }
@@ -355,12 +370,14 @@ impl Server {
         let Some(link) = self.links.get_mut(&id.link) else { return Ok(()) };
         match (request, &mut channel.work) {
             (Request::Credit(more), work) => {
-                let may_continue = matches!(work, Work::Sending(_));
                 channel.relay.grant(more, &self.epoll);
+                let may_continue = matches!(work, Work::Sending(_)) || channel.relay.is_behind();
                 if may_continue && !self.sending.contains(&id) {
                     self.sending.push_back(id);
                 }
             }
+            // It crossed the last word on its way.
+            (Request::Data(_) | Request::End, Work::Process(running)) if running.is_done() => {}
             (Request::Data(bytes), Work::Writing(_)) => self.write_more(id, bytes),
             (Request::Data(bytes), _) => {
                 if bytes.len() > channel.relay.room() {
@@ -380,6 +397,7 @@ impl Server {
             }
             (Request::Resize(rows, cols), Work::Process(running)) => running.resize(rows, cols),
             (Request::Close, _) => self.close(id),
+            (Request::Leave, _) => self.leave(id),
             (Request::Signal(_) | Request::Resize(..), _) => {}
             (Request::Open(..), _) => return Err(io::Error::other("a channel was opened twice")),
         }

@@ -1,4 +1,4 @@
-//! Files and answers on their way to the host, a turn at a time.
+//! Files, answers and what a command printed before on their way to the host, a turn at a time.
 
 use std::{fs::File, io, os::unix::fs::FileExt, rc::Rc};
 
@@ -47,6 +47,14 @@ impl Server {
 
     /// Sends some bytes; `true` when more could follow at once.
     fn send_some(&mut self, id: Id) -> io::Result<bool> {
+        if let Some(Channel { relay, work: Work::Process(_), .. }) = self.channels.get_mut(&id)
+            && let Some(link) = self.links.get_mut(&id.link)
+        {
+            let more = relay.replay(&mut link.outbox)?;
+            relay.rearm(&self.epoll);
+            self.settle(id);
+            return Ok(more);
+        }
         let Some(Channel { relay, work: Work::Sending(sending), .. }) = self.channels.get_mut(&id) else {
             return Ok(false);
         };

@@ -4,7 +4,7 @@ use super::rig::{Rig, daemon, pause, shell, soon, until};
 use crate::{Lifetime, MachineError, MachineHandle, MachineSpec, SandboxClient};
 
 /// A detached machine; `None` for a client that makes none, and says so.
-async fn detached(client: &dyn SandboxClient, spec: MachineSpec) -> Option<Rig> {
+pub(super) async fn detached(client: &dyn SandboxClient, spec: MachineSpec) -> Option<Rig> {
     let spec = MachineSpec { lifetime: Lifetime::Detached, ..spec };
     match soon("create", client.create(spec)).await {
         Ok(machine) => Some(Rig { machine }),
@@ -13,14 +13,14 @@ async fn detached(client: &dyn SandboxClient, spec: MachineSpec) -> Option<Rig> 
     }
 }
 
-async fn attach(client: &dyn SandboxClient, handle: &MachineHandle) -> Rig {
+pub(super) async fn attach(client: &dyn SandboxClient, handle: &MachineHandle) -> Rig {
     let saved = serde_json::to_string(handle).expect("a handle can be saved");
     let handle = serde_json::from_str(&saved).expect("and loaded");
     let machine = soon("attach", client.attach(&handle)).await.expect("no error").expect("it lives");
     Rig { machine }
 }
 
-async fn is_gone(client: &dyn SandboxClient, handle: &MachineHandle) -> bool {
+pub(super) async fn is_gone(client: &dyn SandboxClient, handle: &MachineHandle) -> bool {
     soon("attach", client.attach(handle)).await.expect("gone is no error").is_none()
 }
 

@@ -190,6 +190,7 @@ pub(super) async fn finish(mut process: Process) -> Ran {
         match output.expect("the machine lives") {
             Output::Stdout(bytes) => stdout.extend_from_slice(&bytes),
             Output::Stderr(bytes) => stderr.extend_from_slice(&bytes),
+            Output::Omitted(count) => panic!("{count} bytes were omitted"),
             Output::Exit(now) => assert_eq!(exit.replace(now), None, "the exit arrives once"),
         }
     }
@@ -216,6 +217,7 @@ pub(super) async fn until(process: &mut Process, words: &str) -> String {
         match output.expect("the machine lives") {
             Output::Stdout(bytes) => seen.push_str(&String::from_utf8_lossy(&bytes)),
             Output::Stderr(bytes) => panic!("{}", String::from_utf8_lossy(&bytes)),
+            Output::Omitted(count) => panic!("{count} bytes were omitted before {words:?}"),
             Output::Exit(exit) => panic!("{exit:?} instead of {words:?}, after {seen:?}"),
         }
     }

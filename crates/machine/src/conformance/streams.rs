@@ -18,6 +18,7 @@ pub async fn everything_printed_arrives_before_the_exit(client: &dyn SandboxClie
             match soon("output", process.output.recv()).await.expect("an exit").expect("the machine lives") {
                 Output::Stdout(bytes) => stdout += bytes.len(),
                 Output::Stderr(bytes) => stderr += bytes.len(),
+                Output::Omitted(count) => panic!("{count} bytes were omitted"),
                 Output::Exit(_) => break,
             }
         }
@@ -145,7 +146,7 @@ pub async fn the_exit_does_not_wait_for_background_children(client: &dyn Sandbox
         match output.expect("the machine lives") {
             Output::Stdout(bytes) if ended.is_none() => before.extend_from_slice(&bytes),
             Output::Stdout(bytes) => after.extend_from_slice(&bytes),
-            Output::Stderr(bytes) => panic!("{bytes:?}"),
+            other @ (Output::Stderr(_) | Output::Omitted(_)) => panic!("{other:?}"),
             Output::Exit(exit) => assert_eq!(ended.replace(exit.code), None, "the exit arrives once"),
         }
     }

@@ -63,7 +63,7 @@ pub async fn a_kill_reaches_daemons(client: &dyn SandboxClient) {
 /// Nobody holding `control` any more means nobody wants the process: it and its daemons die.
 pub async fn dropping_control_kills_the_tree(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
-    let Process { control, mut output, stdin: _ } = with_daemon(&rig).await;
+    let Process { control, mut output, .. } = with_daemon(&rig).await;
     drop(control);
     soon("the end of the output", async { while output.recv().await.is_some() {} }).await;
     rig.stops_growing("beat").await;

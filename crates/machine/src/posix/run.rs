@@ -142,6 +142,8 @@ impl Events {
             match event? {
                 Output::Stdout(bytes) => return Ok(Some(bytes)),
                 Output::Stderr(bytes) => self.complain(&bytes),
+                // Said of adopted commands only.
+                Output::Omitted(_) => {}
                 Output::Exit(exit) => {
                     self.exit = Some(exit);
                     self.until = Instant::now() + STRAGGLERS;

@@ -55,7 +55,7 @@ impl SandboxClient for HostClient {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
-        if spec.lifetime == Lifetime::Detached {
+        if spec.lifetime != Lifetime::WithOwner {
             return Err(MachineError::Unsupported("keep machines beyond this process"));
         }
         spec.accounts.check_alone("accounts of its own", "remove users and groups")?;
@@ -226,7 +226,7 @@ fn stillborn(command: &Command, error: &io::Error) -> Process {
     let said = format!("{}: {error}\n", command.argv[0].display());
     output.try_send(Ok(Output::Stderr(said.into()))).unwrap();
     output.try_send(Ok(Output::Exit(Exit::code(code)))).unwrap();
-    Process { stdin: None, control: mpsc::channel(1).0, output: receiver }
+    Process { id: None, stdin: None, control: mpsc::channel(1).0, output: receiver }
 }
 
 /// The nearest directory that exists must really be inside.

@@ -74,7 +74,7 @@ pub(crate) fn start(
         None => on_pipes(prepared, mark, command.stdin, &output)?,
     };
     tokio::spawn(attend(started, command.deadline, requests, output, stop));
-    Ok(Process { stdin, control, output: receiver })
+    Ok(Process { id: None, stdin, control, output: receiver })
 }
 
 fn on_pipes(
@@ -181,7 +181,7 @@ async fn attend(
             request = control.recv(), if !ending => match (request, &started.terminal) {
                 (Some(Control::Signal(signal)), _) => signal_tree(&started.mark, signal),
                 (Some(Control::Resize(size)), Some(terminal)) => resize(terminal, size),
-                (Some(Control::Resize(_)), None) => {}
+                (Some(Control::Resize(_)), None) | (Some(Control::Leave), _) => {}
                 (None, _) => {
                     ending = true;
                     signal_tree(&started.mark, Signal::Kill);

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sandbar_machine::{SandboxClient, Signal};
+use sandbar_machine::{Lifetime, SandboxClient, Signal};
 
 use super::open;
 use crate::{
-    Exec, Manifest,
+    Exec, Manifest, SandboxSession, SessionOptions,
     processes::{ExecCommandArgs, WriteStdinArgs},
 };
 
@@ -80,5 +80,61 @@ pub(super) async fn a_terminal_can_be_typed_into(client: Arc<dyn SandboxClient>)
     assert!(update.output.contains("got hello"), "{:?}", update.output);
     session.terminate(id).await.unwrap();
     assert!(session.processes().is_empty());
+    session.delete().await.unwrap();
+}
+
+pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<dyn SandboxClient>) {
+    let options = SessionOptions::new(Manifest::new()).lifetime(Lifetime::Detached);
+    let session = match SandboxSession::open(client.clone(), options).await {
+        Ok(session) => session,
+        Err(refused) if refused.to_string().contains("unsupported") => return,
+        Err(other) => panic!("{other}"),
+    };
+    let echo = "while read word; do echo \"got $word\"; done";
+    let args = |cmd: &str| ExecCommandArgs::new(cmd).yield_time_ms(250);
+    let terminal = session.exec_command(args(echo).tty()).await.unwrap().process_id.expect("it waits");
+    let beat = "sleep 2; seq 1000000 1300000; while [ ! -e go ]; do sleep 0.05; done; exit 3";
+    let flood = session.exec_command(args(beat)).await.unwrap().process_id.expect("it runs");
+    let ended = session.exec_command(args("sleep 1000")).await.unwrap().process_id.expect("it runs");
+    let saved = serde_json::to_string(&session.state()).unwrap();
+    session.terminate(ended).await.unwrap();
+    drop(session);
+    let attach = || async {
+        let state = serde_json::from_str(&saved).unwrap();
+        SandboxSession::attach(client.clone(), state, SessionOptions::default()).await.unwrap().expect("it lives")
+    };
+    // Whoever only looks takes nothing away.
+    let visitor = attach().await;
+    assert_eq!(visitor.processes().len(), 2);
+    assert_eq!(visitor.exec(Exec::new(["true"])).await.unwrap().exit.code, 0);
+    let session = attach().await;
+    let update = session.write_stdin(WriteStdinArgs::new(terminal, "hello\n").yield_time_ms(10_000)).await.unwrap();
+    assert!(update.output.contains("got hello"), "{:?}", update.output);
+    assert_eq!(update.process_id, Some(terminal));
+    let busy = visitor.write_stdin(WriteStdinArgs::new(terminal, "x\n")).await.unwrap_err();
+    assert!(busy.to_string().contains("another program"), "{busy}");
+    drop(visitor);
+    session.write("go", "").await.unwrap();
+    let mut printed = 0;
+    let code = loop {
+        let poll = WriteStdinArgs::poll(flood).yield_time_ms(10_000);
+        let update = session.write_stdin(poll).await.unwrap();
+        printed += update.omitted_bytes;
+        if let Some(code) = update.exit_code {
+            assert!(
+                update.output.contains("bytes omitted") && update.output.contains("1300000\n"),
+                "{}",
+                update.output
+            );
+            assert!(printed > 1_000_000, "{printed}");
+            break code;
+        }
+    };
+    assert_eq!(code, 3);
+    let gone = session.write_stdin(WriteStdinArgs::poll(ended)).await.unwrap_err();
+    assert_eq!(gone.code(), "pty_session_not_found");
+    assert_eq!(session.state().processes.len(), 1);
+    session.stop().await.unwrap();
+    assert!(session.processes().is_empty() && session.state().processes.is_empty());
     session.delete().await.unwrap();
 }

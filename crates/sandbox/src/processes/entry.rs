@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use sandbar_machine::{Control, Signal};
+use sandbar_machine::{Control, ProcessId, Signal};
 use tokio::{
     sync::{Mutex, mpsc, watch},
     time::{Instant, timeout, timeout_at},
@@ -35,6 +35,8 @@ pub(super) struct Entry {
     pub(super) argv: Vec<OsString>,
     pub(super) tty: bool,
     pub(super) started: SystemTime,
+    /// What the machine knows it by, where that outlives the table.
+    pub(super) process: Option<ProcessId>,
     pub(super) stdin: Option<mpsc::Sender<Bytes>>,
     pub(super) control: mpsc::Sender<Control>,
     pub(super) record: Arc<Record>,

@@ -60,6 +60,11 @@ impl Record {
         self.lock().ring.len()
     }
 
+    /// How much was printed that nobody was told of.
+    pub(super) fn unread(&self) -> u64 {
+        self.lock().ring.printed()
+    }
+
     /// Everything since the last time.
     pub(super) fn drain(&self) -> Drained {
         self.lock().ring.drain()
@@ -95,6 +100,11 @@ impl Record {
         self.arrivals.send_modify(|count| *count = count.wrapping_add(1));
     }
 
+    /// So much was printed that nobody will ever see.
+    pub(super) fn skip(&self, count: u64) {
+        self.lock().ring.skip(count);
+    }
+
     fn exited(&self, exit: Exit) {
         self.lock().exit = Some(exit);
         self.phase.send_replace(Phase::Exited);
@@ -119,6 +129,7 @@ pub(super) async fn run(mut output: mpsc::Receiver<sandbar_machine::Result<Outpu
         match event {
             Ok(Output::Stdout(bytes)) => drop(push(&stdout.push(bytes))),
             Ok(Output::Stderr(bytes)) => drop(push(&stderr.push(bytes))),
+            Ok(Output::Omitted(count)) => drop(record.upgrade().inspect(|record| record.skip(count))),
             Ok(Output::Exit(exit)) => {
                 // The call that hears of the exit is the last one, so nothing may wait for a rest.
                 [stdout.finish(), stderr.finish()].iter().for_each(|rest| drop(push(rest)));
@@ -136,14 +147,14 @@ pub(super) async fn run(mut output: mpsc::Receiver<sandbar_machine::Result<Outpu
     }
 }
 
-/// A record for a process, and its pump. Whoever wants to watch is there before the first piece is.
+/// The record of a process, and its pump. Whoever wants to watch is there before the first piece is.
 pub(super) fn start(
     tasks: &mut tokio::task::JoinSet<()>,
     output: mpsc::Receiver<sandbar_machine::Result<Output>>,
-    buffer: usize,
+    record: Record,
     watcher: Option<oneshot::Sender<Deltas>>,
 ) -> Arc<Record> {
-    let record = Arc::new(Record::new(buffer));
+    let record = Arc::new(record);
     if let Some(watcher) = watcher {
         let _watcher_gone = watcher.send(record.watch());
     }

@@ -39,6 +39,11 @@ impl Ring {
         self.head.len() + self.tail.len()
     }
 
+    /// How many bytes there were altogether.
+    pub(crate) fn printed(&self) -> u64 {
+        self.omitted.saturating_add(self.len() as u64)
+    }
+
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let into_head = if self.tail.is_empty() && self.omitted == 0 { self.half - self.head.len() } else { 0 };
         let (first, rest) = bytes.split_at(into_head.min(bytes.len()));
@@ -57,6 +62,11 @@ impl Ring {
         self.tail.extend(kept);
     }
 
+    /// So many bytes were printed here that nobody has.
+    pub(crate) fn skip(&mut self, count: u64) {
+        self.omitted = self.omitted.saturating_add(count);
+    }
+
     /// Takes everything out as it came: the beginning, the end, and how many bytes are missing between them.
     pub(crate) fn take(&mut self) -> (Bytes, u64) {
         let mut bytes = std::mem::take(&mut self.head);
@@ -66,7 +76,7 @@ impl Ring {
 
     /// Takes everything out as text. Characters cut at the gap are left out on both sides, and counted.
     pub(crate) fn drain(&mut self) -> Drained {
-        let printed = self.omitted.saturating_add(self.len() as u64);
+        let printed = self.printed();
         let mut head = std::mem::take(&mut self.head);
         let tail = Vec::from(std::mem::take(&mut self.tail));
         let omitted = std::mem::take(&mut self.omitted);

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -23,7 +24,8 @@ use super::{
     Deltas, Ids, ProcessInfo, Start, TableOptions, Update, Write,
     entry::{Entry, Until},
     evict::{Candidate, victim},
-    pump,
+    pump::{self, Record},
+    resume::Left,
     truncate::{Gap, tokens, truncate_around},
 };
 use crate::{Op, Result, SandboxError};
@@ -44,7 +46,7 @@ fn words(command: &Command) -> Vec<String> {
 }
 
 /// The processes of one session. Calls about different processes run side by side, calls about the same one after the
-/// other. Dropping the table kills what still runs.
+/// other. Dropping the table kills what still runs, unless the machine outlives it.
 #[derive(Debug)]
 pub struct ProcessTable {
     machine: Arc<dyn Machine>,
@@ -53,17 +55,30 @@ pub struct ProcessTable {
     /// Told whenever a start is over, one way or the other.
     started: Notify,
     chunks: AtomicU64,
+    /// Held by the one call that takes a process over.
+    adopting: tokio::sync::Mutex<()>,
+}
+
+/// What is known of a process from its beginning on.
+pub(super) struct About {
+    pub(super) argv: Vec<OsString>,
+    pub(super) tty: bool,
+    pub(super) started: SystemTime,
+    /// Bytes it printed that nobody has any more.
+    pub(super) unread: u64,
 }
 
 #[derive(Debug, Default)]
-struct Rows {
-    entries: BTreeMap<u64, Arc<Entry>>,
+pub(super) struct Rows {
+    pub(super) entries: BTreeMap<u64, Arc<Entry>>,
+    /// Processes of an earlier table that nobody asked for yet.
+    pub(super) left: BTreeMap<u64, Left>,
     /// Numbers of processes that are being started, and the round in which that began.
     reserved: BTreeMap<u64, u64>,
     /// Counts how often everything was ended: what began in an earlier round must not come in.
     round: u64,
     /// Whether nothing may be started any more.
-    closed: bool,
+    pub(super) closed: bool,
     /// Counts the uses of processes.
     clock: u64,
     /// Counts numbers given out.
@@ -76,10 +91,23 @@ impl ProcessTable {
     /// An empty table.
     #[must_use]
     pub fn new(machine: Arc<dyn Machine>, options: TableOptions) -> Self {
-        Self { machine, options, rows: Mutex::default(), started: Notify::new(), chunks: AtomicU64::new(0) }
+        let (rows, adopting) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { machine, options, rows, started: Notify::new(), chunks: AtomicU64::new(0), adopting }
     }
 
-    fn rows(&self) -> MutexGuard<'_, Rows> {
+    pub(super) fn machine(&self) -> &dyn Machine {
+        &*self.machine
+    }
+
+    pub(super) fn options(&self) -> &TableOptions {
+        &self.options
+    }
+
+    pub(super) fn adopting(&self) -> &tokio::sync::Mutex<()> {
+        &self.adopting
+    }
+
+    pub(super) fn rows(&self) -> MutexGuard<'_, Rows> {
         // No holder leaves the rows half changed.
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,12 +122,14 @@ impl ProcessTable {
         let begun = Instant::now();
         let slot = self.reserve(&start)?;
         let words = || words(&start.command);
-        let spawned = timeout(self.options.patience, self.machine.spawn(start.command.clone())).await;
+        let spawned = timeout(self.options.patience, self.machine.spawn(start.command.clone().kept())).await;
         let process = spawned
             .map_err(|_elapsed| SandboxError::exec_transport_error(words(), "it did not start in time"))?
             .map_err(|error| SandboxError::exec_transport_error(words(), error.to_string()).because(error))?;
         let watcher = start.watcher.take();
-        let entry = self.entry(slot.id, &start.command, process, watcher);
+        let (argv, tty) = (start.command.argv.clone(), start.command.tty.is_some());
+        let about = About { argv, tty, started: SystemTime::now(), unread: 0 };
+        let entry = self.entry(slot.id, about, process, watcher);
         // Before others can see it, so that it cannot be pushed out meanwhile.
         let _turn = entry.turn.lock().await;
         if let Err(_still_reserved) = slot.fill(&entry) {
@@ -123,7 +153,7 @@ impl ProcessTable {
     /// when the machine is lost or the process stays busy with another call.
     pub async fn write(&self, id: u64, write: Write<'_>) -> Result<Update> {
         let begun = Instant::now();
-        let entry = self.find(id)?;
+        let entry = self.reach(id).await?;
         let busy = |_elapsed| SandboxError::exec_transport_error(entry.command(), "another call keeps waiting for it");
         let _turn = timeout(self.options.poll_max, entry.turn.lock()).await.map_err(busy)?;
         // The call before may have been the last.
@@ -144,7 +174,10 @@ impl ProcessTable {
     /// What is in the table, newest first.
     #[must_use]
     pub fn list(&self) -> Vec<ProcessInfo> {
-        let mut infos: Vec<ProcessInfo> = self.rows().entries.values().map(|entry| entry.info()).collect();
+        let rows = self.rows();
+        let mut infos: Vec<ProcessInfo> = rows.entries.values().map(|entry| entry.info()).collect();
+        infos.extend(rows.left.iter().map(|(id, left)| left.info(*id)));
+        drop(rows);
         infos.sort_by_key(|info| std::cmp::Reverse((info.started, info.id)));
         infos
     }
@@ -162,7 +195,7 @@ impl ProcessTable {
     /// # Errors
     /// `pty_session_not_found`, `exec_transport_error` when the machine does not take it in time.
     pub async fn control(&self, id: u64, control: Control) -> Result<()> {
-        let entry = self.find(id)?;
+        let entry = self.reach(id).await?;
         let sent = timeout(self.options.patience, entry.control.send(control)).await;
         // A command that exited meanwhile cannot be reached and need not be.
         sent.map(drop).map_err(|_| SandboxError::exec_transport_error(entry.command(), "the machine does not listen"))
@@ -173,7 +206,7 @@ impl ProcessTable {
     /// # Errors
     /// `pty_session_not_found`, `machine_error` when the machine did not confirm it in time; it is forgotten all the same.
     pub async fn terminate(&self, id: u64) -> Result<()> {
-        let entry = self.find(id)?;
+        let entry = self.reach(id).await?;
         let confirmed = entry.kill(self.options.kill_patience).await;
         self.forget(&entry);
         if confirmed { Ok(()) } else { Err(SandboxError::machine_error(Op::PtyTerminate, id.to_string())) }
@@ -182,6 +215,7 @@ impl ProcessTable {
     /// Kills and forgets every process, those that are just being started too; returns when all are gone, or the machine
     /// had its time to do it. What is started after this was called is not touched.
     pub async fn terminate_all(&self) {
+        let _held_by_others = timeout(self.options.kill_patience, self.reach_all()).await;
         let (entries, round) = {
             let mut rows = self.rows();
             rows.round += 1;
@@ -254,7 +288,7 @@ impl ProcessTable {
     }
 
     /// The process of this number; looking it up counts as using it.
-    fn find(&self, id: u64) -> Result<Arc<Entry>> {
+    pub(super) fn find(&self, id: u64) -> Result<Arc<Entry>> {
         let mut rows = self.rows();
         let entry = rows.entries.get(&id).cloned().ok_or_else(|| SandboxError::pty_session_not_found(id))?;
         rows.clock += 1;
@@ -296,24 +330,27 @@ impl ProcessTable {
         Ok(Slot { table: self, id })
     }
 
-    fn entry(
+    pub(super) fn entry(
         &self,
         id: u64,
-        command: &Command,
+        about: About,
         process: Process,
         watcher: Option<oneshot::Sender<Deltas>>,
     ) -> Arc<Entry> {
+        let record = Record::new(self.options.buffer);
+        record.skip(about.unread);
         let mut rows = self.rows();
         while rows.pumps.try_join_next().is_some() {}
         rows.clock += 1;
         Arc::new(Entry {
             id,
-            argv: command.argv.clone(),
-            tty: command.tty.is_some(),
-            started: SystemTime::now(),
+            argv: about.argv,
+            tty: about.tty,
+            started: about.started,
+            process: process.id,
             stdin: process.stdin,
             control: process.control,
-            record: pump::start(&mut rows.pumps, process.output, self.options.buffer, watcher),
+            record: pump::start(&mut rows.pumps, process.output, record, watcher),
             turn: tokio::sync::Mutex::new(()),
             used: AtomicU64::new(rows.clock),
         })
@@ -382,7 +419,8 @@ impl Rows {
                 Ids::Sequential => 1000 + self.given,
             };
             self.given += 1;
-            if !self.entries.contains_key(&id) && !self.reserved.contains_key(&id) {
+            let taken = self.left.contains_key(&id) || self.reserved.contains_key(&id);
+            if !taken && !self.entries.contains_key(&id) {
                 return id;
             }
         }

@@ -59,7 +59,7 @@ impl Machine for Stage {
         let (output_end, output) = mpsc::channel(16);
         let puppet = Puppet { stdin: stdin_end, control: control_end, output: output_end };
         self.puppets.send(puppet).map_err(|_| MachineError::Gone)?;
-        Ok(Process { stdin: command.tty.map(|_| stdin), control, output })
+        Ok(Process { id: None, stdin: command.tty.map(|_| stdin), control, output })
     }
 
     async fn read(&self, _target: &Target) -> sandbar_machine::Result<ByteStream> {

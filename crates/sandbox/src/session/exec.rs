@@ -230,6 +230,8 @@ async fn collect(
             match next {
                 Some(Ok(Output::Stdout(bytes))) => streams[0].push(&bytes),
                 Some(Ok(Output::Stderr(bytes))) => streams[1].push(&bytes),
+                // Said of adopted commands only.
+                Some(Ok(Output::Omitted(_))) => {}
                 Some(Ok(Output::Exit(how))) => {
                     exit = Some(how);
                     closing = Some(Instant::now() + AFTER_EXIT);

@@ -63,7 +63,8 @@ impl SandboxSession {
     ///
     /// The options give what saved state never holds: secrets, limits, sinks, and by their manifest (if it is the one the
     /// session was made with) host paths and values that are not saved. Without it, entries that need them cannot be made
-    /// again. What the machine should be was settled when it was made.
+    /// again. What the machine should be was settled when it was made. Commands that were left running on a detached machine
+    /// go on under their old numbers; what they printed meanwhile comes with their next news.
     ///
     /// # Errors
     /// `sandbox_config_invalid` when the state is of another client or of a form that is not known.
@@ -95,7 +96,9 @@ impl SandboxSession {
         let phase = if state.workspace_root_ready { Phase::Started } else { Phase::Created };
         let (id, ports) = (state.session_id, state.exposed_ports);
         let known = Known { id, name: state.name, created_at: state.created_at, ports };
-        Ok(Some(Found { client, machine, audit, paths, phase }.session(known, manifest, options)))
+        let session = Found { client, machine, audit, paths, phase }.session(known, manifest, options);
+        session.shared.table.expect(&state.processes).await;
+        Ok(Some(session))
     }
 
     /// The session as it may be saved.
@@ -110,6 +113,7 @@ impl SandboxSession {
             manifest: self.manifest().for_saving(),
             exposed_ports: self.shared.ports.clone(),
             workspace_root_ready: self.phase() == Phase::Started,
+            processes: self.shared.table.saved(),
         }
     }
 }

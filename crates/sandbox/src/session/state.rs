@@ -3,7 +3,7 @@
 use sandbar_machine::MachineHandle;
 use serde::{Deserialize, Serialize};
 
-use crate::SavedManifest;
+use crate::{SavedManifest, processes::SavedProcess};
 
 /// A session as it is saved. Secrets, ephemeral values and paths of the host are not in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,4 +26,7 @@ pub struct SessionState {
     pub exposed_ports: Vec<u16>,
     /// Whether the workspace was filled.
     pub workspace_root_ready: bool,
+    /// The processes that run on, if its machine outlives whoever holds it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<SavedProcess>,
 }

@@ -64,6 +64,8 @@ impl Worker<'_> {
                     let surplus = complaint.len().saturating_sub(KEPT);
                     drop(complaint.split_to(surplus));
                 }
+                // Said of adopted commands only.
+                Output::Omitted(_) => {}
                 Output::Exit(ended) => exit = Some(ended),
             }
         }

@@ -1,0 +1,219 @@
+//! `sandbar session attach`, and `exec --detach`: commands of a session that go on when nobody is there.
+
+use std::{io, time::Duration};
+
+use bytes::Bytes;
+use sandbar::{Command, Control, Machine, Process, ProcessId, SandboxSession, TerminalSize};
+use serde_json::json;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+
+use super::{
+    Home,
+    processes::{alone, missing},
+};
+use crate::{
+    args::{AttachArgs, CommandArgs, SessionExecArgs},
+    attend::{conclude, resized},
+    failure::Failure,
+    relay::{self, Ended},
+    render::Render,
+    signals::Signals,
+    terminal::{self, Raw},
+};
+
+/// The two keys that leave a terminal: Ctrl-P, Ctrl-Q.
+const LEAVE: [u8; 2] = [0x10, 0x11];
+
+/// How long what was on its way is waited for when somebody leaves.
+const AFTERMATH: Duration = Duration::from_millis(500);
+
+/// Starts a command that goes on by itself, and says what it is known by.
+pub(super) async fn start(
+    args: &SessionExecArgs,
+    session: &SandboxSession,
+    command: Command,
+    render: &Render,
+) -> Result<u8, Failure> {
+    // Whoever attaches to it later may want to type.
+    let process = session.machine().spawn(command.stdin().kept()).await?;
+    let Some(id) = process.id else {
+        // It could not be executed, which its output says.
+        let ended = relay::output(process.output).map_err(|error| Failure::new("cannot write").because(error))?;
+        return conclude(ended.await.unwrap_or(Ended::Closed), &args.command, render);
+    };
+    let text = if args.json { json!({"id": session.id(), "process": id}).to_string() } else { id.to_string() };
+    match render.result(format!("{text}\n").as_bytes()) {
+        Ok(0) => {
+            let _ended_already = process.control.send(Control::Leave).await;
+            Ok(0)
+        }
+        // Nobody knows its number, so it ends with us.
+        other => other,
+    }
+}
+
+pub(super) async fn run(args: &AttachArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
+    let session = home.attach(&args.session).await?;
+    let machine = session.machine().as_ref();
+    let id = match args.process {
+        Some(id) => id,
+        None => only(machine, &args.session).await?,
+    };
+    let found = machine.processes().await?.into_iter().find(|info| info.id == id);
+    let tty = found.is_some_and(|info| info.tty);
+    let adopted = machine.adopt(id).await.map_err(|error| match error {
+        sandbar::MachineError::Held(_) => {
+            let next = format!("wait until it is let go; `sandbar session kill {} {id}` ends it", args.session);
+            Failure::new(format!("somebody is attached to process {id}")).code("held").next(next)
+        }
+        other => other.into(),
+    })?;
+    let Some(process) = adopted else { return Err(missing(id, &args.session)) };
+    let own = |error: io::Error| Failure::new("cannot use the terminal").because(error);
+    let raw = if tty && terminal::is_terminal() { Some(Raw::enter().map_err(own)?) } else { None };
+    let mut signals = Signals::listen()?;
+    let how = follow(process, raw, &mut signals).await?;
+    let no_options = CommandArgs { env: Vec::new(), tty, timeout: None, command: Vec::new() };
+    match how {
+        How::Left => {
+            render.note(&format!("process {id} goes on; `sandbar session attach {} {id}` comes back", args.session));
+            Ok(0)
+        }
+        How::Ended(ended) => conclude(ended, &no_options, render),
+    }
+}
+
+/// The one process that nobody holds.
+async fn only(machine: &dyn Machine, session: &str) -> Result<ProcessId, Failure> {
+    match &alone(machine).await?[..] {
+        [one] => Ok(one.id),
+        [] => {
+            let what = format!("no process of the session {session} waits for somebody");
+            let next =
+                format!("`sandbar session exec --detach {session} -- COMMAND` starts one, `session shell` a shell");
+            Err(Failure::new(what).code("process_not_found").next(next))
+        }
+        several => {
+            let what = format!("{} processes of the session {session} wait for somebody", several.len());
+            let next = format!("say which; `sandbar session ps {session}` shows them");
+            Err(Failure::new(what).code("process_ambiguous").next(next))
+        }
+    }
+}
+
+/// How it came to an end.
+enum How {
+    /// Somebody left, and the process goes on.
+    Left,
+    Ended(Ended),
+}
+
+/// Shows a process until it ends, or whoever watches leaves: by the keys, or by any signal.
+async fn follow(process: Process, mut raw: Option<Raw>, signals: &mut Signals) -> Result<How, Failure> {
+    let own = |what: &'static str| move |error: io::Error| Failure::new(what).because(error);
+    let Process { stdin, control, output, .. } = process;
+    let (keys, mut typed) = mpsc::channel(4);
+    relay::pieces(io::stdin(), keys).map_err(own("cannot read standard input"))?;
+    let mut ended = relay::output(output).map_err(own("cannot write standard output"))?;
+    if raw.is_some() {
+        // It draws itself anew, for a terminal of this size.
+        redraw(&control, terminal::size()).await;
+    }
+    let mut watch = Keys::default();
+    let mut typing = stdin.is_some();
+    loop {
+        tokio::select! {
+            ended = &mut ended => return Ok(How::Ended(ended.unwrap_or(Ended::Closed))),
+            _signal = signals.next() => return Ok(leave(control, ended).await),
+            size = resized(&mut raw) => redraw(&control, size).await,
+            // The end of our input is not the end of its: somebody else may want to type.
+            piece = typed.recv(), if typing => match (piece, &stdin) {
+                (Some(Ok(piece)), Some(stdin)) => {
+                    let piece = if raw.is_some() { watch.pass(&piece) } else { Passed::On(piece) };
+                    match piece {
+                        Passed::On(piece) => typing = stdin.send(piece).await.is_ok(),
+                        Passed::Left => return Ok(leave(control, ended).await),
+                    }
+                }
+                _ => typing = false,
+            },
+        }
+    }
+}
+
+async fn redraw(control: &mpsc::Sender<Control>, size: TerminalSize) {
+    let _ended_already = control.send(Control::Resize(size)).await;
+}
+
+/// Lets go of the process, once what was on its way has been shown.
+async fn leave(control: mpsc::Sender<Control>, ended: oneshot::Receiver<Ended>) -> How {
+    let _ended_already = control.send(Control::Leave).await;
+    match timeout(AFTERMATH, ended).await {
+        Ok(Ok(ended @ Ended::Exited(_))) => How::Ended(ended),
+        _ => How::Left,
+    }
+}
+
+/// Looks for the keys that leave.
+#[derive(Default)]
+struct Keys {
+    /// The first of them was typed.
+    begun: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Passed {
+    On(Bytes),
+    Left,
+}
+
+impl Keys {
+    /// What goes inside of what was typed. The first of the two keys waits for the one after it.
+    fn pass(&mut self, typed: &[u8]) -> Passed {
+        let mut inside = Vec::with_capacity(typed.len() + 1);
+        for key in typed {
+            match (std::mem::take(&mut self.begun), *key) {
+                (true, key) if key == LEAVE[1] => return Passed::Left,
+                (true, key) if key == LEAVE[0] => {
+                    inside.push(key);
+                    self.begun = true;
+                }
+                (true, key) => inside.extend([LEAVE[0], key]),
+                (false, key) if key == LEAVE[0] => self.begun = true,
+                (false, key) => inside.push(key),
+            }
+        }
+        Passed::On(inside.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_keys_leave_and_all_others_go_inside() {
+        let table = [
+            (vec!["abc"], Some("abc")),
+            (vec!["\x10\x11"], None),
+            (vec!["a\x10", "\x11b"], None),
+            (vec!["\x10", "x"], Some("\x10x")),
+            (vec!["\x10\x10x"], Some("\x10\x10x")),
+            (vec!["\x10\x10", "\x11"], None),
+            (vec!["\x11\x10"], Some("\x11")),
+        ];
+        for (pieces, expected) in table {
+            let (mut keys, mut inside, mut left) = (Keys::default(), Vec::new(), false);
+            for piece in &pieces {
+                match keys.pass(piece.as_bytes()) {
+                    Passed::On(bytes) => inside.extend_from_slice(&bytes),
+                    Passed::Left => left = true,
+                }
+            }
+            assert_eq!((!left).then_some(&inside[..]), expected.map(str::as_bytes), "{pieces:?}");
+        }
+    }
+}

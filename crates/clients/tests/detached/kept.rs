@@ -1,0 +1,163 @@
+//! Commands that outlive a process that was killed, or ended in good order, and leases.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+
+use sandbar_clients::UnixLocal;
+use sandbar_machine::{
+    Access, Command, Control, Lifetime, Machine, MachineError, MachineSpec, Output, Process, ProcessId, ProcessState,
+    SandboxClient, TerminalSize, Workspace,
+};
+
+use super::bench::{Bench, detached, hear, soon, until};
+
+const ECHO: &str = "stty -echo 2>/dev/null; echo ready; while read line; do echo \"got $line\"; done";
+
+/// What a process does that is about to vanish: one command with a terminal, one that floods, one without input.
+pub(crate) async fn hold(client: &UnixLocal, place: &Path) {
+    let saved = fs::read(place.join("handle")).expect("handle");
+    let handle = serde_json::from_slice(&saved).expect("json");
+    let machine = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
+    let mut ids = Vec::new();
+    let flood = "head -c 3000000 /dev/zero; sleep 300";
+    for command in [shell(ECHO).tty(TerminalSize::default()), shell(flood), shell("sleep 1; echo over; exit 5")] {
+        let process = soon(machine.spawn(command.kept())).await.expect("spawn");
+        ids.push(process.id.expect("an id"));
+        // Neither dropped nor read.
+        std::mem::forget(process);
+    }
+    std::mem::forget(machine);
+    fs::write(place.join("ids"), serde_json::to_vec(&ids).expect("json")).expect("write");
+    println!("holding");
+}
+
+fn shell(script: &str) -> Command {
+    Command::new(["sh", "-c", script])
+}
+
+async fn adopt(machine: &dyn Machine, id: ProcessId) -> Process {
+    for _ in 0..500 {
+        match soon(machine.adopt(id)).await {
+            Ok(found) => return found.expect("it is there"),
+            Err(MachineError::Held(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("process {id} is held for ever");
+}
+
+/// Reads until standard output contains these words; also how many bytes came, and how many were omitted.
+async fn heard(process: &mut Process, words: &str) -> (String, u64) {
+    let (mut text, mut omitted) = (String::new(), 0);
+    while !text.contains(words) {
+        match soon(process.output.recv()).await.expect("more").expect("output") {
+            Output::Stdout(bytes) | Output::Stderr(bytes) => text.push_str(&String::from_utf8_lossy(&bytes)),
+            Output::Omitted(count) => omitted += count,
+            Output::Exit(exit) => text.push_str(&format!("exit {}", exit.code)),
+        }
+    }
+    (text, omitted)
+}
+
+#[tokio::test]
+async fn what_a_killed_or_ended_process_kept_is_found_by_another() {
+    for part in ["keep", "keep and end"] {
+        let bench = Bench::new();
+        let (handle, processes) = bench.create().await;
+        bench.save(&handle);
+        let mut holder = bench.play(part);
+        hear(&mut holder, "holding");
+        if part == "keep" {
+            holder.kill().expect("kill -9");
+        }
+        holder.wait().expect("wait");
+        let ids: Vec<ProcessId> =
+            serde_json::from_slice(&fs::read(bench.0.path().join("ids")).expect("ids")).expect("json");
+        let machine = soon(bench.client().attach(&handle)).await.expect("attach").expect("it lives");
+        let mut terminal = adopt(&*machine, ids[0]).await;
+        terminal.stdin.as_ref().expect("input").send("you\n".into()).await.expect("it is typed");
+        let (text, omitted) = heard(&mut terminal, "got you").await;
+        assert_eq!((text.contains("got you"), omitted), (true, 0), "{part}: {text:?}");
+        let mut flood = adopt(&*machine, ids[1]).await;
+        assert!(flood.stdin.is_none(), "it had no input, and has none");
+        // The dead process never took more than fits into its buffers, and a mebibyte is kept.
+        let mut total = 0;
+        while total < 1 << 20 {
+            match soon(flood.output.recv()).await.expect("more").expect("output") {
+                Output::Stdout(bytes) => total += bytes.len(),
+                Output::Omitted(count) => assert!(count <= 2_000_000, "{count}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        soon(flood.control.send(Control::Leave)).await.expect("it is left");
+        drop(flood);
+        let mut over = adopt(&*machine, ids[2]).await;
+        let (text, _) = heard(&mut over, "exit 5").await;
+        assert!(text.starts_with("over\n"), "{text:?}");
+        soon(machine.stop()).await.expect("stop");
+        processes.are_gone().await;
+    }
+}
+
+#[tokio::test]
+async fn of_commands_that_ended_alone_the_latest_are_kept() {
+    let bench = Bench::new();
+    let (handle, _) = bench.create().await;
+    let machine = soon(bench.client().attach(&handle)).await.expect("attach").expect("it lives");
+    let mut all = Vec::new();
+    for turn in 0..70 {
+        let script = if turn == 0 { "sleep 1" } else { "sleep 5" };
+        all.push(soon(machine.spawn(shell(script).kept())).await.expect("spawn"));
+    }
+    let first = all[0].id.expect("an id");
+    drop(machine);
+    drop(all);
+    let machine = soon(bench.client().attach(&handle)).await.expect("attach").expect("it lives");
+    let list = || async { soon(machine.processes()).await.expect("a list") };
+    let mut left = list().await;
+    while left.iter().any(|info| !matches!(info.state, ProcessState::Ended(_))) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        left = list().await;
+    }
+    assert_eq!(left.len(), 64);
+    assert!(left.iter().all(|info| info.id != first), "the one that ended first was forgotten");
+    soon(machine.stop()).await.expect("stop");
+}
+
+#[tokio::test]
+async fn more_commands_than_can_be_kept_are_refused() {
+    let bench = Bench::new();
+    let (handle, _) = bench.create().await;
+    let machine = soon(bench.client().attach(&handle)).await.expect("attach").expect("it lives");
+    let sleep = || Command::new(["sleep", "300"]);
+    let mut all = Vec::new();
+    for _ in 0..128 {
+        all.push(soon(machine.spawn(sleep().kept())).await.expect("spawn"));
+    }
+    let refused = soon(machine.spawn(sleep().kept())).await.expect_err("one too many");
+    assert_eq!(refused.code(), "exhausted");
+    all.push(soon(machine.spawn(sleep())).await.expect("others can still run"));
+    soon(machine.stop()).await.expect("stop");
+}
+
+#[tokio::test]
+async fn a_lease_removes_a_machine_and_never_the_hosts_own_directory() {
+    let bench = Bench::new();
+    let own = bench.0.path().join("own");
+    fs::create_dir(&own).expect("a directory");
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("open to whoever the machine is");
+    fs::write(own.join("file"), "precious").expect("write");
+    let spec = MachineSpec {
+        workspace: Workspace::Host { path: own.clone(), access: Access::ReadWrite },
+        lifetime: Lifetime::Leased(Duration::from_millis(300)),
+        ..detached()
+    };
+    let machine = soon(bench.client().create(spec)).await.expect("create");
+    let (handle, processes) = (machine.handle(), bench.processes().await);
+    drop(machine);
+    processes.are_gone().await;
+    until("its directory is gone", || bench.machines().is_empty()).await;
+    assert!(soon(bench.client().attach(&handle)).await.expect("attach").is_none());
+    assert_eq!(fs::read_to_string(own.join("file")).expect("it is there"), "precious");
+    let hasty = MachineSpec { lifetime: Lifetime::Leased(Duration::ZERO), ..detached() };
+    assert_eq!(soon(bench.client().create(hasty)).await.expect_err("too short").code(), "invalid");
+}

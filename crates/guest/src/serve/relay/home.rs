@@ -1,0 +1,77 @@
+//! Descriptors that change hosts: what a host has not confirmed is remembered, and another is sent it again.
+
+use std::{io, os::fd::OwnedFd};
+
+use rustix::event::epoll::EventFlags;
+use sandbar_guest::protocol::{Event, MAX_DATA};
+
+use super::{Relay, Role};
+use crate::serve::{backlog::Backlog, link::Id, outbox::Outbox};
+
+impl Relay {
+    /// From now on what comes is remembered until the host confirms it.
+    pub(crate) fn remember(&mut self) {
+        self.backlog = Some(Backlog::default());
+    }
+
+    /// Whether nobody is at the far end.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.orphan
+    }
+
+    /// Whether the host has not been sent everything that is remembered.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.backlog.as_ref().is_some_and(|backlog| !backlog.is_sent())
+    }
+
+    /// Whether somebody still reads what is sent.
+    pub(crate) fn takes_input(&self) -> bool {
+        self.sink.as_ref().is_some_and(|sink| !sink.ending)
+    }
+
+    /// Nobody is left who could read: what comes late is not for anybody.
+    pub(crate) fn close_sink(&mut self, epoll: &OwnedFd) {
+        if let Some(mut sink) = self.sink.take() {
+            sink.watched.disarm(epoll);
+        }
+    }
+
+    /// Connects the descriptors to another channel, with a host at its far end that has sent and confirmed nothing yet, or
+    /// nobody.
+    pub(crate) fn rehome(&mut self, id: Id, window: Option<u32>, epoll: &OwnedFd) {
+        let sink = self.sink.as_mut().map(|sink| &mut sink.watched);
+        for watched in [self.out.as_mut(), self.err.as_mut(), sink].into_iter().flatten() {
+            watched.disarm(epoll);
+        }
+        (self.id, self.orphan, self.credit) = (id, window.is_none(), u64::from(window.unwrap_or(0)));
+        if let Some(backlog) = &mut self.backlog {
+            backlog.rewind();
+        }
+        if let Some(sink) = &mut self.sink {
+            // However many hosts come and go, what waits stays bounded.
+            sink.queue.truncate(sink.window);
+            (sink.owed, sink.inherited) = (0, sink.queue.len());
+            if !sink.queue.is_empty() {
+                sink.watched.arm(epoll, Role::Sink.key(id), EventFlags::OUT);
+            }
+        }
+        self.rearm(epoll);
+    }
+
+    /// Sends what is remembered, within credit and as long as the host takes it; `true` when more could follow.
+    pub(crate) fn replay(&mut self, outbox: &mut Outbox) -> io::Result<bool> {
+        let Some(backlog) = &mut self.backlog else { return Ok(false) };
+        if let Some(omitted) = backlog.untold() {
+            outbox.push(self.id.channel, &Event::Omitted(omitted));
+        }
+        while !outbox.is_full() && self.credit > 0 {
+            let most = usize::try_from(self.credit).unwrap_or(MAX_DATA).min(MAX_DATA);
+            let Some((error, bytes)) = backlog.next(most) else { break };
+            let count = bytes.len();
+            outbox.bulk(self.id.channel, error, bytes)?;
+            self.credit -= count as u64;
+            backlog.sent(count);
+        }
+        Ok(self.credit > 0 && !backlog.is_sent())
+    }
+}
