@@ -1,7 +1,7 @@
 //! A guest that has been taken over: whatever it sends, the host neither panics nor hangs nor fills its memory.
 
 use sandbar_guest::protocol::{At, Event, ExitKind, FrameHeader, MAX_DATA, MAX_PAYLOAD, Open, Record, VERSION};
-use sandbar_machine::{Command, Machine, MachineError, MachinePath, Process, ScanOptions, Target, collect};
+use sandbar_machine::{Command, Machine, MachineError, MachinePath, Process, ProcessId, ScanOptions, Target, collect};
 use tokio::net::UnixStream;
 
 use super::{
@@ -77,6 +77,9 @@ async fn frames_that_must_not_be_end_the_connection() {
         ("a half frame", [started.clone(), header(100, 1, 66), vec![0; 50]].concat()),
         ("a half header", [started.clone(), vec![1, 2, 3]].concat()),
         ("a start with something in it", header(1, 1, 65).into_iter().chain([0]).collect()),
+        ("omitted bytes of a command nobody adopted", [started.clone(), frame(1, &Event::Omitted(1))].concat()),
+        ("kept, which nobody asked for", frame(1, &Event::Kept(1, true))),
+        ("kept after the start", [started.clone(), frame(1, &Event::Kept(1, true))].concat()),
         ("anything after done", [started, exit, frame(1, &Event::Done), data(b"x")].concat()),
     ];
     for (what, answer) in cases {
@@ -87,6 +90,45 @@ async fn frames_that_must_not_be_end_the_connection() {
             Ok(_) if after_done => {}
             other => panic!("{what}: {other:?}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn an_adopted_command_is_the_one_that_was_asked_for_and_omits_once() {
+    let kept = |id| frame(1, &Event::Kept(id, false));
+    let cases = [
+        ("another command", kept(8)),
+        ("a command that was only started", frame(1, &Event::Started)),
+        ("two gaps", [kept(7), frame(1, &Event::Omitted(1)), frame(1, &Event::Omitted(1))].concat()),
+    ];
+    for (what, answer) in cases {
+        let (machine, mut far) = scripted().await;
+        let (process, ()) = tokio::join!(machine.adopt(ProcessId(7)), async {
+            far.opened().await;
+            far.raw(&answer).await;
+        });
+        let Ok(process) = process else { continue };
+        let mut process = process.expect("it is there");
+        let mut ended = Ok(());
+        while let Some(output) = soon(process.output.recv()).await {
+            ended = output.map(drop);
+        }
+        assert!(matches!(ended, Err(MachineError::Transport { .. })), "{what}: {ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_processes_that_is_none_ends_the_connection() {
+    let endless = vec![0; 60_000];
+    for answer in [b"\x01\0\0\0".as_slice(), b"\xff\xff\xff\xff", &endless] {
+        let (machine, mut far) = scripted().await;
+        let (list, ()) = tokio::join!(machine.processes(), async {
+            far.opened().await;
+            far.raw(&frame(1, &Event::Data(answer))).await;
+            far.raw(&frame(1, &Event::Done)).await;
+        });
+        assert!(matches!(list, Err(MachineError::Transport { .. })), "{list:?}");
+        assert!(machine.is_gone());
     }
 }
 

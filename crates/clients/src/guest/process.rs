@@ -107,7 +107,7 @@ impl Pump {
         loop {
             match self.step().await {
                 // Dropping the channel says so.
-                Step::Controlled(Some(Control::Leave)) if self.kept => return,
+                Step::Controlled(Some(Control::Leave)) if self.kept => return self.send_rest(),
                 Step::Controlled(Some(control)) => self.control(control),
                 Step::Controlled(None) => {
                     self.control = None;
@@ -161,6 +161,17 @@ impl Pump {
             () = self.channel.writable(), if !self.input.is_empty() => Step::Allowed,
             piece = receive(&mut self.stdin), if free && self.stdin.is_some() && self.input.is_empty() => Step::Typed(piece),
             () = outbox.ready(), if !free => Step::Placed(true),
+        }
+    }
+
+    /// Sends what was typed before, as far as the guest takes it.
+    fn send_rest(&mut self) {
+        self.channel.send(&mut self.input);
+        while self.input.is_empty()
+            && let Some(Ok(piece)) = self.stdin.as_mut().map(mpsc::Receiver::try_recv)
+        {
+            self.input = piece;
+            self.channel.send(&mut self.input);
         }
     }
 

@@ -210,18 +210,19 @@ pub async fn a_held_command_is_not_adopted(client: &dyn SandboxClient) {
     until(&mut process, "got it").await;
 }
 
-/// A holder that says that it leaves, leaves; what it did not take is there for the next one.
+/// A holder that says that it leaves, leaves; what it typed before has been typed, and what it did not take is there for the
+/// next one.
 pub async fn a_command_that_is_left_is_there_for_the_next(client: &dyn SandboxClient) {
     let Some(rig) = detached(client, MachineSpec::default()).await else { return };
     let mut process = rig.spawn(shell("echo ready; while read line; do echo got $line; done").stdin().kept()).await;
     until(&mut process, "ready").await;
     let id = process.id.expect("an id");
-    for turn in 0..5 {
+    for turn in 0..20 {
+        send(&process, format!("{turn}\n")).await;
         soon("leave", process.control.send(Control::Leave)).await.expect("it is taken");
         soon("the end of its output", async { while process.output.recv().await.is_some() {} }).await;
         drop(process);
         process = adopt(&rig, id).await;
-        send(&process, format!("{turn}\n")).await;
         until(&mut process, &format!("got {turn}")).await;
     }
 }
