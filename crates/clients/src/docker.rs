@@ -24,6 +24,7 @@ mod boot;
 mod build;
 mod client;
 mod container;
+mod detached;
 mod engine;
 mod image;
 mod labels;

@@ -18,7 +18,8 @@ use crate::{
         root::{self, Given, Source, below},
     },
     failure::{Setup, Step},
-    identity::Users,
+    hub::Hub,
+    identity::{AGENT, Agent, Users},
     serve::{self, Scope, Settings},
     sys::{
         exec::Proof,
@@ -70,7 +71,7 @@ pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
         Ok(settings) => {
             drop(report);
             match launch.detached {
-                Some(_) => serve::run_hub(control, settings),
+                Some(_) => serve::run_hub(Hub::Supervisor(control), None, settings),
                 None => serve::run(control, settings),
             }
         }
@@ -103,7 +104,7 @@ fn full(launch: &Launch, dir: &[u8], users: Population, given: Option<Given>) ->
     layers.push("private file tree".to_owned());
     let token = Token::random().step("draw random numbers")?;
     let proc = proc::open().step("open /proc")?;
-    let users = if are_many { Users::many() } else { Users::One };
+    let users = if are_many { Users::many(Agent(AGENT, AGENT)) } else { Users::One };
     let keep = if are_many { Caps::SWITCH_USERS } else { Caps::NONE };
     layers.extend(confine::drop_powers(keep, &rules, Walls::Namespaces, token)?);
     security::close_memory().step("close the guest's memory")?;

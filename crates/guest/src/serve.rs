@@ -42,6 +42,7 @@ use self::{
     tree::Tags,
 };
 use crate::{
+    hub::Hub,
     identity::Users,
     sys::{
         exec::{Proof, Stack},
@@ -94,8 +95,12 @@ pub(crate) fn run_split(input: OwnedFd, output: OwnedFd, settings: Settings) -> 
 }
 
 /// Serves every host whose connection comes out of the hub, until the hub itself closes or one of them asks to stop.
-pub(crate) fn run_hub(hub: OwnedFd, settings: Settings) -> ! {
-    run_server(Server::new(settings, Some(hub)))
+/// The first may be there already, as input and output.
+pub(crate) fn run_hub(hub: Hub, first: Option<(OwnedFd, OwnedFd)>, settings: Settings) -> ! {
+    run_server(Server::new(settings, Some(hub)).and_then(|mut server| {
+        first.map_or(Ok(()), |(input, output)| server.greet(input, output))?;
+        Ok(server)
+    }))
 }
 
 fn run_server(server: io::Result<Server>) -> ! {
@@ -128,7 +133,7 @@ struct Server {
     epoll: OwnedFd,
     children: OwnedFd,
     /// Where connections come from, on a machine that outlives its hosts.
-    hub: Option<OwnedFd>,
+    hub: Option<Hub>,
     links: HashMap<u32, Link>,
     next_link: u32,
     channels: HashMap<Id, Channel>,
@@ -147,7 +152,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(settings: Settings, hub: Option<OwnedFd>) -> io::Result<Self> {
+    fn new(settings: Settings, hub: Option<Hub>) -> io::Result<Self> {
         occupy_stdio()?;
         if !settings.limits.is_empty() {
             use_all_descriptors();
