@@ -1,6 +1,6 @@
 //! Machines that outlive their maker, wherever they are: what is remembered of them, and what is said at their door.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, io, time::Duration};
 
 use sandbar_guest::protocol::{Detached, Knock, MAX_MEMO, Nonce, VERSION, Welcome, Wish};
 use sandbar_machine::{Isolation, LimitReport, MachineError, MachineHandle, Result};
@@ -63,7 +63,7 @@ impl Memo {
             writer.flush().await
         };
         let mut header = [0; Welcome::LENGTH];
-        if knocked.await.is_err() || reader.read_exact(&mut header).await.is_err() {
+        if !went_on(knocked.await)? || !went_on(reader.read_exact(&mut header).await)? {
             return Ok(None);
         }
         let welcome = Welcome::decode(&header).map_err(|error| MachineError::transport("reach it", error))?;
@@ -72,7 +72,7 @@ impl Memo {
             return Err(MachineError::invalid("the machine", reason));
         }
         let mut memo = vec![0; welcome.length as usize];
-        if reader.read_exact(&mut memo).await.is_err() {
+        if !went_on(reader.read_exact(&mut memo).await)? {
             return Ok(None);
         }
         let memo = serde_json::from_slice(&memo).map_err(|error| MachineError::transport("reach it", error))?;
@@ -107,6 +107,16 @@ impl Listening {
             Self::Possible => machine,
             Self::Impossible => machine.without_ports(),
         }
+    }
+}
+
+/// Whether a stream went on; `false` when the other side hung up.
+fn went_on<T>(outcome: io::Result<T>) -> Result<bool> {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    match outcome {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof) => Ok(false),
+        Err(error) => Err(MachineError::transport("reach it", error)),
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::{
-    attach::{self, Attached},
+    attach::{self, Attached, Words},
     container::{Removal, remove},
     engine::Engine,
     labels,
@@ -104,9 +104,7 @@ impl Place {
         }
         match inspect(keeper, &self.container).await? {
             None => Ok(Found::Gone),
-            Some(found) if label(&found, labels::SEAL) != Some(&self.seal) => {
-                Err(MachineError::invalid("handle", format!("is not one of the machine in {}", self.container)))
-            }
+            Some(found) if label(&found, labels::SEAL) != Some(&self.seal) => Err(self.unfit()),
             Some(found) => match found.state.and_then(|state| state.status) {
                 Some(Status::RUNNING) => Ok(Found::Running),
                 Some(Status::PAUSED) => Ok(Found::Paused),
@@ -129,9 +127,9 @@ impl Place {
         let Attached { mut input, mut output, words, line } = bridge;
         let late = |_late| MachineError::transport("reach it", "its guest did not answer within 20 seconds");
         let welcomed = timeout(ANSWER, Memo::ask(&mut output, &mut input, self.nonce()?)).await.map_err(late)??;
-        let connected = match welcomed {
-            Some(memo) => memo.connect(output, input, handle.clone()).await,
-            None => Err(MachineError::Gone),
+        let (connected, why) = match welcomed {
+            Some(memo) => (memo.connect(output, input, handle.clone()).await, crowded()),
+            None => (Err(MachineError::Gone), self.turned_away(&words)),
         };
         match connected {
             Ok(machine) => {
@@ -140,14 +138,20 @@ impl Place {
                 Ok(Some(machine.farewell(Removal { engine, docker, name, line: Some(line) })))
             }
             Err(MachineError::Gone) if matches!(self.look(keeper).await?, Found::Gone) => Ok(None),
-            Err(MachineError::Gone) => {
-                let words = words.lock().unwrap_or_else(PoisonError::into_inner);
-                let said: String =
-                    String::from_utf8_lossy(&words).chars().filter(|c| !c.is_control()).take(500).collect();
-                Err(if said.is_empty() { crowded() } else { MachineError::transport("reach it", said) })
-            }
+            Err(MachineError::Gone) => Err(why),
             Err(error) => Err(error),
         }
+    }
+
+    /// Why somebody hangs up who was knocked at.
+    fn turned_away(&self, words: &Words) -> MachineError {
+        let words = words.lock().unwrap_or_else(PoisonError::into_inner);
+        let said: String = String::from_utf8_lossy(&words).chars().filter(|c| !c.is_control()).take(500).collect();
+        if said.is_empty() { self.unfit() } else { MachineError::transport("reach it", said) }
+    }
+
+    fn unfit(&self) -> MachineError {
+        MachineError::invalid("handle", format!("is not one of the machine in {}", self.container))
     }
 
     /// A stream to the machine's door; `None` when the machine ended in this very moment.
