@@ -4,7 +4,7 @@ use std::{collections::HashMap, fs};
 
 use rustix::{process::getuid, system::uname};
 
-/// Who keeps a machine: `owner`, and it ends with the process that made it; or `detached`, and as long as its container runs
+/// Who keeps a machine: `bound`, and it ends with the process that made it; or `detached`, and as long as its container runs
 /// it is somebody's, whether its maker lives or not.
 pub(super) const LIFETIME: &str = "sandbar.lifetime";
 /// What the handle of a detached machine knows too, so that nothing is removed by one that was changed.
@@ -13,7 +13,7 @@ pub(super) const SEAL: &str = "sandbar.seal";
 /// The labels of one machine; a detached one has a seal.
 pub(super) fn owned(session: &str, seal: Option<&str>) -> HashMap<String, String> {
     let host = uname();
-    let lifetime = if seal.is_some() { "detached" } else { "owner" };
+    let lifetime = if seal.is_some() { "detached" } else { "bound" };
     let labels = [
         ("sandbar.session", session.to_owned()),
         (LIFETIME, lifetime.to_owned()),
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(labels["sandbar.pid"], std::process::id().to_string());
         assert!(labels["sandbar.pid-started"].parse::<u64>().is_ok_and(|ticks| ticks > 0), "{labels:?}");
         assert_eq!(labels["sandbar.boot"].len(), 36);
-        assert_eq!((labels[LIFETIME].as_str(), labels.get(SEAL)), ("owner", None));
+        assert_eq!((labels[LIFETIME].as_str(), labels.get(SEAL)), ("bound", None));
         let detached = owned("abc", Some("xyz"));
         assert_eq!((detached[LIFETIME].as_str(), detached[SEAL].as_str()), ("detached", "xyz"));
     }

@@ -274,7 +274,7 @@ async fn labels_tell_a_machine_that_stays_from_one_that_does_not() {
     if !has_engine().await {
         return;
     }
-    for (spec, expected) in [(detached(), "detached"), (MachineSpec::default(), "owner")] {
+    for (spec, expected) in [(detached(), "detached"), (MachineSpec::default(), "bound")] {
         let machine = soon(client(EMPTY).create(spec)).await.expect("create");
         let about = soon(engine().inspect_container(field(&machine.handle(), "container"), None)).await;
         let labels = about.expect("inspect").config.and_then(|config| config.labels).expect("labels");
