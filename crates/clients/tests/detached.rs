@@ -43,6 +43,13 @@ async fn part() {
             // Neither dropped nor stopped.
             std::process::exit(0);
         }
+        "stay" => {
+            let machine = soon(client.create(detached())).await.expect("create");
+            let saved = serde_json::to_vec(&machine.handle()).expect("json");
+            fs::write(Path::new(&place).join("handle"), saved).expect("write");
+            println!("staying");
+            tokio::time::sleep(Duration::from_secs(100)).await;
+        }
         "hold" => {
             let machine = soon(client.attach(&handle())).await.expect("attach").expect("it lives");
             let beat = "while :; do echo x >>beat; sleep 0.05; done";

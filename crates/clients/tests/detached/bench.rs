@@ -217,6 +217,12 @@ pub(crate) fn kill(pid: i32) {
     kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("it is ours");
 }
 
+/// Lets a process do nothing more, without ending it.
+pub(crate) fn stop(process: u32) {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process");
+    kill_process(pid, Signal::STOP).expect("it is ours");
+}
+
 /// Waits for a line another part prints.
 pub(crate) fn hear(child: &mut Child, word: &str) {
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();

@@ -4,7 +4,7 @@ use std::{fs, process::Child, time::Duration};
 
 use sandbar_machine::{Features, MachineHandle, collect};
 
-use super::bench::{Bench, Where, detached, file, hear, printed, soon};
+use super::bench::{Bench, Where, detached, file, hear, printed, soon, stop};
 use crate::docker::has_engine;
 
 /// Each of these, in both places.
@@ -128,22 +128,27 @@ async fn a_create_that_is_cancelled_leaves_nothing(bench: Bench) {
 
 async fn deleting_is_prompt_whoever_holds_the_machine(bench: Bench) {
     let client = bench.any_client();
-    let maker = soon(client.create(detached())).await.expect("create");
-    let handle = maker.handle();
-    bench.save(&handle);
+    let mut maker = bench.play("stay");
+    hear(&mut maker, "staying");
+    let handle = bench.saved();
     let mut holder = bench.play("hold");
     hear(&mut holder, "holding");
     let visitor = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
+    // Neither of them can let go.
+    for process in [&maker, &holder] {
+        stop(process.id());
+    }
     let begun = std::time::Instant::now();
     for _ in 0..2 {
-        soon(bench.any_client().delete(&handle)).await.expect("delete");
+        soon(client.delete(&handle)).await.expect("delete");
     }
     println!("deleted in {:?}", begun.elapsed());
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(bench.left().await, Vec::<String>::new());
-    holder.kill().expect("kill -9");
-    holder.wait().expect("wait");
-    for machine in [maker, visitor] {
-        soon(machine.stop()).await.expect("stopping what is gone is fine");
+    assert!(soon(client.attach(&handle)).await.expect("attach").is_none());
+    for mut process in [maker, holder] {
+        process.kill().expect("kill -9");
+        process.wait().expect("wait");
     }
+    soon(visitor.stop()).await.expect("stopping what is gone is fine");
 }

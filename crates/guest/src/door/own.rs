@@ -98,3 +98,24 @@ fn is_from_outside(stream: &OwnedFd) -> bool {
     // The name in parentheses may hold anything; what follows the last one is numbers.
     stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)) == Some("0")
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::connect;
+    use sandbar_guest::protocol::{Knock, Wish};
+
+    use super::*;
+
+    #[test]
+    fn nobody_who_descends_from_this_namespaces_first_process_is_spoken_with() {
+        let id = format!("test{}", std::process::id());
+        let nonce = [7; 16];
+        let mut door = OwnDoor::open(id.as_bytes(), &Detached { nonce, memo: Vec::new() }).unwrap();
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new_abstract_name(&name(id.as_bytes())).unwrap()).unwrap();
+        rustix::io::write(&socket, &Knock::new(Wish::Attach, nonce).encode()).unwrap();
+        assert!(door.turn().unwrap().is_some_and(|entering| entering.is_empty()));
+        // It may hang up before the knock was read, which is a reset.
+        assert_eq!(rustix::io::read(&socket, &mut [0; 8]).unwrap_or_default(), 0);
+    }
+}

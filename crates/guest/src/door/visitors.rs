@@ -158,3 +158,62 @@ fn welcome(memo: &[u8]) -> Vec<u8> {
 fn same(one: Nonce, other: Nonce) -> bool {
     one.iter().zip(other).fold(0, |differences, (one, other)| differences | (one ^ other)) == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, listen, socket_with};
+
+    use super::*;
+
+    const NONCE: Nonce = [7; 16];
+
+    /// Somebody at a door, and the door.
+    fn at_door(name: &str) -> (OwnedFd, Visitors) {
+        let socket =
+            |flags| socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | flags, None).unwrap();
+        let name = format!("sandbar-test-{name}-{}", std::process::id());
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let (listener, visitor) = (socket(SocketFlags::NONBLOCK), socket(SocketFlags::empty()));
+        bind(&listener, &address).unwrap();
+        listen(&listener, 8).unwrap();
+        connect(&visitor, &address).unwrap();
+        let detached = Detached { nonce: NONCE, memo: b"notes".to_vec() };
+        (visitor, Visitors::new(listener, &detached, |_| true))
+    }
+
+    fn heard(visitor: &OwnedFd) -> Vec<u8> {
+        let mut bytes = [0; 64];
+        let count = rustix::io::read(visitor, &mut bytes).unwrap_or_default();
+        bytes[..count].to_vec()
+    }
+
+    #[test]
+    fn whoever_knows_the_nonce_is_told_the_memo_and_comes_in() {
+        let (visitor, mut door) = at_door("known");
+        let knock = Knock::new(Wish::Attach, NONCE).encode();
+        for (part, entered) in [(&knock[..5], 0), (&knock[5..], 1)] {
+            rustix::io::write(&visitor, part).unwrap();
+            let Verdict::Enter(streams) = door.turn() else { panic!("it ends") };
+            assert_eq!(streams.len(), entered);
+            assert_eq!(door.deadline().is_some(), entered == 0, "only those that are not in yet are waited for");
+        }
+        assert_eq!(heard(&visitor), [Welcome { version: VERSION, length: 5 }.encode(), b"notes".to_vec()].concat());
+    }
+
+    #[test]
+    fn whoever_does_not_know_it_is_hung_up_on() {
+        for wish in [Wish::Attach, Wish::End] {
+            let (visitor, mut door) = at_door(&format!("unknown-{wish:?}"));
+            rustix::io::write(&visitor, &Knock::new(wish, [8; 16]).encode()).unwrap();
+            assert!(matches!(door.turn(), Verdict::Enter(streams) if streams.is_empty()));
+            assert_eq!(heard(&visitor), b"");
+        }
+    }
+
+    #[test]
+    fn somebody_who_may_ends_the_machine() {
+        let (visitor, mut door) = at_door("end");
+        rustix::io::write(&visitor, &Knock::new(Wish::End, NONCE).encode()).unwrap();
+        assert!(matches!(door.turn(), Verdict::End));
+    }
+}
