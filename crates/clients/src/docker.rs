@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!  Docker (options) ─┬─► image    there, pulled or built; for which processor
-//!                    ├─► users    who commands run as, from the image's own accounts
+//!                    ├─► users    who commands run as, from the image's own accounts, and whoever is added to them
 //!                    ├─► plan     everything the engine is told, as data
 //!                    └─► boot     create ─► upload the guest ─► attach ─► start ─► hello
 //! ```
 //!
 //! A machine is bound to its maker by the one stream it is attached with: when that ends, for whatever reason, the engine
-//! closes the guest's input, the guest ends, and the engine removes the container and its volumes by itself.
+//! closes the guest's input, the guest ends, and the engine removes the container and its volumes by itself. A detached one is
+//! let go of as soon as it is ready; whoever has its handle comes in at a door that the guest keeps, over a bridge that the
+//! engine executes inside.
 //!
 //! ```no_run
 //! use sandbar_clients::{Docker, docker::{Engine, Network}};
@@ -24,6 +26,7 @@ mod boot;
 mod build;
 mod client;
 mod container;
+mod detached;
 mod engine;
 mod image;
 mod labels;
@@ -84,7 +87,8 @@ pub struct Progress {
 
 /// Makes machines in containers of a Docker engine.
 ///
-/// Clones share their machines and their connection: what one made, another finds. What asks for less than the hardened
+/// Clones share their machines and their connection: what one made, another finds. A detached machine is found by every client
+/// of the same engine, in this process and in others. What asks for less than the hardened
 /// default says so by name; a privileged container is not on offer.
 #[derive(Clone)]
 pub struct Docker {

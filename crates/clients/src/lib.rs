@@ -4,6 +4,8 @@
 //! A client implements [`sandbar_machine::SandboxClient`] and nothing else; whatever has a guest in it gets its
 //! [`sandbar_machine::Machine`] from here, whole.
 
+#[cfg(target_os = "linux")]
+mod detached;
 #[cfg(all(feature = "docker", target_os = "linux"))]
 pub mod docker;
 pub mod doctor;

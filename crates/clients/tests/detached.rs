@@ -1,39 +1,37 @@
 //! Machines that outlive the process that made them, seen from several processes and several users.
 #![cfg(target_os = "linux")]
-#![allow(clippy::expect_used, reason = "a test")]
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Child,
     time::Duration,
 };
 
 use sandbar_clients::UnixLocal;
 use sandbar_guest::protocol::{DOOR, Knock, Wish};
-use sandbar_machine::{
-    Access, Command, Features, HostMount, MachineHandle, MachinePath, MachineSpec, SandboxClient, collect, once,
-};
+use sandbar_machine::{Access, Command, HostMount, MachinePath, MachineSpec, SandboxClient, once};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
 };
 
-use self::detached::bench::{
-    Bench, PART, PLACE, as_ordinary_user, detached, file, hear, kill, nonce, printed, soon, until,
-};
+use self::detached::bench::{Bench, PART, PLACE, as_ordinary_user, detached, file, kill, nonce, player, printed, soon};
 
 mod detached {
     pub(crate) mod bench;
+    mod both;
     mod door;
     pub(crate) mod kept;
 }
+#[path = "docker/bench.rs"]
+mod docker;
 
 /// What other processes do in these tests; nothing, unless one of them started this.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn part() {
     let (Ok(part), Some(place)) = (std::env::var(PART), std::env::var_os(PLACE)) else { return };
-    let client = UnixLocal::new().state_dir(Path::new(&place).join("state"));
+    let client = player(Path::new(&place));
     let handle = || serde_json::from_slice(&fs::read(Path::new(&place).join("handle")).expect("handle")).expect("json");
     match part.as_str() {
         "make" => {
@@ -45,6 +43,13 @@ async fn part() {
             fs::rename(Path::new(&place).join("half"), Path::new(&place).join("made")).expect("rename");
             // Neither dropped nor stopped.
             std::process::exit(0);
+        }
+        "stay" => {
+            let machine = soon(client.create(detached())).await.expect("create");
+            let saved = serde_json::to_vec(&machine.handle()).expect("json");
+            fs::write(Path::new(&place).join("handle"), saved).expect("write");
+            println!("staying");
+            tokio::time::sleep(Duration::from_secs(100)).await;
         }
         "hold" => {
             let machine = soon(client.attach(&handle())).await.expect("attach").expect("it lives");
@@ -84,96 +89,6 @@ async fn part() {
         }
         other => panic!("{other}"),
     }
-}
-
-#[tokio::test]
-async fn a_machine_made_by_a_process_that_ended_is_found_used_and_deleted() {
-    let bench = Bench::new();
-    assert!(bench.play("make").wait().expect("wait").success());
-    let made = fs::read(bench.0.path().join("made")).expect("a handle");
-    let (handle, features): (MachineHandle, Features) = serde_json::from_slice(&made).expect("json");
-    // Another client: everything it needs to know is in the handle.
-    let client = UnixLocal::new();
-    let one = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
-    let two = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
-    assert_eq!((one.handle(), one.features()), (handle.clone(), features));
-    let bytes = soon(collect(soon(one.read(&file("note"))).await.expect("read"), 100)).await.expect("collect");
-    assert_eq!(bytes, "from another process");
-    let both = tokio::join!(printed(&*one, "cat note; sleep 0.2"), printed(&*two, "echo $DECLARED; sleep 0.2"));
-    assert_eq!(both, ("from another process".to_owned(), "remembered\n".to_owned()));
-    let processes = bench.processes().await;
-    soon(client.delete(&handle)).await.expect("delete");
-    processes.are_gone().await;
-    assert_eq!(bench.machines(), Vec::<PathBuf>::new());
-    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
-    assert!(!mounts.contains(&bench.state().display().to_string()));
-    assert!(soon(client.attach(&handle)).await.expect("attach").is_none());
-}
-
-#[tokio::test]
-async fn processes_use_a_machine_side_by_side_and_a_killed_one_takes_only_its_own_with_it() {
-    let bench = Bench::new();
-    let (handle, processes) = bench.create().await;
-    bench.save(&handle);
-    let mut holder = bench.play("hold");
-    hear(&mut holder, "holding");
-    let runners: Vec<Child> = (0..4).map(|_| bench.play("run")).collect();
-    for mut runner in runners {
-        assert!(runner.wait().expect("wait").success());
-    }
-    holder.kill().expect("kill -9");
-    holder.wait().expect("wait");
-    let machine = soon(bench.client().attach(&handle)).await.expect("attach").expect("it lives on");
-    let size = || async { soon(machine.stat(&file("beat"))).await.expect("stat").expect("it ran").size };
-    let mut sizes = vec![size().await];
-    while sizes.len() < 20 && !sizes.ends_with(&[size().await; 2]) {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        sizes.push(size().await);
-    }
-    assert!(sizes.len() < 20, "the killed process's command still runs: {sizes:?}");
-    soon(machine.stop()).await.expect("stop");
-    processes.are_gone().await;
-    assert_eq!(bench.machines(), Vec::<PathBuf>::new());
-}
-
-#[tokio::test]
-async fn a_maker_killed_at_any_moment_leaves_nothing_or_a_whole_machine() {
-    let mut whole = 0;
-    for delay in [1, 5, 10, 15, 20, 25, 30, 40, 60, 400] {
-        let bench = Bench::new();
-        let mut maker = bench.play("make");
-        tokio::time::sleep(Duration::from_millis(delay)).await;
-        let _ended_already = maker.kill();
-        maker.wait().expect("wait");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let made = bench.0.path().join("made");
-        if made.exists() {
-            let (handle, _): (MachineHandle, Features) =
-                serde_json::from_slice(&fs::read(made).expect("read")).expect("json");
-            soon(bench.client().delete(&handle)).await.expect("delete");
-            whole += 1;
-        } else if let Some(machine) = bench.machines().first() {
-            // Nobody knows its handle; taking its door away ends it all the same. One that is just ending may be gone.
-            let _gone_already = fs::remove_file(machine.join(DOOR));
-        }
-        until("nothing is left", || bench.machines().is_empty()).await;
-    }
-    assert!(whole > 0, "no maker was given enough time");
-}
-
-#[tokio::test]
-async fn a_create_that_is_cancelled_leaves_nothing() {
-    let bench = Bench::new();
-    let client = bench.client();
-    let mut cancelled = 0;
-    for delay in [300, 1000, 2000, 3000, 4000, 5000, 6000, 8000, 10_000, 15_000] {
-        match tokio::time::timeout(Duration::from_micros(delay), client.create(detached())).await {
-            Ok(made) => soon(client.delete(&made.expect("create").handle())).await.expect("delete"),
-            Err(_late) => cancelled += 1,
-        }
-    }
-    assert!(cancelled > 0, "none was slow enough");
-    until("nothing is left", || bench.machines().is_empty()).await;
 }
 
 #[tokio::test]

@@ -6,6 +6,8 @@
 
 #[path = "docker/bench.rs"]
 mod bench;
+#[path = "docker/detached.rs"]
+mod detached;
 #[path = "docker/faults.rs"]
 mod faults;
 #[path = "docker/options.rs"]
@@ -16,3 +18,5 @@ mod promises;
 mod registry;
 #[path = "docker/sessions.rs"]
 mod sessions;
+#[path = "docker/users.rs"]
+mod users;

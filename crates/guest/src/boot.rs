@@ -3,7 +3,6 @@
 use std::{
     io::Read,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    time::Duration,
 };
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -19,7 +18,8 @@ use crate::{
         root::{self, Given, Source, below},
     },
     failure::{Setup, Step},
-    identity::Users,
+    hub::Hub,
+    identity::{AGENT, Agent, Users},
     serve::{self, Scope, Settings},
     sys::{
         exec::Proof,
@@ -71,10 +71,7 @@ pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
         Ok(settings) => {
             drop(report);
             match &launch.detached {
-                Some(detached) => {
-                    let lease = (detached.lease_ms > 0).then(|| Duration::from_millis(detached.lease_ms));
-                    serve::run_hub(control, lease, settings)
-                }
+                Some(detached) => serve::run_hub(Hub::Supervisor(control), None, detached.lease(), settings),
                 None => serve::run(control, settings),
             }
         }
@@ -107,7 +104,7 @@ fn full(launch: &Launch, dir: &[u8], users: Population, given: Option<Given>) ->
     layers.push("private file tree".to_owned());
     let token = Token::random().step("draw random numbers")?;
     let proc = proc::open().step("open /proc")?;
-    let users = if are_many { Users::many() } else { Users::One };
+    let users = if are_many { Users::many(Agent(AGENT, AGENT)) } else { Users::One };
     let keep = if are_many { Caps::SWITCH_USERS } else { Caps::NONE };
     layers.extend(confine::drop_powers(keep, &rules, Walls::Namespaces, token)?);
     security::close_memory().step("close the guest's memory")?;

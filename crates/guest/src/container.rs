@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
-    io::{self, Read},
+    io::{self, Read, Write},
     os::{
         fd::OwnedFd,
         unix::{
@@ -13,10 +13,11 @@ use std::{
     },
     path::Path,
     process::ExitCode,
+    time::Duration,
 };
 
-use rustix::fs::{Mode, OFlags};
-use sandbar_guest::protocol::{Hello, HostPath, Launch, Level, VERSION};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
+use sandbar_guest::protocol::{Hello, HostPath, LET_GO, Launch, Level, VERSION};
 
 use crate::{
     confine::{
@@ -24,9 +25,12 @@ use crate::{
         landlock::{Grant, Rules},
         proc,
     },
+    door::own::OwnDoor,
     failure::{Setup, Step},
-    identity::Users,
+    hub::Hub,
+    identity::{AGENT, Agent, Users},
     serve::{self, Scope, Settings},
+    supervisor,
     sys::{
         exec::Proof,
         process,
@@ -34,17 +38,19 @@ use crate::{
     },
 };
 
-/// The longest description of a machine that is read.
-const MAX_LAUNCH: u64 = 1 << 20;
 const WORKSPACE: &str = "/workspace";
 const HOME: &str = "/home/agent";
 /// What commands may at most read, whoever they run as: the kernel's own places, and the guest's.
 const NOT_WRITABLE: [&str; 4] = ["proc", "sys", "dev", ".sandbar"];
 
-/// Serves on standard input and output, as the description in this file says; says why not on standard error.
-pub(crate) fn main(launch: Option<OsString>) -> ExitCode {
-    match start(launch) {
-        Ok((input, output, settings)) => serve::run_split(input, output, settings),
+/// Serves on standard input and output, as the description that comes first says; says why not on standard error.
+pub(crate) fn main() -> ExitCode {
+    match start() {
+        Ok(Ready { input, output, door: None, settings }) => serve::run_split(input, output, settings),
+        Ok(Ready { input, output, door: Some((door, lease)), settings }) => match is_let_go(&input, &output) {
+            Ok(true) => serve::run_hub(Hub::Door(Box::new(door)), Some((input, output)), lease, settings),
+            Ok(false) | Err(_) => ExitCode::FAILURE,
+        },
         Err(failure) => {
             let _host_gone = rustix::io::write(rustix::stdio::stderr(), &failure.encode());
             ExitCode::from(125)
@@ -52,7 +58,24 @@ pub(crate) fn main(launch: Option<OsString>) -> ExitCode {
     }
 }
 
-fn start(launch: Option<OsString>) -> Setup<(OwnedFd, OwnedFd, Settings)> {
+/// A machine that can serve.
+struct Ready {
+    input: OwnedFd,
+    output: OwnedFd,
+    /// Where others come in, if it outlives its maker, and how long it does without any of them.
+    door: Option<(OwnDoor, Option<Duration>)>,
+    settings: Settings,
+}
+
+/// Says that everything is ready, and waits until the maker says that the machine shall live without it, or is gone.
+fn is_let_go(input: &OwnedFd, output: &OwnedFd) -> io::Result<bool> {
+    File::from(output.try_clone()?).write_all(&[LET_GO])?;
+    let mut word = [0];
+    File::from(input.try_clone()?).read_exact(&mut word)?;
+    Ok(word == [LET_GO])
+}
+
+fn start() -> Setup<Ready> {
     let step = "take over standard input and output";
     let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).step(step)?;
     let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).step(step)?;
@@ -60,15 +83,35 @@ fn start(launch: Option<OsString>) -> Setup<(OwnedFd, OwnedFd, Settings)> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).step(step)?;
     rustix::stdio::dup2_stdin(&null).step(step)?;
     rustix::stdio::dup2_stdout(&null).step(step)?;
-    let launch = read(launch).step("read the machine's description")?;
+    let launch = supervisor::receive(&mut File::from(input.try_clone().step(step)?))?;
     same_as_judged(&launch)?;
+    let are_many = launch.accounts.need_many();
     if let Some((user, group)) = launch.owner {
         settle(&launch, user, group).step("give the machine's places to its user")?;
+        if !are_many {
+            security::drop_bounding_set().step("empty the capability bounding set")?;
+            process::become_user(user, group, &[]).step("become the machine's user")?;
+        }
     }
+    let door = launch
+        .detached
+        .as_ref()
+        .map(|detached| OwnDoor::open(&launch.id, detached).map(|door| (door, detached.lease())));
+    let door = door.transpose().step("open the machine's door")?;
+    let settings = confined(&launch)?;
+    Ok(Ready { input, output, door, settings })
+}
+
+/// Puts up the walls inside.
+fn confined(launch: &Launch) -> Setup<Settings> {
     process::adopt_orphans().step("adopt orphans")?;
     let token = Token::random().step("draw random numbers")?;
     let proc = proc::open().step("open /proc")?;
     let mut layers = vec!["container".to_owned()];
+    let are_many = launch.accounts.need_many();
+    let (uid, gid) = launch.owner.unwrap_or((AGENT, AGENT));
+    let users = if are_many { Users::many(Agent(uid, gid)) } else { Users::One };
+    let keep = if are_many { Caps::SWITCH_USERS_INSIDE } else { Caps::NONE };
     let proof = match launch.level {
         Level::None => {
             security::no_new_privs().step("set no_new_privs")?;
@@ -77,38 +120,29 @@ fn start(launch: Option<OsString>) -> Setup<(OwnedFd, OwnedFd, Settings)> {
         }
         Level::Landlock | Level::Full => {
             let rules = rules().step("look at the file tree")?;
-            layers.extend(confine::drop_powers(Caps::NONE, &rules, Walls::Namespaces, token)?);
+            layers.extend(confine::drop_powers(keep, &rules, Walls::Namespaces, token)?);
             security::close_memory().step("close the guest's memory")?;
             Proof::Confined
         }
     };
-    let hello = Hello { version: VERSION, layers, workspace: WORKSPACE.into(), home: HOME.into(), users: false };
-    let settings = Settings {
-        users: Users::One,
+    let hello = Hello { version: VERSION, layers, workspace: WORKSPACE.into(), home: HOME.into(), users: are_many };
+    Ok(Settings {
+        users,
         token,
         proof,
-        limits: limits(&launch),
+        limits: limits(launch),
         hello,
         proc,
         scope: Scope::Namespace,
         tmp: None,
         rules: None,
-    };
-    Ok((input, output, settings))
+    })
 }
 
 /// Not the number of processes: that would be counted together with the host's user of the same number.
 fn limits(launch: &Launch) -> Vec<(u32, u64)> {
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     vec![(libc::RLIMIT_NOFILE, launch.open_files.min(most.unwrap_or(u64::MAX))), (libc::RLIMIT_CORE, 0)]
-}
-
-fn read(launch: Option<OsString>) -> io::Result<Launch> {
-    let path = launch.ok_or(io::ErrorKind::InvalidInput)?;
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_LAUNCH).read_to_end(&mut bytes)?;
-    let launch = Launch::decode(&bytes).map_err(|_| io::Error::from_raw_os_error(libc::EBADMSG))?;
-    if launch.version == VERSION { Ok(launch) } else { Err(io::Error::from_raw_os_error(libc::EPROTO)) }
 }
 
 /// The engine opened what the host showed a moment after it was judged: look whether it still is the same.
@@ -133,14 +167,17 @@ fn same(host: &HostPath, inside: Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Gives the volumes an engine made, which are root's, to the user whose they are, and becomes that user: the powers this
-/// takes end here.
+/// Gives the volumes an engine made, which are root's, to the user whose they are. What could be made ready before belongs
+/// to that user already.
 fn settle(launch: &Launch, user: u32, group: u32) -> io::Result<()> {
     let places = [HOME, WORKSPACE].into_iter().take(if launch.workspace.is_none() { 2 } else { 1 });
     for place in places {
-        std::os::unix::fs::lchown(place, Some(user), Some(group))?;
+        let found = fs::symlink_metadata(place)?;
+        if (found.uid(), found.gid()) != (user, group) {
+            std::os::unix::fs::lchown(place, Some(user), Some(group))?;
+        }
     }
-    process::become_user(user, group, &[])
+    Ok(())
 }
 
 /// Everything may be read. The image's own tree may be written as far as its permissions and the engine's mounts let a
@@ -148,10 +185,12 @@ fn settle(launch: &Launch, user: u32, group: u32) -> io::Result<()> {
 fn rules() -> io::Result<Rules> {
     let mut rules = Rules::new(1);
     rules.allow(b"/", Grant::Read);
+    // Where the tree is read-only its accounts are a volume, so that some could be added.
+    let is_fixed = rustix::fs::statvfs("/")?.f_flag.contains(StatVfsMountFlags::RDONLY);
     for entry in fs::read_dir("/")? {
         let entry = entry?;
         let name = entry.file_name();
-        let closed = NOT_WRITABLE.iter().any(|place| name == *place);
+        let closed = NOT_WRITABLE.iter().any(|place| name == *place) || is_fixed && name == "etc";
         if !closed && !entry.file_type()?.is_symlink() {
             rules.allow(&[b"/", name.as_bytes()].concat(), Grant::Write);
         }

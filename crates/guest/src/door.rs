@@ -1,30 +1,29 @@
 //! The door of a machine that outlives its maker: a socket only its user can reach, behind which the supervisor looks at
 //! every visitor before it hands the connection on to PID 1.
 
+pub(crate) mod own;
+pub(crate) mod visitors;
+
 use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use rustix::{
     event::{PollFd, PollFlags},
     fs::{AtFlags, Mode, inotify},
-    io::{Errno, IoSlice},
+    io::IoSlice,
     net::{
         AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-        accept_with, bind, listen, sendmsg, socket_with, socketpair, sockopt::socket_peercred,
+        bind, listen, sendmsg, socket_with, socketpair, sockopt::socket_peercred,
     },
 };
-use sandbar_guest::protocol::{DOOR, Detached, Knock, Nonce, VERSION, Welcome, Wish};
+use sandbar_guest::protocol::{DOOR, Detached};
 
+use self::visitors::Visitors;
 use crate::failure::{Setup, Step};
-
-/// Visitors that have not said everything yet; more wait outside.
-const VISITORS: usize = 16;
-/// How long one may take.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the supervisor has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,16 +35,13 @@ pub(crate) enum Verdict {
 }
 
 pub(crate) struct Door {
-    listener: OwnedFd,
+    visitors: Visitors,
     /// The machine's directory, where the door must stay.
     dir: OwnedFd,
     /// Tells that something was removed there; the system has only so many, and a machine can do without.
     watch: Option<OwnedFd>,
-    nonce: Nonce,
-    memo: Vec<u8>,
     /// Where PID 1 takes connections.
     hub: OwnedFd,
-    visitors: Vec<Visitor>,
 }
 
 impl Door {
@@ -64,15 +60,8 @@ impl Door {
         listen(&listener, 128).step(step)?;
         let (hub, inside) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).step(step)?;
-        let door = Self {
-            listener,
-            watch: watch(&dir).ok(),
-            dir,
-            nonce: detached.nonce,
-            memo: detached.memo.clone(),
-            hub,
-            visitors: Vec::new(),
-        };
+        let visitors = Visitors::new(listener, detached, is_welcome);
+        let door = Self { visitors, watch: watch(&dir).ok(), dir, hub };
         Ok((door, inside))
     }
 
@@ -89,19 +78,13 @@ impl Door {
 
     /// Adds what is to be waited for.
     pub(crate) fn wait_for<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
-        if self.visitors.len() < VISITORS {
-            fds.push(PollFd::new(&self.listener, PollFlags::IN));
-        }
         fds.extend(self.watch.iter().map(|watch| PollFd::new(watch, PollFlags::IN)));
-        fds.extend(self.visitors.iter().map(|visitor| {
-            let until = if visitor.answer.is_some() { PollFlags::OUT } else { PollFlags::IN };
-            PollFd::new(&visitor.stream, until)
-        }));
+        fds.extend(self.visitors.awaited().map(|(fd, until)| PollFd::new(fd, until)));
     }
 
     /// When the first visitor has had its time.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.visitors.iter().map(|visitor| visitor.until).min()
+        self.visitors.deadline()
     }
 
     /// Does whatever can be done without waiting.
@@ -109,29 +92,9 @@ impl Door {
         if self.is_gone() {
             return Verdict::End;
         }
-        while self.visitors.len() < VISITORS {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match accept_with(&self.listener, flags) {
-                Ok(stream) if is_welcome(&stream) => self.visitors.push(Visitor::new(stream)),
-                Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(Errno::AGAIN) => break,
-                // The host is short of descriptors, say; the next attempt may work.
-                Err(_) => {
-                    std::thread::sleep(Duration::from_millis(50));
-                    break;
-                }
-            }
-        }
-        let now = Instant::now();
-        for mut visitor in std::mem::take(&mut self.visitors) {
-            match visitor.proceed(self.nonce, &self.memo) {
-                Next::Wait if visitor.until > now => self.visitors.push(visitor),
-                Next::Enter => {
-                    let _closed = self.hand_over(&visitor.stream);
-                }
-                Next::End => return Verdict::End,
-                Next::Wait | Next::Leave => {}
-            }
+        let visitors::Verdict::Enter(entering) = self.visitors.turn() else { return Verdict::End };
+        for stream in entering {
+            let _closed = self.hand_over(&stream);
         }
         Verdict::Stay
     }
@@ -174,79 +137,4 @@ fn is_outside(pid: rustix::process::Pid) -> bool {
         (Ok(ours), Ok(theirs)) => ours == theirs,
         _ => false,
     }
-}
-
-/// Somebody at the door.
-struct Visitor {
-    stream: OwnedFd,
-    said: Vec<u8>,
-    /// What it is told, and how much of it has been.
-    answer: Option<(Vec<u8>, usize)>,
-    until: Instant,
-}
-
-/// What becomes of a visitor.
-enum Next {
-    Wait,
-    Enter,
-    Leave,
-    End,
-}
-
-impl Visitor {
-    fn new(stream: OwnedFd) -> Self {
-        Self { stream, said: Vec::new(), answer: None, until: Instant::now() + PATIENCE }
-    }
-
-    fn proceed(&mut self, nonce: Nonce, memo: &[u8]) -> Next {
-        if self.answer.is_none() {
-            let mut buffer = [0; Knock::LENGTH];
-            let room = buffer.get_mut(self.said.len()..).unwrap_or_default();
-            match rustix::io::read(&self.stream, &mut *room) {
-                Ok(0) => return Next::Leave,
-                Ok(count) => self.said.extend_from_slice(room.get(..count).unwrap_or_default()),
-                Err(Errno::AGAIN | Errno::INTR) => return Next::Wait,
-                Err(_) => return Next::Leave,
-            }
-            if self.said.len() < Knock::LENGTH {
-                return Next::Wait;
-            }
-            match Knock::decode(&self.said) {
-                Ok(knock) if !same(knock.nonce, nonce) => return Next::Leave,
-                Ok(Knock { wish: Wish::End, .. }) => {
-                    let _gone = rustix::io::write(&self.stream, &welcome(&[]));
-                    return Next::End;
-                }
-                Ok(Knock { version: VERSION, .. }) => self.answer = Some((welcome(memo), 0)),
-                // It learns which version it would have to speak.
-                Ok(_) => {
-                    let _gone = rustix::io::write(&self.stream, &welcome(&[]));
-                    return Next::Leave;
-                }
-                Err(_) => return Next::Leave,
-            }
-        }
-        let Some((answer, sent)) = &mut self.answer else { return Next::Leave };
-        while let Some(rest) = answer.get(*sent..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::write(&self.stream, rest) {
-                Ok(count) => *sent += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Next::Wait,
-                Err(_) => return Next::Leave,
-            }
-        }
-        Next::Enter
-    }
-}
-
-fn welcome(memo: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(memo.len()).unwrap_or_default();
-    let mut answer = Welcome { version: VERSION, length }.encode();
-    answer.extend_from_slice(memo);
-    answer
-}
-
-/// In the same time whatever the difference.
-fn same(one: Nonce, other: Nonce) -> bool {
-    one.iter().zip(other).fold(0, |differences, (one, other)| differences | (one ^ other)) == 0
 }

@@ -4,12 +4,10 @@ mod book;
 
 use std::{cell::RefCell, rc::Rc};
 
+pub(crate) use sandbar_guest::account_files::AGENT;
 use sandbar_guest::protocol::FailKind;
 
-pub(crate) use self::book::{Book, Written, add};
-
-/// The user every machine has.
-pub(crate) const AGENT: u32 = 1000;
+use self::book::Book;
 
 /// A user of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,17 +39,21 @@ impl User {
 pub(crate) enum Users {
     /// Only the one the guest itself runs as.
     One,
-    /// All that are mapped; the guest runs as the machine's root.
-    Many(RefCell<Book>),
+    /// All that there are; the guest runs as the machine's root. Who is not named is this one.
+    Many(RefCell<Book>, Agent),
 }
+
+/// The number of the user every machine has, and of its group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agent(pub(crate) u32, pub(crate) u32);
 
 /// Why nobody was found.
 pub(crate) type Unknown = (FailKind, String);
 
 impl Users {
     /// Everyone in the machine's account files.
-    pub(crate) fn many() -> Self {
-        Self::Many(RefCell::new(Book::open()))
+    pub(crate) fn many(agent: Agent) -> Self {
+        Self::Many(RefCell::new(Book::open()), agent)
     }
 
     /// The user to switch to, `None` meaning that no switch is needed. `refresh` runs before the account files are read
@@ -62,8 +64,8 @@ impl Users {
         group: Option<&[u8]>,
         refresh: impl Fn(),
     ) -> Result<Option<Rc<User>>, Unknown> {
-        let Self::Many(book) = self else { return only_one(name, group).map(|()| None) };
-        let mut user = Self::look(book, name, &refresh)?;
+        let Self::Many(book, agent) = self else { return only_one(name, group).map(|()| None) };
+        let mut user = Self::look(book, *agent, name, &refresh)?;
         if let Some(group) = group {
             let gid = Self::group(book, group, &refresh)?;
             if gid != user.gid {
@@ -73,11 +75,16 @@ impl Users {
         Ok(Some(user))
     }
 
-    fn look(book: &RefCell<Book>, name: Option<&[u8]>, refresh: &impl Fn()) -> Result<Rc<User>, Unknown> {
+    fn look(
+        book: &RefCell<Book>,
+        Agent(uid, gid): Agent,
+        name: Option<&[u8]>,
+        refresh: &impl Fn(),
+    ) -> Result<Rc<User>, Unknown> {
         let Some(name) = name else {
-            let agent = || User { name: "agent".to_owned(), home: "/home/agent".to_owned(), ..User::unnamed(AGENT) };
-            let known = book.borrow().user("agent").filter(|agent| agent.uid == AGENT);
-            return Ok(known.unwrap_or_else(|| Rc::new(agent())));
+            let (name, home) = ("agent".to_owned(), "/home/agent".to_owned());
+            let known = book.borrow().user("agent").filter(|agent| agent.uid == uid);
+            return Ok(known.unwrap_or_else(|| Rc::new(User { uid, gid, groups: Vec::new(), name, home })));
         };
         let text = std::str::from_utf8(name).unwrap_or_default();
         if let Ok(uid) = text.parse::<u16>().map(u32::from) {
@@ -139,7 +146,7 @@ mod tests {
 
     #[test]
     fn numbers_out_of_the_mapped_range_are_refused() {
-        let many = Users::Many(RefCell::default());
+        let many = Users::Many(RefCell::default(), Agent(AGENT, AGENT));
         assert!(find(&many, Some("70000"), None).is_err());
         assert!(find(&many, None, Some("70000")).is_err());
         let found = find(&many, Some("2000"), None).unwrap().unwrap();
@@ -148,7 +155,7 @@ mod tests {
 
     #[test]
     fn whoever_works_for_another_group_stays_in_its_own() {
-        let many = Users::Many(RefCell::default());
+        let many = Users::Many(RefCell::default(), Agent(AGENT, AGENT));
         let found = find(&many, None, Some("3000")).unwrap().unwrap();
         assert_eq!((found.uid, found.gid, found.groups.as_slice()), (AGENT, 3000, [AGENT].as_slice()));
     }

@@ -1,8 +1,10 @@
-//! The program inside every machine: supervisor outside the namespaces, PID 1 inside, or plain server in a container;
-//! and the broom for what machines left that died without their supervisor.
+//! The program inside every machine: supervisor outside the namespaces, PID 1 inside, or server in a container and the
+//! bridge to one; and the broom for what machines left that died without their supervisor.
 
 #[cfg(target_os = "linux")]
 mod boot;
+#[cfg(target_os = "linux")]
+mod bridge;
 #[cfg(target_os = "linux")]
 mod confine;
 #[cfg(target_os = "linux")]
@@ -11,6 +13,8 @@ mod container;
 mod door;
 #[cfg(target_os = "linux")]
 mod failure;
+#[cfg(target_os = "linux")]
+mod hub;
 #[cfg(target_os = "linux")]
 mod identity;
 #[cfg(target_os = "linux")]
@@ -33,7 +37,8 @@ fn main() -> std::process::ExitCode {
     sys::process::forget_ignored_signals();
     match std::env::args().nth(1).as_deref() {
         Some("supervise") => supervisor::main(),
-        Some("serve") => container::main(std::env::args_os().nth(2)),
+        Some("serve") => container::main(),
+        Some("bridge") => bridge::main(std::env::args_os().nth(2)),
         Some("sweep") => state::sweep_all(std::env::args_os().nth(2)),
         _ => std::process::ExitCode::from(125),
     }

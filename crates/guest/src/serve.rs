@@ -45,6 +45,7 @@ use self::{
     tree::Tags,
 };
 use crate::{
+    hub::Hub,
     identity::Users,
     sys::{
         exec::{Proof, Stack},
@@ -97,11 +98,12 @@ pub(crate) fn run_split(input: OwnedFd, output: OwnedFd, settings: Settings) -> 
 }
 
 /// Serves every host whose connection comes out of the hub, until the hub itself closes, one of them asks to stop, or
-/// there was none for as long as the lease says.
-pub(crate) fn run_hub(hub: OwnedFd, lease: Option<Duration>, settings: Settings) -> ! {
-    run_server(Server::new(settings, Some(hub)).map(|mut server| {
+/// there was none for as long as the lease says. The first may be there already, as input and output.
+pub(crate) fn run_hub(hub: Hub, first: Option<(OwnedFd, OwnedFd)>, lease: Option<Duration>, settings: Settings) -> ! {
+    run_server(Server::new(settings, Some(hub)).and_then(|mut server| {
         server.lease = lease.map(Lease::new);
-        server
+        first.map_or(Ok(()), |(input, output)| server.greet(input, output))?;
+        Ok(server)
     }))
 }
 
@@ -135,7 +137,7 @@ struct Server {
     epoll: OwnedFd,
     children: OwnedFd,
     /// Where connections come from, on a machine that outlives its hosts.
-    hub: Option<OwnedFd>,
+    hub: Option<Hub>,
     links: HashMap<u32, Link>,
     next_link: u32,
     next_orphan: u32,
@@ -157,7 +159,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(settings: Settings, hub: Option<OwnedFd>) -> io::Result<Self> {
+    fn new(settings: Settings, hub: Option<Hub>) -> io::Result<Self> {
         occupy_stdio()?;
         if !settings.limits.is_empty() {
             use_all_descriptors();

@@ -66,16 +66,17 @@ fn take_descriptors() -> io::Result<(UnixStream, OwnedFd)> {
     Ok((leash.into(), control))
 }
 
-fn receive(leash: &mut UnixStream) -> Setup<Launch> {
+/// Reads what to launch, with its length before it.
+pub(crate) fn receive(from: &mut impl Read) -> Setup<Launch> {
     let step = "read what to launch";
     let mut length = [0; 4];
-    leash.read_exact(&mut length).step(step)?;
+    from.read_exact(&mut length).step(step)?;
     let length = u32::from_le_bytes(length);
     if length > MAX_LAUNCH {
         return Err(refuse(step, "", ""));
     }
     let mut message = vec![0; length as usize];
-    leash.read_exact(&mut message).step(step)?;
+    from.read_exact(&mut message).step(step)?;
     let launch = Launch::decode(&message).map_err(|error| refuse(format!("{step}: {error}"), "", ""))?;
     if launch.version != VERSION {
         return Err(refuse(format!("{step}: version {} is not {VERSION}", launch.version), "", ""));

@@ -79,6 +79,7 @@ list! { $
         deleting_twice_is_fine
         hooks_run_once_before_the_end
         a_session_survives_being_saved_and_found_again
+        a_detached_session_is_there_after_everyone_let_go
         an_undeclared_port_is_refused
         every_operation_is_audited
     }

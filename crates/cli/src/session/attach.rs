@@ -76,7 +76,7 @@ pub(super) async fn run(args: &AttachArgs, home: &Home, render: &Render) -> Resu
     let raw = if tty && terminal::is_terminal() { Some(Raw::enter().map_err(own)?) } else { None };
     let mut signals = Signals::listen()?;
     let how = follow(process, raw, &mut signals).await?;
-    let no_options = CommandArgs { env: Vec::new(), tty, timeout: None, command: Vec::new() };
+    let no_options = CommandArgs { env: Vec::new(), user: None, tty, timeout: None, command: Vec::new() };
     match how {
         How::Left => {
             render.note(&format!("process {id} goes on; `sandbar session attach {} {id}` comes back", args.session));

@@ -1,4 +1,5 @@
-//! The one stream a machine is attached with: taken out of the engine's HTTP, its frames taken off.
+//! A stream to something inside a container, the guest itself or a bridge to it: taken out of the engine's HTTP, its frames
+//! taken off.
 //!
 //! Done by hand, because what comes is the machine's, and must be bounded, and because whoever removes the container has to
 //! be able to close the stream first: an engine does not let go of a container somebody is attached to.
@@ -31,11 +32,11 @@ const STDERR: u8 = 2;
 type Reading = BufReader<Box<dyn AsyncRead + Send + Unpin>>;
 type Writing = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Both directions of a container's standard streams.
+/// Both directions of a process's standard streams.
 pub(super) struct Attached {
     pub(super) input: Writing,
     pub(super) output: Output,
-    /// What the guest says on standard error, which it does only when it cannot start.
+    /// What it says on standard error, which it does only when it cannot start.
     pub(super) words: Words,
     pub(super) line: Line,
 }
@@ -53,6 +54,19 @@ impl Line {
 
 /// Attaches to a container that need not run yet.
 pub(super) async fn attach(address: &Address, container: &str) -> io::Result<Attached> {
+    open(address, &format!("/containers/{container}/attach?stream=1&stdin=1&stdout=1&stderr=1"), "").await
+}
+
+/// Starts what was made ready to be executed in a container, and attaches to it.
+pub(super) async fn start(address: &Address, exec: &str) -> io::Result<Attached> {
+    // It goes into a request line, and is whatever the engine said.
+    if exec.is_empty() || !exec.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(odd("a name that is none"));
+    }
+    open(address, &format!("/exec/{exec}/start"), r#"{"Detach":false,"Tty":false}"#).await
+}
+
+async fn open(address: &Address, what: &str, body: &str) -> io::Result<Attached> {
     let (read, mut input, line): (Box<dyn AsyncRead + Send + Unpin>, Writing, _) = match address {
         Address::Unix(path) => {
             let stream = UnixStream::connect(path).await?;
@@ -69,8 +83,9 @@ pub(super) async fn attach(address: &Address, container: &str) -> io::Result<Att
         }
     };
     let wish = format!(
-        "POST /containers/{container}/attach?stream=1&stdin=1&stdout=1&stderr=1 HTTP/1.1\r\nHost: engine\r\n\
-         Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n\r\n"
+        "POST {what} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
     );
     input.write_all(wish.as_bytes()).await?;
     let mut reading = BufReader::with_capacity(BUFFER, read);
@@ -99,7 +114,8 @@ async fn head(reading: &mut Reading) -> io::Result<()> {
             Some(status) if text.is_empty() => {
                 return match status.as_str() {
                     "101" | "200" => Ok(()),
-                    "404" => Err(io::ErrorKind::NotFound.into()),
+                    // It is gone, or does not run.
+                    "404" | "409" => Err(io::ErrorKind::NotFound.into()),
                     _ => Err(odd("a refusal to attach")),
                 };
             }

@@ -3,16 +3,17 @@
 use std::{io, sync::PoisonError};
 
 use bollard::{body_stream, query_parameters::UploadToContainerOptions};
-use futures::stream;
-use sandbar_guest::protocol::{BootFailure, Launch};
+use futures::{future::try_join_all, stream};
+use sandbar_guest::protocol::{BootFailure, LET_GO, Launch};
 use sandbar_machine::{MachineError, Result};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
     Docker,
-    attach::{self, Words},
+    attach::{self, Attached, Words},
     container::Container,
     image::Image,
-    upload::{Root, Upload, upload},
+    upload::{Root, Upload, Workspace, uploads},
     users::Who,
 };
 use crate::{GuestMachine, GuestSetup};
@@ -27,24 +28,49 @@ pub(super) struct Boot<'a> {
 }
 
 impl Boot<'_> {
-    /// Starts the guest in a container that was made for it.
-    pub(super) async fn start(self, container: &mut Container, setup: GuestSetup) -> Result<GuestMachine> {
-        let Self { client, docker, image, user, mut launch } = self;
-        let accounts = client.accounts(docker, image, &container.name).await?;
+    /// Starts the guest in a container that was made for it. One that is to outlive this process is let go of in the end.
+    pub(super) async fn start(mut self, container: &mut Container, setup: GuestSetup) -> Result<GuestMachine> {
+        self.fill(&container.name).await?;
+        let Self { client, docker, launch, .. } = self;
+        let engine = &client.engine;
+        let attached = engine.within("attach to the container", attach::attach(&engine.address, &container.name));
+        let attached = attached.await?.map_err(|error| engine.failed("attach to the container", error))?;
+        let Attached { mut input, mut output, words, line } = attached;
+        container.hold(line);
+        engine.ask("start the container", docker.start_container(&container.name, None)).await?;
+        let message = launch.encode_framed().map_err(|error| engine.failed("take the machine's description", error))?;
+        let told = async {
+            // A guest that is already gone has said why, or nothing; both show below.
+            input.write_all(&message).await?;
+            if launch.detached.is_some() {
+                output.read_exact(&mut [0]).await?;
+                input.write_all(&[LET_GO]).await?;
+            }
+            input.flush().await
+        };
+        if let Err(error) = engine.within("start the guest", told).await? {
+            let _rest = engine.within("say why", output.read_to_end(&mut Vec::new())).await;
+            return Err(explain(MachineError::transport("start it", error), &words));
+        }
+        let connected = GuestMachine::connect(output, input, setup).await;
+        connected.map_err(|error| explain(error, &words))
+    }
+
+    /// Puts everything into the container that must be there before it runs.
+    async fn fill(&mut self, container: &str) -> Result<()> {
+        let Self { client, docker, image, user, launch } = self;
+        let accounts = client.accounts(docker, image, container).await?;
         let who = accounts.find(user)?;
-        launch.owner = (client.options.read_only && who != Who::ROOT).then_some((who.uid, who.gid));
-        let root = if client.options.read_only { Root::ReadOnly } else { Root::Writable(accounts.completed(who)) };
-        let Upload { to, pieces } = upload(launch.encode(), who, launch.workspace.is_none(), root);
-        let to = UploadToContainerOptions { path: to.to_owned(), ..UploadToContainerOptions::default() };
-        let body = body_stream(stream::iter(pieces));
-        client.engine.ask("take the guest", docker.upload_to_container(&container.name, Some(to), body)).await?;
-        let attached =
-            client.engine.within("attach to the container", attach::attach(&client.engine.address, &container.name));
-        let attached = attached.await?.map_err(|error| client.engine.failed("attach to the container", error))?;
-        container.hold(attached.line);
-        client.engine.ask("start the container", docker.start_container(&container.name, None)).await?;
-        let connected = GuestMachine::connect(attached.output, attached.input, setup).await;
-        connected.map_err(|error| explain(error, &attached.words))
+        let merged = accounts.merged(who, &launch.accounts)?;
+        let root = if client.options.read_only { Root::ReadOnly } else { Root::Writable };
+        launch.owner = (merged.are_many || root == Root::ReadOnly && who != Who::ROOT).then_some((who.uid, who.gid));
+        let workspace = if launch.workspace.is_none() { Workspace::Own } else { Workspace::Hosts };
+        let sent = uploads(root, who, workspace, &merged).into_iter().map(|Upload { to, pieces }| {
+            let to = UploadToContainerOptions { path: to.to_owned(), ..UploadToContainerOptions::default() };
+            let body = body_stream(stream::iter(pieces));
+            client.engine.ask("take the guest", docker.upload_to_container(container, Some(to), body))
+        });
+        try_join_all(sent).await.map(drop)
     }
 }
 

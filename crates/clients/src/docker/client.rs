@@ -13,13 +13,14 @@ use sandbar_machine::{
     Enforcement, Isolation, Lifetime, LimitReport, Machine, MachineError, MachineHandle, MachineSpec, Result,
     SandboxClient, Workspace,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::{
     Docker, InnerWalls,
     boot::Boot,
     container::{self, Container},
+    detached::{Keeper, Place, check_bound},
     image::Image,
     labels,
     plan::{self, Wish},
@@ -27,6 +28,7 @@ use super::{
 };
 use crate::{
     GuestMachine, GuestSetup,
+    detached::{Listening, remembered},
     guest::check_variable,
     local::{draw, hex, judge},
 };
@@ -54,6 +56,33 @@ impl Docker {
             Ok((docker, info))
         });
         asked.await
+    }
+
+    /// The engine, as machines that live by themselves know it.
+    async fn keeper(&self) -> Result<Keeper<'_>> {
+        let (docker, info) = self.reach().await?;
+        Ok(Keeper { engine: &self.engine, docker, id: info.id.as_deref().unwrap_or_default() })
+    }
+
+    /// Refuses what no container could keep.
+    fn check(&self, spec: &MachineSpec) -> Result<()> {
+        spec.accounts.check()?;
+        let has_walls = self.options.walls == InnerWalls::Required;
+        if spec.lifetime != Lifetime::WithOwner && !has_walls {
+            let missing = "the walls inside, without which commands could take over the door of a machine that stays";
+            let fix = "leave InnerWalls::Required as it is, or let the machine end with its maker";
+            return Err(MachineError::Isolation { missing: missing.to_owned(), fix: fix.to_owned() });
+        }
+        match (spec.accounts.more_than_one(), &self.options.user) {
+            (Some(_), Some(user)) => spec.accounts.check_alone(
+                "a guest that starts as root and commands that run as whom they are told to",
+                &format!("leave out the user {user:?} of the container, or remove users and groups"),
+            ),
+            (Some(_), None) if !has_walls => {
+                spec.accounts.check_alone("the walls inside", "leave InnerWalls::Required as it is")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What the guest is told: judged here, and looked at again by the guest.
@@ -97,7 +126,7 @@ impl Docker {
     }
 
     /// What the host side keeps of a specification.
-    fn setup(&self, spec: MachineSpec, image: &Image, info: &SystemInfo, name: &str) -> Result<GuestSetup> {
+    fn setup(&self, spec: MachineSpec, image: &Image, info: &SystemInfo, state: Value) -> Result<GuestSetup> {
         let mut env = BTreeMap::new();
         for (name, value) in image.env.iter().filter_map(|variable| variable.split_once('=')) {
             // Its user is another one, and so is the home.
@@ -118,7 +147,7 @@ impl Docker {
         ports.sort_unstable();
         ports.dedup();
         Ok(GuestSetup {
-            handle: MachineHandle { client: ID.to_owned(), state: json!({ "container": name }) },
+            handle: MachineHandle { client: ID.to_owned(), state },
             isolation: Isolation::Container,
             limits: self.report(info),
             env,
@@ -174,15 +203,17 @@ impl SandboxClient for Docker {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
-        spec.accounts.check_alone("accounts of its own", "remove users and groups from the manifest")?;
-        if spec.lifetime != Lifetime::WithOwner {
-            return Err(MachineError::Unsupported("keep machines beyond this process"));
-        }
+        self.check(&spec)?;
         let (docker, info) = self.reach().await?;
         let mut launch = self.launch(&spec, info)?;
         let image = self.find_image(docker).await?;
         let session = hex(&draw::<8>().map_err(|error| self.engine.failed("name a container", error))?);
+        let name = format!("{PREFIX}{session}");
         launch.id = session.clone().into_bytes();
+        let place = match spec.lifetime {
+            Lifetime::WithOwner => None,
+            Lifetime::Detached | Lifetime::Leased(_) => Some(Place::new(self.keeper().await?, &name)?),
+        };
         let owner = launch.workspace.as_ref().and_then(|(host, _)| {
             let place: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&host.path);
             std::fs::symlink_metadata(place).ok().map(|found| (found.uid(), found.gid()))
@@ -195,14 +226,20 @@ impl SandboxClient for Docker {
             launch: &launch,
             image: &image,
             user: &choice,
-            labels: labels::owned(&session),
+            labels: labels::owned(&session, place.as_ref().map(|place| place.seal.as_str())),
         };
-        let (body, name) = (plan::body(wish)?, format!("{PREFIX}{session}"));
-        let setup = self.setup(spec, &image, info, &name)?;
+        let body = plan::body(wish)?;
+        let state = place.as_ref().map_or_else(|| Ok(json!({ "container": name })), Place::state)?;
+        let lifetime = spec.lifetime;
+        let setup = self.setup(spec, &image, info, state)?;
+        if let Some(place) = &place {
+            launch.detached = Some(remembered(place.nonce()?, &setup, Listening::Possible, lifetime)?);
+        }
         let platform = self.options.platform.as_deref();
         let mut container = Container::make(&self.engine, docker, name.clone(), platform, body).await?;
         let boot = Boot { client: self, docker, image: &image, user: choice.text(), launch };
         let machine = match boot.start(&mut container, setup).await {
+            Ok(machine) if place.is_some() => return Ok(Arc::new(machine.farewell(container.let_go()))),
             Ok(machine) => Arc::new(machine.farewell(container)),
             Err(error) => {
                 // Waited for, so that whoever hears of the failure finds nothing; if it fails as well, that is the lesser.
@@ -215,15 +252,25 @@ impl SandboxClient for Docker {
     }
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
-        Ok(self.held(self.named(handle)?).map(|machine| machine as Arc<dyn Machine>))
+        let name = self.named(handle)?;
+        let found = match Place::of(&handle.state)? {
+            Some(place) => place.attach(self.keeper().await?, handle).await?.map(Arc::new),
+            None => self.held(name),
+        };
+        Ok(found.map(|machine| machine as Arc<dyn Machine>))
     }
 
     async fn delete(&self, handle: &MachineHandle) -> Result<()> {
         let name = self.named(handle)?;
+        if let Some(place) = Place::of(&handle.state)? {
+            return place.delete(self.keeper().await?).await;
+        }
         if let Some(machine) = self.held(name) {
             return machine.stop().await;
         }
-        container::remove(&self.engine, &self.reach().await?.0, name).await
+        let keeper = self.keeper().await?;
+        check_bound(keeper, name).await?;
+        container::remove(keeper.engine, keeper.docker, name).await
     }
 }
 

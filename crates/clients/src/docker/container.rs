@@ -60,6 +60,13 @@ impl Container {
         self.line = Some(line);
     }
 
+    /// Lets it live by itself; what is left is the way to end it.
+    pub(super) fn let_go(mut self) -> Removal {
+        self.gone = true;
+        let (engine, docker, name) = (self.engine.clone(), self.docker.clone(), std::mem::take(&mut self.name));
+        Removal { engine, docker, name, line: self.line.take() }
+    }
+
     /// Removes it and its own volumes, running or not.
     pub(super) async fn remove(&mut self) -> Result<()> {
         if let Some(line) = self.line.take() {
@@ -87,6 +94,24 @@ pub(super) async fn remove(engine: &Engine, docker: &bollard::Docker, name: &str
             }
             Err(error) => return Err(MachineError::transport(REMOVE, error)),
         }
+    }
+}
+
+/// What stopping a container waits for that lives by itself.
+pub(super) struct Removal {
+    pub(super) engine: Engine,
+    pub(super) docker: bollard::Docker,
+    pub(super) name: String,
+    /// This holder's own stream.
+    pub(super) line: Option<Line>,
+}
+
+impl Farewell for Removal {
+    fn wait(&mut self) -> BoxFuture<'_, Result<()>> {
+        if let Some(line) = self.line.take() {
+            line.cut();
+        }
+        Box::pin(remove(&self.engine, &self.docker, &self.name))
     }
 }
 

@@ -158,7 +158,8 @@ impl Docker {
     }
 
     /// Who commands run as: a name the image knows, or `UID` or `UID:GID`. Unless said, the owner of a workspace of the
-    /// host's, else the image's own user if that is not root, else `agent` with the number 1000.
+    /// host's, else the image's own user if that is not root, else `agent` with the number 1000. A machine that shall know
+    /// several users is refused where this is said: its commands run as whom they are told to.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.options.user = Some(user.into());

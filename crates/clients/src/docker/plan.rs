@@ -20,7 +20,7 @@ use super::{
     engine::Engine,
     image::Image,
     options::Options,
-    upload::{GUEST_DIR, HOME, WORKSPACE},
+    upload::{ETC, GUEST, GUEST_DIR, HOME, HOMES, WORKSPACE},
     users::Choice,
 };
 
@@ -46,11 +46,9 @@ pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
     let Wish { engine, options, spec, launch, image, user, labels: ours } = wish;
     let mut labels: HashMap<_, _> = options.labels.clone().into_iter().collect();
     labels.extend(ours);
-    // Volumes are root's, and nothing can be changed before the start where the tree is read-only: the guest gives them
-    // away when it comes up, and with them these powers.
-    let settles = options.read_only && !user.is_root();
-    let cap_add = settles.then(|| ["CHOWN", "SETUID", "SETGID"].map(str::to_owned).into());
-    let user = if settles { "0:0" } else { user.text() };
+    let powers = powers(options, launch, user);
+    let user = if powers.is_empty() { user.text() } else { "0:0" };
+    let cap_add = (!powers.is_empty()).then(|| powers.iter().map(|&power| power.to_owned()).collect());
     let mounts = mounts(engine, options, launch, &labels)?;
     let log = HostConfigLogConfig { typ: Some("none".to_owned()), config: None };
     let tmp = format!("rw,exec,nosuid,nodev,mode=1777,size={}", spec.limits.tmp_bytes);
@@ -80,9 +78,7 @@ pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
         image: Some(image.id.clone()),
         user: Some(user.to_owned()),
         hostname: Some("sandbar".to_owned()),
-        entrypoint: Some(
-            [&format!("{GUEST_DIR}/guest"), "serve", &format!("{GUEST_DIR}/launch")].map(str::to_owned).into(),
-        ),
+        entrypoint: Some(vec![GUEST.to_owned(), "serve".to_owned()]),
         cmd: Some(Vec::new()),
         working_dir: Some("/".to_owned()),
         // What the image would run now and then beside the guest.
@@ -96,6 +92,26 @@ pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
         host_config: Some(host),
         ..ContainerCreateBody::default()
     })
+}
+
+/// What the guest needs beside root's name to come up; it gives all of it away, or keeps what switching between users takes
+/// and gives that away for every command.
+fn powers(options: &Options, launch: &Launch, user: &Choice) -> Vec<&'static str> {
+    let are_many = launch.accounts.need_many();
+    // Volumes are root's, and nothing can be changed before the start where the tree is read-only: the guest gives them
+    // away when it comes up.
+    let settles = options.read_only && (are_many || !user.is_root());
+    let mut powers = Vec::new();
+    if are_many || settles {
+        powers.extend(["SETUID", "SETGID", "SETPCAP"]);
+    }
+    if are_many {
+        powers.push("KILL");
+    }
+    if settles {
+        powers.push("CHOWN");
+    }
+    powers
 }
 
 /// What the machine asks for goes through the engine's own network: there is no sharing the host's.
@@ -142,7 +158,12 @@ fn mounts(engine: &Engine, options: &Options, launch: &Launch, labels: &HashMap<
         None => mounts.push(volume(options.workspace_volume.as_ref(), WORKSPACE)),
     }
     if options.read_only {
-        mounts.extend([volume(None, GUEST_DIR), volume(None, HOME)]);
+        mounts.push(volume(None, GUEST_DIR));
+        // Engines fill a new volume with what the image has there.
+        match launch.accounts.need_many() {
+            true => mounts.extend([volume(None, ETC), volume(None, HOMES)]),
+            false => mounts.push(volume(None, HOME)),
+        }
     }
     for (name, inside) in &options.volumes {
         mounts.push(volume(Some(name), &text(inside)?));

@@ -1,15 +1,17 @@
-//! What is put into a container before it starts: the guest, what it is told, and places that belong to the right user.
+//! What is put into a container before it starts: the guest, and places and accounts that belong to the right users.
 
 use bytes::Bytes;
 use sandbar_machine::tar::{self, Kind, Member};
 
-use super::users::{Added, Who};
-use crate::GUEST;
+use super::users::{Merged, Who};
 
 /// Where the guest is, inside.
 pub(super) const GUEST_DIR: &str = "/.sandbar";
+pub(super) const GUEST: &str = "/.sandbar/guest";
+pub(super) const HOMES: &str = "/home";
 pub(super) const HOME: &str = "/home/agent";
 pub(super) const WORKSPACE: &str = "/workspace";
+pub(super) const ETC: &str = "/etc";
 
 /// An archive and the directory it is unpacked in.
 pub(super) struct Upload {
@@ -17,38 +19,71 @@ pub(super) struct Upload {
     pub(super) pieces: Vec<Bytes>,
 }
 
-/// The guest, and around it whatever can be made ready where the image's own tree can be written to.
-pub(super) fn upload(launch: Vec<u8>, who: Who, own_workspace: bool, root: Root) -> Upload {
-    let mut archive = Archive::default();
-    let Root::Writable(added) = root else {
-        archive.guest("", launch);
-        return archive.to(GUEST_DIR);
-    };
-    archive.dir(".sandbar", 0o755, Who::ROOT);
-    archive.guest(".sandbar/", launch);
-    archive.dir("home/agent", 0o755, who);
-    if own_workspace {
-        archive.dir("workspace", 0o755, who);
-    }
-    for Added { path, contents } in added {
-        archive.file(path, 0o644, contents.into());
-    }
-    archive.to("/")
+/// Where a machine's own places can be put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Root {
+    /// Anywhere in the image's own tree.
+    Writable,
+    /// Only in volumes.
+    ReadOnly,
 }
 
-/// Whether the image's own tree can be written to, and what is added there.
-pub(super) enum Root {
-    Writable(Vec<Added>),
-    ReadOnly,
+/// Who has a workspace made for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Workspace {
+    Own,
+    Hosts,
+}
+
+/// The guest, and around it whatever can be made ready.
+pub(super) fn uploads(root: Root, who: Who, workspace: Workspace, accounts: &Merged) -> Vec<Upload> {
+    match root {
+        Root::Writable => {
+            let mut archive = Archive::default();
+            archive.dir(".sandbar", 0o755, Who::ROOT);
+            archive.guest(".sandbar/");
+            archive.homes("home/", who, accounts);
+            if workspace == Workspace::Own {
+                archive.dir("workspace", 0o755, who);
+            }
+            archive.accounts("etc/", accounts);
+            vec![archive.to("/")]
+        }
+        Root::ReadOnly => {
+            let (mut guest, mut homes, mut etc) = (Archive::default(), Archive::default(), Archive::default());
+            guest.guest("");
+            let mut uploads = vec![guest.to(GUEST_DIR)];
+            if accounts.are_many {
+                homes.homes("", who, accounts);
+                etc.accounts("", accounts);
+                uploads.extend([homes.to(HOMES), etc.to(ETC)]);
+            }
+            uploads
+        }
+    }
 }
 
 #[derive(Default)]
 struct Archive(Vec<Bytes>);
 
 impl Archive {
-    fn guest(&mut self, below: &str, launch: Vec<u8>) {
-        self.file(&format!("{below}guest"), 0o755, Bytes::from_static(GUEST));
-        self.file(&format!("{below}launch"), 0o644, launch.into());
+    fn guest(&mut self, below: &str) {
+        self.file(&format!("{below}guest"), 0o755, Bytes::from_static(crate::GUEST));
+    }
+
+    fn homes(&mut self, below: &str, agent: Who, accounts: &Merged) {
+        self.dir(&format!("{below}agent"), 0o755, agent);
+        for (name, who) in &accounts.made {
+            self.dir(&format!("{below}{name}"), 0o700, *who);
+        }
+    }
+
+    fn accounts(&mut self, below: &str, accounts: &Merged) {
+        for (name, text) in [("passwd", &accounts.passwd), ("group", &accounts.group)] {
+            if let Some(text) = text {
+                self.file(&format!("{below}{name}"), 0o644, text.clone().into());
+            }
+        }
     }
 
     fn dir(&mut self, path: &str, mode: u32, who: Who) {

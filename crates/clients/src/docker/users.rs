@@ -2,6 +2,10 @@
 
 use bollard::{errors::Error, query_parameters::DownloadFromContainerOptions};
 use futures::TryStreamExt;
+use sandbar_guest::{
+    account_files::{AGENT, add},
+    protocol::Accounts as LaunchAccounts,
+};
 use sandbar_machine::{
     MachineError, Result,
     tar::{self, Kind},
@@ -9,8 +13,6 @@ use sandbar_machine::{
 
 use super::engine::Engine;
 
-/// The user every machine has.
-const AGENT: u32 = 1000;
 /// The longest list of accounts that is read.
 const MAX_ACCOUNTS: usize = 512 << 10;
 
@@ -59,11 +61,15 @@ fn is_root(user: &str) -> bool {
     matches!(user.split(':').next(), None | Some("" | "0" | "root"))
 }
 
-/// A file of the image's, with a line more.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Added {
-    pub(super) path: &'static str,
-    pub(super) contents: String,
+/// The image's own accounts with more of them: files that differ from the image's, and who was not there.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Merged {
+    pub(super) passwd: Option<String>,
+    pub(super) group: Option<String>,
+    /// Who needs a home.
+    pub(super) made: Vec<(String, Who)>,
+    /// Whether commands run as more than one user.
+    pub(super) are_many: bool,
 }
 
 /// The image's own accounts. What it says is believed about names and numbers, which are its own affair.
@@ -112,17 +118,33 @@ impl Accounts {
         Ok(Who { uid, gid })
     }
 
-    /// What makes a user without a name be called `agent`: many programs stumble over one that has none.
-    pub(super) fn completed(&self, who: Who) -> Vec<Added> {
-        let add = |path, text: &Text, id: u32, line: String| {
-            let text = text.as_deref().filter(|text| !lines(text).any(|line| line.id == id || line.name == "agent"))?;
-            let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-            Some(Added { path, contents: format!("{text}{gap}{line}\n") })
-        };
+    /// The image's files with everyone in them that a machine has. A user without a name is called `agent`: many programs
+    /// stumble over one that has none.
+    pub(super) fn merged(&self, who: Who, wanted: &LaunchAccounts) -> Result<Merged> {
         let Who { uid, gid } = who;
-        let user = add("etc/passwd", &self.passwd, uid, format!("agent:x:{uid}:{gid}::/home/agent:/bin/sh"));
-        let group = add("etc/group", &self.group, gid, format!("agent:x:{gid}:"));
-        user.into_iter().chain(group).collect()
+        let are_many = wanted.need_many();
+        // Among several users this one must be known by its name, whatever else it is called.
+        let lacks = |text: &str, id: u32| !lines(text).any(|line| line.name == "agent" || !are_many && line.id == id);
+        let with = |text: &Text, id: u32, line: String| {
+            let text = text.as_deref().filter(|text| lacks(text, id))?;
+            let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+            Some(format!("{text}{gap}{line}\n"))
+        };
+        let passwd = with(&self.passwd, uid, format!("agent:x:{uid}:{gid}::/home/agent:/bin/sh"));
+        let group = with(&self.group, gid, format!("agent:x:{gid}:"));
+        if !are_many {
+            return Ok(Merged { passwd, group, made: Vec::new(), are_many });
+        }
+        let refused =
+            |missing: &str, fix: &str| MachineError::Users { missing: missing.to_owned(), fix: fix.to_owned() };
+        let (Some(old_passwd), Some(old_group)) = (&self.passwd, &self.group) else {
+            let fix = "make /etc/passwd and /etc/group of the image plain text files of at most 512 KiB";
+            return Err(refused("an image whose accounts can be read", fix));
+        };
+        let added = add(passwd.as_ref().unwrap_or(old_passwd), group.as_ref().unwrap_or(old_group), wanted);
+        let added = added.ok_or_else(|| refused("free numbers for all of them", "ask for fewer users and groups"))?;
+        let made = added.made.into_iter().map(|(name, uid, gid)| (name, Who { uid, gid })).collect();
+        Ok(Merged { passwd: Some(added.passwd), group: Some(added.group), made, are_many })
     }
 }
 
@@ -209,18 +231,37 @@ mod tests {
         assert_eq!(Choice::new(Some("5"), None, "").text(), "5:5");
     }
 
+    fn completed(accounts: &Accounts, uid: u32, gid: u32) -> (Option<String>, Option<String>) {
+        let merged =
+            accounts.merged(Who { uid, gid }, &LaunchAccounts::default()).expect("one user is always possible");
+        assert_eq!((merged.made.as_slice(), merged.are_many), (&[][..], false));
+        (merged.passwd, merged.group)
+    }
+
     #[test]
     fn a_number_without_a_name_gets_one() {
-        let added = accounts().completed(Who { uid: 7000, gid: 50 });
-        assert_eq!(added.len(), 1);
-        assert!(added[0].contents.ends_with(":x:7:7\nagent:x:7000:50::/home/agent:/bin/sh\n"), "{added:?}");
-        let added = accounts().completed(Who { uid: 0, gid: 9 });
-        assert_eq!(
-            (added[0].path, added[0].contents.as_str()),
-            ("etc/group", "root:x:0:\ntools:x:50:node\nagent:x:9:\n")
-        );
-        assert_eq!(accounts().completed(Who { uid: 1000, gid: 50 }), []);
-        assert_eq!(EMPTY.completed(Who { uid: 1000, gid: 1000 }).len(), 2);
-        assert_eq!(Accounts { passwd: None, group: None }.completed(Who { uid: 1000, gid: 1000 }), []);
+        let (passwd, group) = completed(&accounts(), 7000, 50);
+        assert!(passwd.expect("a file").ends_with(":x:7:7\nagent:x:7000:50::/home/agent:/bin/sh\n"));
+        assert_eq!(group, None);
+        let (passwd, group) = completed(&accounts(), 0, 9);
+        assert_eq!((passwd, group.as_deref()), (None, Some("root:x:0:\ntools:x:50:node\nagent:x:9:\n")));
+        assert_eq!(completed(&accounts(), 1000, 50), (None, None));
+        let (passwd, group) = completed(&EMPTY, 1000, 1000);
+        assert!(passwd.is_some() && group.is_some());
+        assert_eq!(completed(&Accounts { passwd: None, group: None }, 1000, 1000), (None, None));
+    }
+
+    #[test]
+    fn accounts_are_added_to_those_of_the_image() {
+        let wanted = LaunchAccounts { users: vec!["ada".to_owned(), "node".to_owned()], groups: Vec::new() };
+        let merged = accounts().merged(Who { uid: 1000, gid: 1000 }, &wanted).expect("there is room");
+        let passwd = merged.passwd.expect("a file");
+        // The number of the image's own user is the agent's too, and its name is not lost.
+        assert!(passwd.contains("node:x:1000:1001:") && passwd.contains("agent:x:1000:1000:"), "{passwd}");
+        assert!(passwd.ends_with("ada:x:1002:1002:ada:/home/ada:/bin/sh\n"), "{passwd}");
+        assert!(merged.group.expect("a file").ends_with("agent:x:1000:\nada:x:1002:\n"));
+        assert_eq!(merged.made, [("ada".to_owned(), Who { uid: 1002, gid: 1002 })]);
+        let odd = Accounts { passwd: None, group: Some(String::new()) };
+        assert_eq!(odd.merged(Who::ROOT, &wanted).expect_err("no plain file").code(), "users");
     }
 }

@@ -37,9 +37,7 @@ const MAX_FAILURE: u64 = 64 * 1024;
 pub(super) async fn boot(launch: &Launch, setup: GuestSetup) -> Result<GuestMachine> {
     let at = |stage: &'static str| move |source: io::Error| failed(stage, source);
     let (mut leash, control, child) = start_supervisor().map_err(at("starting the supervisor"))?;
-    let message = launch.encode();
-    let length = u32::try_from(message.len()).map_err(|_| failed("describing the machine", "it is too long"))?;
-    let sent = [&length.to_le_bytes(), message.as_slice()].concat();
+    let sent = launch.encode_framed().map_err(|error| failed("describing the machine", error))?;
     // A supervisor that is already gone has said why, or nothing; both show below.
     let _explained_below = leash.write_all(&sent).await;
     let (reader, writer) = control.into_split();

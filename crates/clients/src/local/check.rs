@@ -19,7 +19,7 @@ use sandbar_machine::{
     MachineHandle, MachinePath, MachineSpec, Network, Result, Workspace,
 };
 
-use crate::{GuestSetup, guest::check_variable};
+use crate::{GuestSetup, detached::Listening, guest::check_variable};
 
 /// What the kernel itself fills; nothing of the host's may stand there.
 const KERNEL_DIRS: [&str; 3] = ["/proc", "/dev", "/sys"];
@@ -86,8 +86,11 @@ pub(super) fn hides(launch: &Launch, state: &Path) -> Result<()> {
 }
 
 /// Whether anything inside can listen: Landlock alone keeps the network off by refusing every socket of it.
-pub(super) fn can_listen(spec: &MachineSpec) -> bool {
-    spec.isolation != Isolation::Landlock || spec.network == Network::Host
+pub(super) fn can_listen(spec: &MachineSpec) -> Listening {
+    match (spec.isolation, spec.network) {
+        (Isolation::Landlock, Network::Off) => Listening::Impossible,
+        _ => Listening::Possible,
+    }
 }
 
 /// How strongly this host holds each limit. Memory, CPU and disk would need a control group of our own.

@@ -20,7 +20,7 @@ use super::{
     detached::{self, Place, Removal},
     state,
 };
-use crate::GuestMachine;
+use crate::{GuestMachine, detached::remembered};
 
 const ID: &str = "local";
 
@@ -106,9 +106,7 @@ impl SandboxClient for UnixLocal {
             Lifetime::WithOwner => None,
             Lifetime::Detached | Lifetime::Leased(_) => {
                 check::hides(&launch, &dir)?;
-                let (detached, place) = detached::prepare(&spec, &dir, &id)?;
-                launch.detached = Some(detached);
-                Some(place)
+                Some(detached::prepare(&dir, &id)?)
             }
         };
         launch.state = dir.into_os_string().into_encoded_bytes();
@@ -116,9 +114,13 @@ impl SandboxClient for UnixLocal {
         launch.sweep = !self.shared.swept.swap(true, Ordering::Relaxed);
         let state = place.as_ref().map_or_else(|| json!({ "id": id }), Place::state);
         let handle = MachineHandle { client: ID.to_owned(), state };
-        let listens = check::can_listen(&spec);
-        let machine = boot::boot(&launch, check::setup(spec, handle)).await?;
-        let machine = if listens { machine } else { machine.without_ports() };
+        let listening = check::can_listen(&spec);
+        let lifetime = spec.lifetime;
+        let setup = check::setup(spec, handle);
+        if let Some(place) = &place {
+            launch.detached = Some(remembered(place.nonce()?, &setup, listening, lifetime)?);
+        }
+        let machine = listening.told(boot::boot(&launch, setup).await?);
         if let Some(place) = place {
             return Ok(Arc::new(machine.farewell(Removal { place })));
         }

@@ -1,7 +1,6 @@
 //! Machines that outlive their maker: what their handle holds, and how any process of the same user reaches their door.
 
 use std::{
-    collections::BTreeMap,
     io,
     os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
@@ -15,8 +14,8 @@ use rustix::{
     io::Errno,
     process::geteuid,
 };
-use sandbar_guest::protocol::{DOOR, Detached, Knock, MARK, MAX_MEMO, Nonce, VERSION, Welcome, Wish};
-use sandbar_machine::{Isolation, Lifetime, LimitReport, MachineError, MachineHandle, MachineSpec, Result};
+use sandbar_guest::protocol::{DOOR, Knock, MARK, Nonce, Welcome, Wish};
+use sandbar_machine::{MachineError, MachineHandle, Result};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -25,14 +24,12 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{check, state};
-use crate::{Farewell, GuestMachine, GuestSetup, guest_binary};
-
-/// How long a supervisor may take to answer.
-const ANSWER: Duration = Duration::from_secs(20);
-
-/// No lease is shorter: its holder could not come back in time.
-const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+use super::state;
+use crate::{
+    Farewell, GuestMachine,
+    detached::{ANSWER, Memo, crowded, read_nonce},
+    guest_binary,
+};
 
 /// How long a supervisor may take to remove everything.
 const REMOVAL: Duration = Duration::from_secs(15);
@@ -46,70 +43,15 @@ pub(super) struct Place {
     nonce: String,
 }
 
-/// What the machine's supervisor keeps for whoever comes later, in its memory and nowhere else.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Memo {
-    isolation: Isolation,
-    limits: LimitReport,
-    listens: bool,
-    env: BTreeMap<String, String>,
-    ports: Vec<u16>,
-    output_buffer: u32,
-    deadline: Option<Duration>,
-}
-
-impl Memo {
-    /// What is to be remembered of a new machine.
-    pub(super) fn new(spec: &MachineSpec) -> Self {
-        Self {
-            isolation: spec.isolation,
-            limits: check::report(spec.isolation),
-            listens: check::can_listen(spec),
-            env: spec.env.clone(),
-            ports: spec.ports.clone(),
-            output_buffer: spec.limits.output_buffer,
-            deadline: spec.limits.time,
-        }
-    }
-
-    fn setup(self, handle: MachineHandle) -> GuestSetup {
-        GuestSetup {
-            handle,
-            isolation: self.isolation,
-            limits: self.limits,
-            env: self.env,
-            ports: self.ports,
-            output_buffer: self.output_buffer,
-            deadline: self.deadline,
-        }
-    }
-}
-
-/// Draws a nonce for a new machine, and writes down what its supervisor needs and what its handle holds.
-pub(super) fn prepare(spec: &MachineSpec, dir: &Path, id: &str) -> Result<(Detached, Place)> {
-    let failed = |source: io::Error| MachineError::Start { stage: "detaching it".to_owned(), source: source.into() };
+/// Draws a nonce for a new machine, and writes down what its handle holds.
+pub(super) fn prepare(dir: &Path, id: &str) -> Result<Place> {
     if dir.to_str().is_none() {
         let reason = "is not UTF-8, so that no handle can hold it; choose another state directory";
         return Err(MachineError::invalid(format!("state directory {}", dir.display()), reason));
     }
-    let nonce: Nonce = state::draw().map_err(failed)?;
-    let memo = serde_json::to_vec(&Memo::new(spec)).map_err(|error| failed(error.into()))?;
-    if memo.len() > MAX_MEMO {
-        return Err(MachineError::invalid("environment", "is longer than 2 MiB"));
-    }
-    let place = Place { id: id.to_owned(), dir: dir.to_owned(), nonce: state::hex(&nonce) };
-    Ok((Detached { nonce, memo, lease_ms: lease(spec.lifetime)? }, place))
-}
-
-/// Milliseconds that a machine lives without anybody; 0 is for ever.
-fn lease(lifetime: Lifetime) -> Result<u64> {
-    match lifetime {
-        Lifetime::WithOwner | Lifetime::Detached => Ok(0),
-        Lifetime::Leased(length) if length < SHORTEST_LEASE => {
-            Err(MachineError::invalid(format!("lease of {length:?}"), "is shorter than a tenth of a second"))
-        }
-        Lifetime::Leased(length) => Ok(u64::try_from(length.as_millis()).unwrap_or(u64::MAX)),
-    }
+    let nonce: Nonce = state::draw()
+        .map_err(|error| MachineError::Start { stage: "detaching it".to_owned(), source: error.into() })?;
+    Ok(Place { id: id.to_owned(), dir: dir.to_owned(), nonce: state::hex(&nonce) })
 }
 
 /// A way to the door of a machine, as far as it exists.
@@ -141,14 +83,8 @@ impl Place {
         serde_json::json!({ "id": self.id, "dir": self.dir, "nonce": self.nonce })
     }
 
-    fn nonce(&self) -> Result<Nonce> {
-        let bad = || MachineError::invalid("handle of a detached machine", "has no nonce of 32 digits");
-        let digit = |at: usize| self.nonce.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        let mut nonce = Nonce::default();
-        for (index, byte) in nonce.iter_mut().enumerate() {
-            *byte = digit(index * 2).ok_or_else(bad)?;
-        }
-        if self.nonce.len() == 2 * nonce.len() { Ok(nonce) } else { Err(bad()) }
+    pub(super) fn nonce(&self) -> Result<Nonce> {
+        read_nonce(&self.nonce)
     }
 
     fn path(&self) -> PathBuf {
@@ -174,12 +110,12 @@ impl Place {
         Ok(Some(dir))
     }
 
-    /// Knocks, if anybody is there. What a machine left that died without its supervisor is swept away.
-    async fn knock(&self, wish: Wish) -> Result<Door> {
+    /// Goes to the door, if anybody is there. What a machine left that died without its supervisor is swept away.
+    async fn door(&self) -> Result<Door> {
         let Some(dir) = self.open()? else { return Ok(Door::Gone) };
         // By descriptor: a socket's path may be only so long, a state directory's longer.
         let connected = UnixStream::connect(format!("/proc/self/fd/{}/{DOOR}", dir.as_raw_fd())).await;
-        let mut stream = match connected {
+        let stream = match connected {
             Ok(stream) => stream,
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                 if is_marked(&dir) && is_unlocked(&dir) {
@@ -195,6 +131,12 @@ impl Place {
             let what = format!("machine {}", self.path().display());
             return Err(MachineError::invalid(what, "is posed as by a process of another user"));
         }
+        Ok(Door::Open(stream))
+    }
+
+    /// Knocks, if anybody is there.
+    async fn knock(&self, wish: Wish) -> Result<Door> {
+        let Door::Open(mut stream) = self.door().await? else { return Ok(Door::Gone) };
         match stream.write_all(&Knock::new(wish, self.nonce()?).encode()).await {
             Ok(()) => Ok(Door::Open(stream)),
             // It ended in this very moment.
@@ -205,27 +147,20 @@ impl Place {
     /// Finds the machine; `None` when it is gone.
     pub(super) async fn attach(&self, handle: &MachineHandle) -> Result<Option<GuestMachine>> {
         let late = |_late| MachineError::transport("reach it", "its supervisor did not answer within 20 seconds");
+        let nonce = self.nonce()?;
         let welcomed = async {
-            let Door::Open(mut stream) = self.knock(Wish::Attach).await? else { return Ok(None) };
-            Ok(read_memo(&mut stream).await?.map(|memo| (stream, memo)))
+            let Door::Open(stream) = self.door().await? else { return Ok(None) };
+            // As much as the system allows, so that a large file takes fewer turns.
+            let _system_default = rustix::net::sockopt::set_socket_send_buffer_size(&stream, 1 << 20);
+            let (mut reader, mut writer) = stream.into_split();
+            Ok(Memo::ask(&mut reader, &mut writer, nonce).await?.map(|memo| (reader, writer, memo)))
         };
-        let Some((stream, memo)) = timeout(ANSWER, welcomed).await.map_err(late)?? else { return Ok(None) };
-        let memo: Memo = serde_json::from_slice(&memo).map_err(|error| MachineError::transport("reach it", error))?;
-        // As much as the system allows, so that a large file takes fewer turns.
-        let _system_default = rustix::net::sockopt::set_socket_send_buffer_size(&stream, 1 << 20);
-        let (reader, writer) = stream.into_split();
-        let listens = memo.listens;
-        match GuestMachine::connect(reader, writer, memo.setup(handle.clone())).await {
-            Ok(machine) => {
-                let machine = machine.farewell(Removal { place: self.clone() });
-                Ok(Some(if listens { machine } else { machine.without_ports() }))
-            }
+        let Some((reader, writer, memo)) = timeout(ANSWER, welcomed).await.map_err(late)?? else { return Ok(None) };
+        match memo.connect(reader, writer, handle.clone()).await {
+            Ok(machine) => Ok(Some(machine.farewell(Removal { place: self.clone() }))),
             // Either it ended in this very moment, or it has as many connections as it takes.
             Err(MachineError::Gone) if !self.lives().await? => Ok(None),
-            Err(MachineError::Gone) => {
-                let reason = "too many processes are attached to the machine".to_owned();
-                Err(MachineError::Exhausted { what: "connections".to_owned(), reason })
-            }
+            Err(MachineError::Gone) => Err(crowded()),
             Err(error) => Err(error),
         }
     }
@@ -286,21 +221,6 @@ impl Place {
         // What is left after this is tried again by the next machine's supervisor.
         let _late = timeout(REMOVAL, sweeping).await;
     }
-}
-
-/// What the supervisor keeps for visitors; `None` when it hangs up, because it is another machine's or just ending.
-async fn read_memo(stream: &mut UnixStream) -> Result<Option<Vec<u8>>> {
-    let mut header = [0; Welcome::LENGTH];
-    if stream.read_exact(&mut header).await.is_err() {
-        return Ok(None);
-    }
-    let welcome = Welcome::decode(&header).map_err(|error| MachineError::transport("reach it", error))?;
-    if welcome.version != VERSION {
-        let reason = "was made by another version of sandbar; delete it and make a new one";
-        return Err(MachineError::invalid("the machine", reason));
-    }
-    let mut memo = vec![0; welcome.length as usize];
-    Ok(stream.read_exact(&mut memo).await.is_ok().then_some(memo))
 }
 
 /// Whether a directory is a machine's. A handle may have been changed, and lead to any directory with such a name.

@@ -4,18 +4,22 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command as HostCommand, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
+use bollard::query_parameters::RemoveContainerOptions;
 use rustix::process::{Pid, Signal, kill_process};
-use sandbar_clients::UnixLocal;
+use sandbar_clients::{Docker, UnixLocal};
 use sandbar_guest::protocol::DOOR;
 use sandbar_machine::{
     Command, Lifetime, Machine, MachineHandle, MachinePath, MachineSpec, Output, SandboxClient, Target,
 };
 use tokio::net::UnixStream;
+
+use crate::docker::{DEBIAN, client, engine, left};
 
 /// Made by `cargo xtask setup`.
 pub(crate) const USER: &str = "sandbar-test";
@@ -23,6 +27,7 @@ pub(crate) const USER: &str = "sandbar-test";
 /// What the test `part` plays when this program starts itself.
 pub(crate) const PART: &str = "SANDBAR_TEST_PART";
 pub(crate) const PLACE: &str = "SANDBAR_TEST_PLACE";
+pub(crate) const WHERE: &str = "SANDBAR_TEST_WHERE";
 
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("took longer than a minute")
@@ -65,11 +70,84 @@ pub(crate) fn detached() -> MachineSpec {
 }
 
 /// A place for machines, and the handle of the one that is there.
-pub(crate) struct Bench(pub(crate) tempfile::TempDir);
+pub(crate) struct Bench(pub(crate) tempfile::TempDir, Where);
+
+/// Which client makes a bench's machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    ThisHost,
+    Containers,
+}
+
+/// The client for a part that plays at a place.
+pub(crate) fn player(place: &Path) -> Arc<dyn SandboxClient> {
+    match std::env::var(WHERE).as_deref() {
+        Ok("Containers") => Arc::new(containers(place)),
+        _ => Arc::new(UnixLocal::new().state_dir(place.join("state"))),
+    }
+}
+
+fn containers(place: &Path) -> Docker {
+    client(DEBIAN).label("sandbar.test", label(place))
+}
+
+fn label(place: &Path) -> &str {
+    place.file_name().and_then(|name| name.to_str()).expect("a name")
+}
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Self(tempfile::Builder::new().prefix("sandbar-detached-").tempdir_in("/tmp").expect("a directory"))
+        Self::at(Where::ThisHost)
+    }
+
+    pub(crate) fn at(place: Where) -> Self {
+        let dir = tempfile::Builder::new().prefix("sandbar-detached-").tempdir_in("/tmp").expect("a directory");
+        Self(dir, place)
+    }
+
+    /// A client of the kind this bench has.
+    pub(crate) fn any_client(&self) -> Arc<dyn SandboxClient> {
+        match self.1 {
+            Where::ThisHost => Arc::new(self.client()),
+            Where::Containers => Arc::new(containers(self.0.path())),
+        }
+    }
+
+    /// What there is of machines: directories, or containers and volumes.
+    pub(crate) async fn left(&self) -> Vec<String> {
+        match self.1 {
+            Where::ThisHost => self.machines().iter().map(|path| path.display().to_string()).collect(),
+            Where::Containers => left(&format!("sandbar.test={}", label(self.0.path()))).await,
+        }
+    }
+
+    /// Waits until there is nothing.
+    pub(crate) async fn is_empty(&self) {
+        for _ in 0..300 {
+            if self.left().await.is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("left: {:?}", self.left().await);
+    }
+
+    /// Removes a machine whose handle nobody has, as far as there is one.
+    pub(crate) async fn sweep(&self) {
+        match self.1 {
+            // Taking its door away ends it. One that is just ending may be gone.
+            Where::ThisHost => {
+                if let Some(machine) = self.machines().first() {
+                    let _gone_already = fs::remove_file(machine.join(DOOR));
+                }
+            }
+            Where::Containers => {
+                for found in self.left().await {
+                    let force = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
+                    let _gone_or_a_volume = engine().remove_container(&found, Some(force)).await;
+                }
+            }
+        }
     }
 
     pub(crate) fn state(&self) -> PathBuf {
@@ -103,6 +181,7 @@ impl Bench {
     pub(crate) fn play(&self, part: &str) -> Child {
         let mut command = HostCommand::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "part", "--nocapture"]).env(PART, part).env(PLACE, self.0.path());
+        command.env(WHERE, format!("{:?}", self.1));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("this program starts")
     }
 
@@ -136,6 +215,12 @@ pub(crate) fn runs(pid: i32) -> bool {
 
 pub(crate) fn kill(pid: i32) {
     kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("it is ours");
+}
+
+/// Lets a process do nothing more, without ending it.
+pub(crate) fn stop(process: u32) {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process");
+    kill_process(pid, Signal::STOP).expect("it is ours");
 }
 
 /// Waits for a line another part prints.

@@ -1,4 +1,5 @@
 //! The bench these tests work on: an engine if there is one, and what is in it.
+#![allow(dead_code, reason = "each test program needs a part of it")]
 
 use std::{collections::HashMap, future::Future, time::Duration};
 

@@ -10,7 +10,8 @@ use crate::bench::{BUSYBOX, DEBIAN, EMPTY, client, has_engine, nonroot};
 const AT_ONCE: usize = 3;
 
 /// Promises whose far end is a program in Python.
-const PYTHON: [&str; 4] = [
+const PYTHON: [&str; 5] = [
+    "a_port_is_reached_by_every_holder",
     "a_declared_port_is_reachable",
     "either_side_of_a_connection_can_close_first",
     "a_port_dies_with_its_machine",

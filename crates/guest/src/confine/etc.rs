@@ -10,12 +10,14 @@ use std::{
 };
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
-use sandbar_guest::protocol::{Accounts, BootFailure};
+use sandbar_guest::{
+    account_files::{Written, add},
+    protocol::{Accounts, BootFailure},
+};
 
 use super::root::{self, Source};
 use crate::{
     failure::{Setup, Step, refuse},
-    identity::{Written, add},
     sys::{
         files::{BENEATH, NO_SYMLINKS, open_how},
         security::Token,

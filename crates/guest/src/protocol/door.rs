@@ -3,6 +3,8 @@
 //! A visitor knocks with the machine's nonce. Its supervisor answers with what the maker left to be remembered, and hands
 //! the connection on to the guest, whose first words follow. A visitor that does not know the nonce is hung up on.
 
+use std::time::Duration;
+
 use super::{
     VERSION, WireError,
     wire::{Reader, Writer},
@@ -32,6 +34,14 @@ pub struct Detached {
     pub memo: Vec<u8>,
     /// Milliseconds without a visitor after which it ends; 0 means never.
     pub lease_ms: u64,
+}
+
+impl Detached {
+    /// How long it lives without a visitor; `None` is for ever.
+    #[must_use]
+    pub fn lease(&self) -> Option<Duration> {
+        (self.lease_ms > 0).then(|| Duration::from_millis(self.lease_ms))
+    }
 }
 
 /// Without its contents: the notes may hold secrets.

@@ -82,7 +82,8 @@ pub struct Launch {
     pub accounts: Accounts,
     /// What makes it outlive its maker; `None` is a machine that ends with it.
     pub detached: Option<Detached>,
-    /// Whom PID 1 of a container gives the machine's own places, and then becomes: a user and a group.
+    /// Whom PID 1 of a container gives the machine's own places, and then becomes, unless it is to know more: a user and a
+    /// group.
     pub owner: Option<(u32, u32)>,
 }
 
@@ -126,6 +127,16 @@ impl Launch {
             to.u32(*group);
         });
         out
+    }
+
+    /// The message's bytes with their number before them, as they go over a stream.
+    ///
+    /// # Errors
+    /// When there are more than a number can say.
+    pub fn encode_framed(&self) -> Result<Vec<u8>, WireError> {
+        let message = self.encode();
+        let length = u32::try_from(message.len()).map_err(|_| WireError("a message is too long"))?;
+        Ok([&length.to_le_bytes(), message.as_slice()].concat())
     }
 
     /// Reads the message.

@@ -1,12 +1,11 @@
 //! One connection to a host: what it is called, what arrives on it, and what becomes of its channels when it ends.
 
-use std::{io, mem::MaybeUninit, os::fd::OwnedFd};
+use std::{io, os::fd::OwnedFd};
 
 use rustix::{
     event::epoll::{self, EventData, EventFlags},
     fs::OFlags,
-    io::{Errno, IoSliceMut},
-    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
+    io::Errno,
 };
 use sandbar_guest::protocol::{Event, FRAME_HEADER, FrameHeader, Request};
 
@@ -126,29 +125,16 @@ impl Server {
         Ok(())
     }
 
-    /// Takes the next connection that the supervisor hands over. Without a supervisor there is no machine.
+    /// Takes the next connections out of the hub, whose end is the machine's.
     pub(super) fn admit(&mut self) -> io::Result<()> {
-        let Some(hub) = &self.hub else { return Ok(()) };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut byte = [0];
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        match recvmsg(hub, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags) {
-            Ok(message) if message.bytes == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) => {}
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
-        let received = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        if let Some(stream) = received
-            && self.links.values().filter(|link| link.is_open()).count() < LINKS
-            && let Ok(output) = rustix::io::fcntl_dupfd_cloexec(&stream, 3)
-        {
-            // One that cannot be served is closed, which its host hears.
-            let _closed = self.greet(stream, output);
+        let Some(hub) = &mut self.hub else { return Ok(()) };
+        for stream in hub.take()? {
+            if self.links.values().filter(|link| link.is_open()).count() < LINKS
+                && let Ok(output) = rustix::io::fcntl_dupfd_cloexec(&stream, 3)
+            {
+                // One that cannot be served is closed, which its host hears.
+                let _closed = self.greet(stream, output);
+            }
         }
         Ok(())
     }

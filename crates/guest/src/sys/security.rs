@@ -35,6 +35,8 @@ impl Caps {
     pub(crate) const NONE: Self = Self(0);
     /// What PID 1 keeps where several users are mapped: KILL, SETGID, SETUID, SYS_RESOURCE (to read process tags).
     pub(crate) const SWITCH_USERS: Self = Self(1 << 5 | 1 << 6 | 1 << 7 | 1 << 24);
+    /// The same in a container, whose engine need not have the last to give.
+    pub(crate) const SWITCH_USERS_INSIDE: Self = Self(1 << 5 | 1 << 6 | 1 << 7);
 
     /// Whether SYS_ADMIN is among them, which mounting takes.
     pub(crate) fn has_admin(self) -> bool {

@@ -129,7 +129,7 @@ pub async fn one_users_processes_are_closed_to_another(client: &dyn SandboxClien
     for (user, may) in [("bob", false), ("agent", false), ("ada", true)] {
         let read = run_as(&rig, user, &["cat", &format!("/proc/{pid}/environ")]).await;
         assert_eq!(read.text().contains("SECRET=s3"), may, "{user} reads variables of ada's");
-        let killed = run_as(&rig, user, &["kill", "-TERM", &pid]).await;
+        let killed = run_as(&rig, user, &["sh", "-c", &format!("kill -TERM {pid}")]).await;
         assert_eq!(killed.exit.success(), may, "{user} kills a process of ada's");
     }
     assert_eq!(finish(running).await.exit.code, 128 + 15);

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use sandbar_machine::SandboxClient;
+use sandbar_machine::{Lifetime, SandboxClient};
 
 use super::open;
 use crate::{
@@ -119,6 +119,21 @@ pub(super) async fn a_session_survives_being_saved_and_found_again(client: Arc<d
     let state = again.state();
     session.delete().await.unwrap();
     assert!(SandboxSession::attach(client, state, SessionOptions::default()).await.unwrap().is_none());
+}
+
+pub(super) async fn a_detached_session_is_there_after_everyone_let_go(client: Arc<dyn SandboxClient>) {
+    let manifest = Manifest::new().file("a", "x").env("DECLARED", "kept");
+    let options = SessionOptions::new(manifest).lifetime(Lifetime::Detached);
+    let session = SandboxSession::open(client.clone(), options).await.unwrap();
+    session.write("b", "made later").await.unwrap();
+    let state = session.state();
+    drop(session);
+    let find = || SandboxSession::attach(client.clone(), state.clone(), SessionOptions::default());
+    let (one, two) = (find().await.unwrap().unwrap(), find().await.unwrap().unwrap());
+    assert_eq!(one.read("b").await.unwrap(), "made later");
+    assert_eq!(two.exec(Exec::shell("cat a; echo $DECLARED")).await.unwrap().stdout_text(), "xkept\n");
+    one.delete().await.unwrap();
+    assert!(find().await.unwrap().is_none());
 }
 
 pub(super) async fn an_undeclared_port_is_refused(client: Arc<dyn SandboxClient>) {

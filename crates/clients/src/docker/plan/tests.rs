@@ -63,7 +63,7 @@ fn what_was_chosen_arrives() {
     assert_eq!((host.network_mode.as_deref(), host.runtime.as_deref()), (Some("mine"), Some("runsc")));
     assert_eq!((host.memory, host.nano_cpus, host.pids_limit), (Some(64 << 20), Some(1_500_000_000), Some(9)));
     // Only to give the volumes away, and then nobody has them.
-    assert_eq!((body.user.as_deref(), host.cap_add.map(|caps| caps.len())), (Some("0:0"), Some(3)));
+    assert_eq!((body.user.as_deref(), host.cap_add.map(|caps| caps.len())), (Some("0:0"), Some(4)));
     let labels = body.labels.expect("labels");
     assert_eq!((labels["mine"].as_str(), labels["sandbar.session"].as_str()), ("yes", "x"));
     assert_eq!(host.readonly_rootfs, Some(true));

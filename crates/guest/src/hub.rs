@@ -1,0 +1,59 @@
+//! Where the hosts of a machine that outlives them come from.
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    io::{Errno, IoSliceMut},
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
+};
+
+use crate::door::own::OwnDoor;
+
+/// A source of connections; readable when there may be one.
+pub(crate) enum Hub {
+    /// A supervisor hands them over.
+    Supervisor(OwnedFd),
+    /// They come in at a door of this process's own.
+    Door(Box<OwnDoor>),
+}
+
+impl Hub {
+    /// The next connections. Without a supervisor, or once somebody asked for its end, there is no machine: an error.
+    pub(crate) fn take(&mut self) -> io::Result<Vec<OwnedFd>> {
+        match self {
+            Self::Supervisor(hub) => handed_over(hub),
+            Self::Door(door) => door.turn()?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+impl AsFd for Hub {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Supervisor(hub) => hub.as_fd(),
+            Self::Door(door) => door.as_fd(),
+        }
+    }
+}
+
+fn handed_over(hub: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    match recvmsg(hub, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags) {
+        Ok(message) if message.bytes == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(_) => {}
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    }
+    let received = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    Ok(received.flatten().collect())
+}
