@@ -26,6 +26,7 @@ use rustix::{
 use sandbar::{SandboxClient, SandboxSession, SessionOptions, SessionState, SessionStore, client::UnixLocal};
 use tokio::time::{Instant, sleep};
 
+pub(crate) use self::orphans::{Machines, Orphans};
 use crate::{args::SessionTask, failure::Failure, render::Render};
 
 /// How long those may take who look for machines without a session.

@@ -27,6 +27,7 @@ mod container;
 mod engine;
 mod image;
 mod labels;
+mod leftovers;
 mod options;
 mod plan;
 mod upload;
@@ -34,7 +35,11 @@ mod users;
 
 use std::{fmt, sync::Arc};
 
-pub use self::{build::Build, engine::Engine};
+pub use self::{
+    build::Build,
+    engine::{Engine, Unreachable},
+    leftovers::{Found, Kind, Leftovers},
+};
 use self::{client::Shared, options::Options};
 
 /// When an image is fetched from its registry.

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -52,6 +52,10 @@ impl UnixLocal {
     pub fn state_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(directory.into());
         self
+    }
+
+    pub(super) fn chosen_dir(&self) -> Option<&Path> {
+        self.state_dir.as_deref()
     }
 
     /// What a handle stands for.
