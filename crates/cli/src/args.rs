@@ -149,7 +149,7 @@ pub(crate) enum Task {
     /// another user or another host, what somebody named, and what cannot be judged is kept; -v says why.
     #[command(after_help = gc::EXAMPLES)]
     Gc(GcArgs),
-    /// Show what this host can enforce, what it costs, and how to get what is missing.
+    /// Show what this host can enforce, what it costs, and how to get what is missing; and what its container engine is.
     ///
     /// Exits 0 when `sandbar exec` reaches full isolation here, otherwise 1.
     Doctor(DoctorArgs),

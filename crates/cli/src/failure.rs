@@ -54,6 +54,12 @@ impl Failure {
         self
     }
 
+    /// The same without a next step.
+    pub(crate) fn without_next(mut self) -> Self {
+        self.next = None;
+        self
+    }
+
     /// Names it for programs.
     pub(crate) fn code(mut self, code: &'static str) -> Self {
         self.code = code;

@@ -30,6 +30,7 @@ mod labels;
 mod leftovers;
 mod options;
 mod plan;
+mod report;
 mod upload;
 mod users;
 
@@ -39,6 +40,7 @@ pub use self::{
     build::Build,
     engine::{Engine, Unreachable},
     leftovers::{Found, Kind, Leftovers},
+    report::EngineReport,
 };
 use self::{client::Shared, options::Options};
 

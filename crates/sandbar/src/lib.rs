@@ -219,7 +219,7 @@ pub mod client {
 pub mod doctor {
     //! What this host can do for local machines.
 
-    pub use sandbar_clients::doctor::{LevelReport, Report, Setting, probe};
+    pub use sandbar_clients::doctor::{Cgroups, Layout, LevelReport, Report, Setting, probe};
 }
 
 #[cfg(feature = "mock")]

@@ -136,7 +136,7 @@ fn judged(name: &str, found: ImageInspect) -> Result<Image> {
 }
 
 /// What engines call a processor.
-fn processor(arch: &str) -> &str {
+pub(super) fn processor(arch: &str) -> &str {
     match arch {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
