@@ -25,6 +25,7 @@ mod build;
 mod client;
 mod container;
 mod engine;
+mod ignore;
 mod image;
 mod labels;
 mod leftovers;
