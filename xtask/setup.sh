@@ -6,7 +6,8 @@
 #   sandbar-test:busybox an image with busybox and nothing else: no bash, no GNU tools
 #   sandbar-test:bookworm an image with a small Debian, python3, git and gcc, from the packages of this machine's own mirror
 #   sandbar-test         an unprivileged user with a home directory and a range of ids to hand out
-#   .venv-agents         the Python SDK whose manifests are compared with ours, and the MCP client that drives ours
+#   .venv-agents         the Python SDK whose manifests are compared with ours, what it asks engines with, and the MCP client
+#                        that drives ours
 #   cargo-deny           only with --deny
 # Needs root for whatever is missing; without root it names each missing piece and its fix, and exits 1.
 set -euo pipefail
@@ -52,8 +53,9 @@ has_ids() { grep -qs "^$user:" /etc/subuid && grep -qs "^$user:" /etc/subgid; }
 sdk=.venv-agents
 sdk_version=0.24
 mcp_version=2.3
+docker_version=7.1
 has_dist() { compgen -G "$sdk/lib/python3*/site-packages/$1.*.dist-info" >/dev/null; }
-has_sdk() { has_dist "openai_agents-$sdk_version" && has_dist "mcp-$mcp_version" && "$sdk/bin/python" -c ''; }
+has_sdk() { has_dist "openai_agents-$sdk_version" && has_dist "mcp-$mcp_version" && has_dist "docker-$docker_version" && "$sdk/bin/python" -c ''; }
 
 complain() {
   local missing=0 packages
@@ -152,7 +154,8 @@ install_sdk() {
   # Made beside its place and then moved: half an environment is never taken for one.
   rm -rf "$sdk" "$sdk.new"
   python3 -m venv "$sdk.new" && "$sdk.new/bin/pip" install --quiet --disable-pip-version-check \
-    "openai-agents==$sdk_version.*" "mcp==$mcp_version.*" && mv "$sdk.new" "$sdk" && return 0
+    "openai-agents==$sdk_version.*" "mcp==$mcp_version.*" \
+    "docker==$docker_version.*" && mv "$sdk.new" "$sdk" && return 0
   rm -rf "$sdk.new"
 }
 

@@ -2,6 +2,7 @@
 
 mod demo;
 mod document;
+mod gc;
 mod machine;
 mod mcp;
 mod run;
@@ -16,6 +17,7 @@ use clap_complete::Shell;
 pub(crate) use self::{
     demo::DemoArgs,
     document::{CheckArgs, ManifestTask, PatchArgs, ProfileArg, RenderArgs, SourceArgs},
+    gc::{GcArgs, GcPlace},
     machine::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg},
     mcp::McpArgs,
     run::{AskArg, RunArgs},
@@ -40,6 +42,7 @@ Examples:
   sandbar manifest check workspace.yaml           what is wrong with a declared workspace
   sandbar patch < changes.patch                   change files here, all of them or none
   sandbar mcp --workspace .                       a sandbox for any MCP client
+  sandbar gc --dry-run                            what dead processes left
   sandbar doctor                                  what this host can enforce";
 
 const EXEC_EXAMPLES: &str = "\
@@ -142,7 +145,14 @@ pub(crate) enum Task {
     /// Runs are kept in $XDG_STATE_HOME/sandbar/runs, each with its working copy, until they are removed.
     #[command(subcommand)]
     Runs(RunsTask),
-    /// Show what this host can enforce, what it costs, and how to get what is missing.
+    /// Remove what dead harnesses left: containers, volumes, machines, half-removed runs. And nothing else.
+    ///
+    /// Normally nothing is left. A machine whose supervisor died, a container whose maker was killed at the wrong moment, or
+    /// a power cut leave something, and here it goes. What belongs to a process that lives, to a sandbox that stays, to
+    /// another user or another host, what somebody named, and what cannot be judged is kept; -v says why.
+    #[command(after_help = gc::EXAMPLES)]
+    Gc(GcArgs),
+    /// Show what this host can enforce, what it costs, and how to get what is missing; and what its container engine is.
     ///
     /// Exits 0 when `sandbar exec` reaches full isolation here, otherwise 1.
     Doctor(DoctorArgs),
@@ -220,6 +230,7 @@ impl Args {
             Task::Patch(args) => args.json,
             Task::Diff(args) => args.json,
             Task::Apply(args) => args.json,
+            Task::Gc(args) => args.json,
             Task::Runs(task) => task.json(),
             Task::Run(args) => args.json,
             Task::Demo(args) => args.json,
@@ -234,7 +245,7 @@ impl Args {
 
 /// What a mistake on the command line exits with: a command run by `exec` could itself exit with the usual 2.
 pub(crate) fn usage_code(words: impl Iterator<Item = OsString>) -> u8 {
-    const TASKS: [&str; 12] = [
+    const TASKS: [&str; 13] = [
         "run",
         "demo",
         "exec",
@@ -245,6 +256,7 @@ pub(crate) fn usage_code(words: impl Iterator<Item = OsString>) -> u8 {
         "diff",
         "apply",
         "runs",
+        "gc",
         "doctor",
         "completions",
     ];

@@ -1,5 +1,7 @@
 //! `sandbar doctor`: what this host can enforce, what it costs, and what to do about the rest.
 
+mod engine;
+
 use std::{
     fmt::Write,
     time::{Duration, Instant},
@@ -12,6 +14,7 @@ use sandbar::{
 };
 use serde::Serialize;
 
+use self::engine::EngineFindings;
 use crate::{
     args::DoctorArgs,
     failure::Failure,
@@ -35,6 +38,7 @@ struct Findings {
     limits: LimitReport,
     cost: Option<Cost>,
     fixes: Vec<String>,
+    engine: EngineFindings,
     #[serde(flatten)]
     host: Report,
 }
@@ -62,6 +66,7 @@ pub(crate) async fn run(args: &DoctorArgs, render: &Render) -> Result<u8, Failur
 }
 
 async fn examine(client: &UnixLocal) -> Result<Findings, Failure> {
+    let engine = engine::examine().await;
     let host = probe(client).await;
     let demanded = Isolation::default();
     let reached = host.levels.iter().find(|level| level.level == demanded && level.works).map(|level| level.level);
@@ -71,7 +76,7 @@ async fn examine(client: &UnixLocal) -> Result<Findings, Failure> {
     };
     let fixes = fixes(&host);
     let user = rustix::process::getuid().as_raw();
-    Ok(Findings { version: env!("CARGO_PKG_VERSION"), user, demanded, reached, limits, cost, fixes, host })
+    Ok(Findings { version: env!("CARGO_PKG_VERSION"), user, demanded, reached, limits, cost, fixes, engine, host })
 }
 
 /// What to do about the levels that do not work. Where nobody knows, the switches that stand in the way are a guess.
@@ -163,6 +168,10 @@ fn describe(findings: &Findings, render: &Render) -> String {
             if at == 0 { "settings" } else { "" },
             inert_line(&format!("{} = {}", setting.name, setting.value)),
         ));
+    }
+    lines.push(("cgroups", engine::cgroups(&findings.host.cgroups)));
+    for (at, line) in findings.engine.lines(render).into_iter().enumerate() {
+        lines.push((if at == 0 { "engine" } else { "" }, line));
     }
     for (at, fix) in findings.fixes.iter().enumerate() {
         lines.push((if at == 0 { "to fix" } else { "" }, inert(fix)));

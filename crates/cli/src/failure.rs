@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, error::Error, fmt, io, iter};
 
-use sandbar::{MachineError, SandboxError};
+use sandbar::{MachineError, SandboxError, client::docker::Unreachable};
 use serde_json::{Value, json};
 
 /// The exit code of sandbar's own failures; a command's own codes pass through.
@@ -46,6 +46,20 @@ impl Failure {
         self
     }
 
+    /// The same where no machine was to be started.
+    pub(crate) fn without_machine(mut self) -> Self {
+        if let Some(rest) = self.what.strip_prefix("cannot start the machine: ") {
+            self.what = rest.to_owned();
+        }
+        self
+    }
+
+    /// The same without a next step.
+    pub(crate) fn without_next(mut self) -> Self {
+        self.next = None;
+        self
+    }
+
     /// Names it for programs.
     pub(crate) fn code(mut self, code: &'static str) -> Self {
         self.code = code;
@@ -60,7 +74,10 @@ impl Failure {
 
 /// An error and its causes.
 fn chain(first: Option<&(dyn Error + 'static)>) -> Vec<String> {
-    iter::successors(first, |error| (*error).source()).map(plain).collect()
+    let mut words: Vec<String> = iter::successors(first, |error| (*error).source()).map(plain).collect();
+    // Some say what their cause says.
+    words.dedup();
+    words
 }
 
 /// An error in its own words; the number of a system error helps nobody who reads it in English.
@@ -84,10 +101,21 @@ fn has_no_room(cause: &io::Error) -> bool {
     matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
+/// Whether an image is missing, and the error says itself what to do.
+fn is_missing(error: &MachineError) -> bool {
+    error.to_string().contains("cannot be pulled")
+}
+
 impl From<MachineError> for Failure {
     fn from(error: MachineError) -> Self {
+        if let Some(unreachable) = error.source().and_then(|cause| cause.downcast_ref::<Unreachable>()) {
+            // The system's own words add nothing to it.
+            tracing::debug!(%unreachable, "no engine");
+            return Self { code: error.code(), ..Self::new(plain(&error)) };
+        }
         let next = match error.code() {
             "start" if is_full(&error) => Some("free some space, or set TMPDIR to a directory that has some"),
+            "start" if is_missing(&error) => None,
             "isolation" | "start" => Some("`sandbar doctor` shows what this host can enforce"),
             "gone" | "transport" => Some("run it again with -vv to see more"),
             "invalid" if error.to_string().contains("its own door") => {

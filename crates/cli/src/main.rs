@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod exec;
 mod failure;
+mod gc;
 mod host_side;
 mod making;
 mod manifest;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         Task::Diff(args) => runs::diff(&args, &render).map_err(|failure| (failure, 1)),
         Task::Apply(args) => on_runtime(coded(runs::apply(args, &render), 1)),
         Task::Runs(task) => runs::run(task, &render).map_err(|failure| (failure, 1)),
+        Task::Gc(args) => on_runtime(coded(gc::run(&args, &render), 1)),
         Task::Doctor(doctor) => on_runtime(coded(doctor::run(&doctor, &render), 1)),
         Task::Completions { shell } => completions::write(shell, &render).map_err(|failure| (failure, 1)),
     };

@@ -30,6 +30,7 @@ use sandbar::{SandboxClient, SandboxSession, SessionOptions, SessionState, Sessi
 use tokio::time::{Instant, sleep};
 
 use self::clients::Clients;
+pub(crate) use self::orphans::{Machines, Orphans};
 use crate::{
     args::{SandboxArg, SessionTask},
     client,

@@ -28,16 +28,24 @@ mod client;
 mod container;
 mod detached;
 mod engine;
+mod ignore;
 mod image;
 mod labels;
+mod leftovers;
 mod options;
 mod plan;
+mod report;
 mod upload;
 mod users;
 
 use std::{fmt, sync::Arc};
 
-pub use self::{build::Build, engine::Engine};
+pub use self::{
+    build::Build,
+    engine::{Engine, Unreachable},
+    leftovers::{Found, Kind, Leftovers},
+    report::EngineReport,
+};
 use self::{client::Shared, options::Options};
 
 /// When an image is fetched from its registry.

@@ -1,10 +1,13 @@
 //! What this host can do for local machines, found out by making them; and what to change where it cannot.
 
+mod cgroups;
+
 use std::time::{Duration, Instant};
 
 use sandbar_machine::{Command, Isolation, Machine, MachineError, MachineSpec, Output, Result, SandboxClient};
 use serde::Serialize;
 
+pub use self::cgroups::{Cgroups, Layout};
 use crate::UnixLocal;
 
 /// Commands that are timed on each machine.
@@ -48,6 +51,8 @@ pub struct Report {
     pub settings: Vec<Setting>,
     /// Each isolation level, strongest first.
     pub levels: Vec<LevelReport>,
+    /// The host's control groups.
+    pub cgroups: Cgroups,
 }
 
 /// One switch of the host.
@@ -94,7 +99,12 @@ pub async fn probe(client: &UnixLocal) -> Report {
     for level in [Isolation::Full, Isolation::Landlock, Isolation::None] {
         levels.push(try_level(client, level).await);
     }
-    Report { kernel: kernel(), settings: SWITCHES.iter().filter_map(setting).collect(), levels }
+    Report {
+        kernel: kernel(),
+        settings: SWITCHES.iter().filter_map(setting).collect(),
+        levels,
+        cgroups: Cgroups::look(),
+    }
 }
 
 fn setting(switch: &Switch) -> Option<Setting> {

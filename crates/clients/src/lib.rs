@@ -18,4 +18,6 @@ mod ports;
 pub use docker::Docker;
 pub use guest::{Farewell, GuestMachine, GuestSetup};
 pub use guest_binary::GUEST;
+#[cfg(target_os = "linux")]
+pub use local::Resident;
 pub use local::UnixLocal;

@@ -15,6 +15,8 @@ mod client;
 #[cfg(target_os = "linux")]
 mod detached;
 #[cfg(target_os = "linux")]
+mod leftovers;
+#[cfg(target_os = "linux")]
 mod state;
 
 #[cfg(all(feature = "docker", target_os = "linux"))]
@@ -23,6 +25,8 @@ pub(crate) use check::launch as judge;
 pub use client::UnixLocal;
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::UnixLocal;
+#[cfg(target_os = "linux")]
+pub use leftovers::Resident;
 #[cfg(all(feature = "docker", target_os = "linux"))]
 pub(crate) use state::{draw, hex};
 

@@ -6,6 +6,8 @@
 
 #[path = "docker/bench.rs"]
 mod bench;
+#[path = "docker/builds.rs"]
+mod builds;
 #[path = "docker/detached.rs"]
 mod detached;
 #[path = "docker/faults.rs"]

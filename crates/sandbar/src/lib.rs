@@ -209,6 +209,8 @@ pub mod agent {
 pub mod client {
     //! Where machines come from.
 
+    #[cfg(target_os = "linux")]
+    pub use sandbar_clients::Resident;
     #[cfg(all(feature = "docker", target_os = "linux"))]
     pub use sandbar_clients::{Docker, docker};
     pub use sandbar_clients::{GuestMachine, UnixLocal};
@@ -217,7 +219,7 @@ pub mod client {
 pub mod doctor {
     //! What this host can do for local machines.
 
-    pub use sandbar_clients::doctor::{LevelReport, Report, Setting, probe};
+    pub use sandbar_clients::doctor::{Cgroups, Layout, LevelReport, Report, Setting, probe};
 }
 
 #[cfg(feature = "mock")]

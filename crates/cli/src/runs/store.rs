@@ -47,6 +47,14 @@ impl RunStore {
         Self::at(crate::session::state_directory()?.join("runs"))
     }
 
+    /// The same, if there is one.
+    pub(crate) fn existing() -> Result<Option<Self>, Failure> {
+        match crate::session::state_directory() {
+            Ok(directory) if directory.join("runs").exists() => Self::open().map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// The store in this directory, which is made if missing. One that others could write to is refused.
     pub(crate) fn at(dir: PathBuf) -> Result<Self, Failure> {
         let failed = |error| {
@@ -137,13 +145,24 @@ impl RunStore {
 
     /// Removes what is left of runs whose removal was not finished.
     pub(crate) fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(&self.dir) else { return };
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-            if name.starts_with(b".") && name.ends_with(b".removed") {
-                let _tried_again_next_time = super::removal::remove_tree(&path);
-            }
+        for name in self.half_removed() {
+            let _tried_again_next_time = self.finish_removal(&name);
         }
+    }
+
+    /// What is left of such runs.
+    pub(crate) fn half_removed(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| is_half_removed(name)).collect()
+    }
+
+    /// Removes the rest of one.
+    pub(crate) fn finish_removal(&self, name: &str) -> io::Result<()> {
+        if !is_half_removed(name) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        super::removal::remove_tree(&self.dir.join(name))
     }
 
     fn ids(&self) -> Result<Vec<String>, Failure> {
@@ -174,6 +193,10 @@ fn damaged(run: &DamagedRun) -> Failure {
     let DamagedRun { id, reason } = run;
     let failure = Failure::new(format!("the record of run {id} is damaged: {reason}")).code("run_damaged");
     failure.next(format!("`sandbar runs rm {id}` removes it"))
+}
+
+fn is_half_removed(name: &str) -> bool {
+    name.strip_prefix('.').and_then(|name| name.strip_suffix(".removed")).is_some_and(is_id)
 }
 
 fn is_id(text: &str) -> bool {

@@ -17,7 +17,7 @@ use sandbar_machine::{
 };
 use tokio::sync::mpsc::{self, Sender};
 
-use super::{Docker, Progress, image::listen};
+use super::{Docker, Progress, ignore::Ignore, image::listen};
 
 const CHUNK: usize = 256 << 10;
 
@@ -32,7 +32,8 @@ pub struct Build {
 }
 
 impl Build {
-    /// Out of everything in this directory, as its `Dockerfile` says. Links in it are sent as links.
+    /// Out of everything in this directory that its `.dockerignore` does not leave out, as its `Dockerfile` says. Links in it
+    /// are sent as links.
     #[must_use]
     pub fn from(directory: impl Into<PathBuf>) -> Self {
         let (directory, dockerfile) = (directory.into(), "Dockerfile".to_owned());
@@ -84,10 +85,11 @@ impl Build {
             ..BuildImageOptions::default()
         };
         let (send, receive) = mpsc::channel(8);
-        let directory = self.directory.clone();
+        let (directory, dockerfile) = (self.directory.clone(), self.dockerfile.clone());
         // Ends with the archive, or when the engine no longer reads it.
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = pack(&directory, &send) {
+            let packed = Ignore::read(&directory, &dockerfile).and_then(|ignore| pack(&directory, &ignore, &send));
+            if let Err(error) = packed {
                 let _engine_gone = send.blocking_send(Err(error));
             }
         });
@@ -108,7 +110,7 @@ impl Build {
 type Sending = Sender<io::Result<Bytes>>;
 
 /// Sends a directory as an archive, as it is: no link is followed.
-fn pack(directory: &Path, to: &Sending) -> io::Result<()> {
+fn pack(directory: &Path, ignore: &Ignore, to: &Sending) -> io::Result<()> {
     let mut waiting = vec![PathBuf::new()];
     while let Some(relative) = waiting.pop() {
         let mut entries = fs::read_dir(directory.join(&relative))?.collect::<io::Result<Vec<_>>>()?;
@@ -122,6 +124,12 @@ fn pack(directory: &Path, to: &Sending) -> io::Result<()> {
                 // Sockets and the like mean nothing elsewhere.
                 _ => continue,
             };
+            if ignore.leaves_out(&inside) {
+                if kind == Kind::Dir && ignore.keeps_below(&inside) {
+                    waiting.push(inside);
+                }
+                continue;
+            }
             let mut member = Member::new(kind, inside.as_os_str().as_bytes(), found.mode() & 0o7777);
             member.modified = u64::try_from(found.mtime()).unwrap_or_default();
             match kind {

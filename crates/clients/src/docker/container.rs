@@ -14,7 +14,7 @@ use tokio::{task::JoinHandle, time::sleep};
 use super::{attach::Line, engine::Engine};
 use crate::Farewell;
 
-const REMOVE: &str = "remove the container";
+pub(super) const REMOVE: &str = "remove the container";
 /// How often an engine that removes it already is asked whether it is done.
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -128,34 +128,57 @@ impl Engine {
 
     /// What an error means to whoever has to do something about it.
     pub(super) fn trouble(&self, action: &str, error: Error) -> MachineError {
-        let hint = match error {
-            Error::SocketNotFoundError(_) => Some(ABSENT),
+        let cause = match error {
+            Error::SocketNotFoundError(_) => Some(io::ErrorKind::NotFound.into()),
             Error::DockerResponseServerError { status_code, message } => {
                 return self.failed(action, format!("it answered {status_code}: {message}"));
             }
-            ref other => cause(other).and_then(|cause| hint(cause.kind())),
+            ref other => cause(other).map(|cause| io::Error::from(cause.kind())),
         };
-        match hint {
+        match cause.and_then(|cause| Unreachable::new(self, cause)) {
             None => self.failed(action, error),
-            Some(hint) => {
-                let stage = format!("there is no way to the Docker engine at {self}: {hint}");
-                MachineError::Start { stage, source: error.into() }
-            }
+            Some(unreachable) => MachineError::Start { stage: unreachable.words(), source: unreachable.into() },
         }
     }
 }
 
-const ABSENT: &str =
-    "nothing listens there; start one (`systemctl start docker`), or set DOCKER_HOST to where one does";
+/// No way to an engine: the source of a [`MachineError::Start`] that says all of this already.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
+pub struct Unreachable {
+    /// Where it should listen.
+    pub address: String,
+    /// What is in the way.
+    pub reason: &'static str,
+    /// What to do about it.
+    pub fix: String,
+    cause: io::Error,
+}
 
-fn hint(kind: io::ErrorKind) -> Option<&'static str> {
-    match kind {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Some(ABSENT),
-        io::ErrorKind::PermissionDenied => Some(
-            "this user may not open its socket; add the user to the group `docker` (whose members are as good as root), \
-             or use a rootless engine",
-        ),
-        _ => None,
+impl Unreachable {
+    fn new(engine: &Engine, cause: io::Error) -> Option<Self> {
+        let (reason, fix) = match cause.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => (
+                "nothing listens there",
+                "start one (`systemctl start docker`), or set DOCKER_HOST to where one does".to_owned(),
+            ),
+            io::ErrorKind::PermissionDenied => (
+                "this user may not open its socket",
+                format!(
+                    "add the user to the group `docker` (whose members are as good as root), or set DOCKER_HOST to a rootless \
+                     engine's (unix:///run/user/{}/docker.sock)",
+                    rustix::process::getuid().as_raw()
+                ),
+            ),
+            _ => return None,
+        };
+        Some(Self { address: engine.to_string(), reason, fix, cause })
+    }
+
+    /// All of it in one line.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("there is no way to the Docker engine at {}: {}; {}", self.address, self.reason, self.fix)
     }
 }
 

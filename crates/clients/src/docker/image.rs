@@ -38,7 +38,10 @@ impl Docker {
                 } else if let Some(found) = self.inspect(docker, name).await? {
                     return judged(name, found);
                 } else if *pull == Pull::Never {
-                    let fix = format!("is not on the engine and is not to be pulled; run `docker pull {name}` first");
+                    let fix = format!(
+                        "is not on the engine and is not to be pulled; run `docker pull {name}` or `docker build -t {name} .` \
+                         first"
+                    );
                     return Err(MachineError::invalid(format!("image {name:?}"), fix));
                 } else {
                     self.pull_image(docker, name).await?;
@@ -80,7 +83,8 @@ impl Docker {
         heard.await.map_err(|error| match error {
             MachineError::Start { source, .. } => MachineError::Start {
                 stage: format!(
-                    "the image {name:?} cannot be pulled; check its name, or run `docker pull {name}`, which can log in"
+                    "the image {name:?} is not on the engine and cannot be pulled; check its name, pull it with `docker pull \
+                     {name}`, which can log in, or build it with `docker build -t {name} .`"
                 ),
                 source,
             },
@@ -132,7 +136,7 @@ fn judged(name: &str, found: ImageInspect) -> Result<Image> {
 }
 
 /// What engines call a processor.
-fn processor(arch: &str) -> &str {
+pub(super) fn processor(arch: &str) -> &str {
     match arch {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

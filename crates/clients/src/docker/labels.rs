@@ -1,37 +1,92 @@
 //! Who a container belongs to, in labels: enough to tell, later and from outside, whether that process still lives.
 
-use std::{collections::HashMap, fs};
+use std::{collections::HashMap, fs, path::Path};
 
 use rustix::{process::getuid, system::uname};
 
+pub(super) const SESSION: &str = "sandbar.session";
 /// Who keeps a machine: `bound`, and it ends with the process that made it; or `detached`, and as long as its container runs
 /// it is somebody's, whether its maker lives or not.
 pub(super) const LIFETIME: &str = "sandbar.lifetime";
 /// What the handle of a detached machine knows too, so that nothing is removed by one that was changed.
 pub(super) const SEAL: &str = "sandbar.seal";
+pub(super) const OWNER: &str = "sandbar.owner";
+pub(super) const HOST: &str = "sandbar.host";
+pub(super) const BOOT: &str = "sandbar.boot";
+pub(super) const NAMESPACES: &str = "sandbar.namespaces";
+pub(super) const PID: &str = "sandbar.pid";
+pub(super) const PID_STARTED: &str = "sandbar.pid-started";
 
 /// The labels of one machine; a detached one has a seal.
 pub(super) fn owned(session: &str, seal: Option<&str>) -> HashMap<String, String> {
-    let host = uname();
     let lifetime = if seal.is_some() { "detached" } else { "bound" };
     let labels = [
-        ("sandbar.session", session.to_owned()),
+        (SESSION, session.to_owned()),
         (LIFETIME, lifetime.to_owned()),
-        ("sandbar.owner", format!("{}@{}", getuid().as_raw(), host.nodename().to_string_lossy())),
-        // Numbers of processes mean something only until the host starts again.
-        ("sandbar.boot", line("/proc/sys/kernel/random/boot_id")),
-        ("sandbar.pid", std::process::id().to_string()),
-        ("sandbar.pid-started", started().unwrap_or_default()),
+        (OWNER, owner()),
+        (HOST, host()),
+        // Numbers of processes mean something only until the host starts again,
+        (BOOT, boot()),
+        // and only to those who count as we do.
+        (NAMESPACES, namespaces()),
+        (PID, std::process::id().to_string()),
+        (PID_STARTED, started("self").map(|ticks| ticks.to_string()).unwrap_or_default()),
     ];
     let seal = seal.map(|seal| (SEAL, seal.to_owned()));
     labels.into_iter().chain(seal).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// When this process began, in the kernel's own ticks: with its number, one process and no other.
-fn started() -> Option<String> {
-    let stat = line("/proc/self/stat");
+/// This user on this host.
+pub(super) fn owner() -> String {
+    format!("{}@{}", getuid().as_raw(), uname().nodename().to_string_lossy())
+}
+
+/// This host for as long as it is installed; nothing where it has no number. A digest, because the number itself is not to be
+/// shown around.
+pub(super) fn host() -> String {
+    digest(&line("/etc/machine-id")).unwrap_or_default()
+}
+
+/// Which start of the host this is.
+pub(super) fn boot() -> String {
+    line("/proc/sys/kernel/random/boot_id")
+}
+
+/// How this process counts users, processes and time.
+pub(super) fn namespaces() -> String {
+    let namespace = |name: &str| {
+        let link = fs::read_link(Path::new("/proc/self/ns").join(name)).unwrap_or_default();
+        link.to_string_lossy().into_owned()
+    };
+    ["user", "pid", "time"].map(namespace).join(" ")
+}
+
+/// When a process began, in the kernel's own ticks: with its number, one process and no other.
+pub(super) fn started(process: &str) -> Option<u64> {
+    stat(process)?.get(19)?.parse().ok()
+}
+
+/// Whether a process has ended, and is only there until its parent asks how.
+pub(super) fn has_ended(process: &str) -> bool {
+    let Some(stat) = stat(process) else { return false };
+    // The first thread of one that lives may end before the others.
+    let threads = stat.get(17).and_then(|count| count.parse::<u64>().ok());
+    matches!(stat.first().map(String::as_str), Some("Z" | "X")) && threads.is_some_and(|count| count < 2)
+}
+
+/// What the kernel says of a process, after its name.
+fn stat(process: &str) -> Option<Vec<String>> {
+    let stat = line(&format!("/proc/{process}/stat"));
     let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(19).map(str::to_owned)
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Half as many letters as there are, so that nobody finds the way back.
+fn digest(number: &str) -> Option<String> {
+    let is_number = number.len() == 32 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mix = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    is_number
+        .then(|| format!("{:016x}", b"sandbar".iter().copied().chain(number.bytes()).fold(0xcbf2_9ce4_8422_2325, mix)))
 }
 
 fn line(path: &str) -> String {
@@ -45,11 +100,23 @@ mod tests {
     #[test]
     fn a_label_names_this_very_process() {
         let labels = owned("abc", None);
-        assert_eq!(labels["sandbar.pid"], std::process::id().to_string());
-        assert!(labels["sandbar.pid-started"].parse::<u64>().is_ok_and(|ticks| ticks > 0), "{labels:?}");
-        assert_eq!(labels["sandbar.boot"].len(), 36);
+        assert_eq!(labels[PID], std::process::id().to_string());
+        assert!(labels[PID_STARTED].parse::<u64>().is_ok_and(|ticks| ticks > 0), "{labels:?}");
+        assert_eq!(labels[BOOT].len(), 36);
+        assert!(labels[NAMESPACES].contains("pid:["), "{labels:?}");
         assert_eq!((labels[LIFETIME].as_str(), labels.get(SEAL)), ("bound", None));
         let detached = owned("abc", Some("xyz"));
         assert_eq!((detached[LIFETIME].as_str(), detached[SEAL].as_str()), ("detached", "xyz"));
+    }
+
+    #[test]
+    fn a_hosts_number_is_not_shown_itself() {
+        let number = "0123456789abcdef0123456789abcdef";
+        let shown = digest(number).expect("a digest");
+        assert!(shown.len() == 16 && !number.contains(&shown), "{shown}");
+        assert_ne!(digest("0123456789abcdef0123456789abcdee"), Some(shown));
+        for none in ["", "uninitialized", "0123"] {
+            assert_eq!(digest(none), None);
+        }
     }
 }

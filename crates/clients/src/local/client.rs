@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -68,6 +68,10 @@ impl UnixLocal {
             Ok(_ids) => Ok(()),
             Err(lack) => Err(MachineError::Users { missing: lack.to_string(), fix: lack.fix() }),
         }
+    }
+
+    pub(super) fn chosen_dir(&self) -> Option<&Path> {
+        self.state_dir.as_deref()
     }
 
     /// What a handle stands for.

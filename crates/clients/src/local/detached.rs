@@ -4,13 +4,12 @@ use std::{
     io,
     os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
-    process::Stdio,
     time::Duration,
 };
 
 use futures::{FutureExt, future::BoxFuture};
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, flock},
+    fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock},
     io::Errno,
     process::geteuid,
 };
@@ -20,15 +19,13 @@ use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
-    process::Command,
     time::{Instant, sleep, timeout},
 };
 
-use super::state;
+use super::{leftovers, state};
 use crate::{
     Farewell, GuestMachine,
     detached::{ANSWER, Memo, crowded, read_nonce},
-    guest_binary,
 };
 
 /// How long a supervisor may take to remove everything.
@@ -76,6 +73,11 @@ impl Place {
         }
         place.nonce()?;
         Ok(Some(place))
+    }
+
+    /// A machine whose handle nobody has: enough to end it, once its door is gone.
+    pub(super) fn unknown(id: &str, dir: PathBuf) -> Self {
+        Self { id: id.to_owned(), dir, nonce: state::hex(&Nonce::default()) }
     }
 
     /// What the handle holds.
@@ -205,31 +207,22 @@ impl Place {
         Err(MachineError::transport("remove it", left))
     }
 
-    /// Removes what dead machines left beside this one, with the program that knows how.
+    /// Removes what dead machines left beside this one.
     async fn sweep(&self) {
-        let Ok(program) = guest_binary::sealed() else { return };
-        let sweeping = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
-            .arg0("sandbar-guest")
-            .arg("sweep")
-            .arg(&self.dir)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        // What is left after this is tried again by the next machine's supervisor.
-        let _late = timeout(REMOVAL, sweeping).await;
+        leftovers::sweep(&self.dir, REMOVAL).await;
     }
 }
 
 /// Whether a directory is a machine's. A handle may have been changed, and lead to any directory with such a name.
-fn is_marked(dir: &OwnedFd) -> bool {
-    rustix::fs::statat(dir, MARK, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| found.st_uid == geteuid().as_raw())
+pub(super) fn is_marked(dir: &OwnedFd) -> bool {
+    let found = rustix::fs::statat(dir, MARK, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_ok_and(|found| {
+        FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_uid == geteuid().as_raw()
+    })
 }
 
 /// Whether no supervisor holds a machine's directory: whoever made it is dead.
-fn is_unlocked(dir: &OwnedFd) -> bool {
+pub(super) fn is_unlocked(dir: &OwnedFd) -> bool {
     flock(dir, FlockOperation::NonBlockingLockExclusive).is_ok() && flock(dir, FlockOperation::Unlock).is_ok()
 }
 

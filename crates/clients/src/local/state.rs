@@ -15,10 +15,7 @@ use sandbar_machine::{MachineError, Result};
 
 /// Makes the directory if it is missing, checks that nobody else can have touched it, and draws a name in it.
 pub(super) fn prepare(chosen: Option<&Path>) -> Result<(PathBuf, String)> {
-    let directory = match chosen {
-        Some(chosen) => std::path::absolute(chosen).map_err(|source| failed(chosen, source))?,
-        None => default_dir(),
-    };
+    let directory = directory(chosen)?;
     let made = DirBuilder::new().mode(0o700).create(&directory);
     if let Err(error) = made
         && error.kind() != io::ErrorKind::AlreadyExists
@@ -30,12 +27,20 @@ pub(super) fn prepare(chosen: Option<&Path>) -> Result<(PathBuf, String)> {
     Ok((directory, hex(&name)))
 }
 
+/// Where it is, whether it exists or not.
+pub(super) fn directory(chosen: Option<&Path>) -> Result<PathBuf> {
+    match chosen {
+        Some(chosen) => std::path::absolute(chosen).map_err(|source| failed(chosen, source)),
+        None => Ok(default_dir()),
+    }
+}
+
 fn default_dir() -> PathBuf {
     std::env::temp_dir().join(format!("sandbar-{}", getuid().as_raw()))
 }
 
 /// In a directory everyone can write to, somebody else may have made it first.
-fn check(directory: &Path) -> Result<()> {
+pub(super) fn check(directory: &Path) -> Result<()> {
     let found = std::fs::symlink_metadata(directory).map_err(|source| failed(directory, source))?;
     let bad = |reason: &str| {
         let fix = "remove it, or choose another state directory";

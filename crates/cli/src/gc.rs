@@ -1,0 +1,181 @@
+//! `sandbar gc`: removes what dead harnesses left, and nothing else.
+
+mod report;
+
+use sandbar::client::{
+    UnixLocal,
+    docker::{Engine, Found},
+};
+
+use self::report::{Item, Report};
+use crate::{
+    args::{GcArgs, GcPlace},
+    failure::Failure,
+    render::Render,
+    runs::RunStore,
+    session::{Machines, Orphans},
+    signals::{self, Signals},
+};
+
+pub(crate) async fn run(args: &GcArgs, render: &Render) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    let mut report = Report::new(args, render);
+    let signal = tokio::select! {
+        done = everywhere(args, &mut report) => done.map(|()| None),
+        // What is half removed is still known to be dead, and goes the next time.
+        signal = signals.next() => Ok(Some(signal)),
+    };
+    report.quiet();
+    let signal = signal?;
+    let code = report.end(signal)?;
+    Ok(signal.map_or(code, signals::code))
+}
+
+async fn everywhere(args: &GcArgs, report: &mut Report<'_>) -> Result<(), Failure> {
+    if args.sandbox != Some(GcPlace::Docker) {
+        local(report).await?;
+    }
+    if args.sandbox != Some(GcPlace::Local) {
+        engine(args, report).await?;
+    }
+    Ok(())
+}
+
+/// Machines, sessions and runs of this user on this host.
+async fn local(report: &mut Report<'_>) -> Result<(), Failure> {
+    machines(&UnixLocal::new(), report).await?;
+    match Machines::of_sessions() {
+        Ok(Some(sessions)) => {
+            machines(&sessions.local(), report).await?;
+            orphans(&sessions, report).await?;
+        }
+        Ok(None) => {}
+        Err(failure) => report.failed("sessions", failure),
+    }
+    match RunStore::existing() {
+        Ok(Some(store)) => runs(store, report).await,
+        Ok(None) => Ok(()),
+        Err(failure) => {
+            report.failed("runs", failure);
+            Ok(())
+        }
+    }
+}
+
+/// What dead machines left in a state directory.
+async fn machines(client: &UnixLocal, report: &mut Report<'_>) -> Result<(), Failure> {
+    report.doing("looking for what dead machines left");
+    let found = match client.machines() {
+        Ok(found) => found,
+        Err(error) => {
+            report.failed("machines", error.into());
+            return Ok(());
+        }
+    };
+    let (living, dead): (Vec<_>, Vec<_>) = found.into_iter().partition(|machine| machine.lives);
+    for machine in living {
+        report.kept(Item::new("machine", machine.id, "it lives"));
+    }
+    if dead.is_empty() {
+        return Ok(());
+    }
+    let left = if report.is_dry() {
+        Vec::new()
+    } else {
+        report.doing(&format!("removing what {} dead machines left", dead.len()));
+        match client.sweep().await {
+            Ok(left) => left,
+            Err(error) => {
+                report.failed("machines", error.into());
+                return Ok(());
+            }
+        }
+    };
+    for machine in dead {
+        if left.contains(&machine.id) {
+            report.failed(&format!("machine {}", machine.id), Failure::new("something of it is left"));
+        } else {
+            report.removed(Item::new("machine", machine.id, "its supervisor is dead"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Machines that live, and that no session has: whoever made them was killed before they could be written down.
+async fn orphans(sessions: &Machines, report: &mut Report<'_>) -> Result<(), Failure> {
+    let found = match sessions.orphans() {
+        Ok(Orphans::Found(found)) => found,
+        Ok(Orphans::Unclear) => {
+            report.note("a session is being made just now; machines without a session were left as they are");
+            return Ok(());
+        }
+        Err(failure) => {
+            report.failed("sessions", failure);
+            return Ok(());
+        }
+    };
+    for id in found {
+        report.doing(&format!("removing the machine {id}"));
+        let removed = if report.is_dry() { Ok(()) } else { sessions.remove_orphan(&id).await };
+        match removed {
+            Ok(()) => report.removed(Item::new("machine", id, "no session has it"))?,
+            Err(failure) => report.failed(&format!("machine {id}"), failure),
+        }
+    }
+    Ok(())
+}
+
+/// Runs whose removal was begun and never finished.
+async fn runs(store: RunStore, report: &mut Report<'_>) -> Result<(), Failure> {
+    for name in store.half_removed() {
+        report.doing(&format!("removing {name}"));
+        let (removing, at) = (store.clone(), name.clone());
+        let removed = if report.is_dry() {
+            Ok(())
+        } else {
+            let removal = tokio::task::spawn_blocking(move || removing.finish_removal(&at)).await;
+            removal.unwrap_or_else(|error| Err(std::io::Error::other(error)))
+        };
+        match removed {
+            Ok(()) => report.removed(Item::new("run", name, "its removal was not finished"))?,
+            Err(error) => report.failed(&format!("run {name}"), Failure::new("something of it is left").because(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Containers and volumes. No engine is no failure, unless one was asked for.
+async fn engine(args: &GcArgs, report: &mut Report<'_>) -> Result<(), Failure> {
+    let engine = match Engine::from_env() {
+        Ok(engine) => engine,
+        Err(error) => return no_engine(args, Failure::from(error), report),
+    };
+    report.doing(&format!("looking at the engine {engine}"));
+    let found = match engine.leftovers().await {
+        Ok(found) => found,
+        Err(error) => return no_engine(args, Failure::from(error).without_machine(), report),
+    };
+    report.looked_at(&engine);
+    for Found { kind, name, why, .. } in &found.kept {
+        report.kept(Item::new(kind.name(), name.clone(), why.clone()));
+    }
+    let total = found.dead.len();
+    for (at, dead) in found.dead.iter().enumerate() {
+        let Found { kind, name, why, .. } = dead;
+        report.doing(&format!("removing {} of {total}: {kind} {name}", at + 1));
+        let removed = if report.is_dry() { Ok(()) } else { engine.remove_leftover(dead).await };
+        match removed {
+            Ok(()) => report.removed(Item::new(kind.name(), name.clone(), why.clone()))?,
+            Err(error) => report.failed(&format!("{kind} {name}"), error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn no_engine(args: &GcArgs, failure: Failure, report: &mut Report<'_>) -> Result<(), Failure> {
+    if args.sandbox == Some(GcPlace::Docker) {
+        return Err(failure);
+    }
+    report.not_looked_at(&failure.to_string());
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Containers and volumes: of a harness that was killed, of one that lives, and of others.
+
+use std::process::Child;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{
+    engine::{Labels, Thing, alone, container_of, docker, has_engine, labels, silent, volumes},
+    rig::{PATIENCE, Run, Sandbar, finish, until},
+};
+
+/// A harness with a container, and the container.
+fn harness(sandbar: &Sandbar) -> (Child, String) {
+    let words = ["exec", "--sandbox", "docker:sandbar-test:bookworm", "--", "sleep", "1000"];
+    let child = sandbar.command(&words).spawn().expect("spawn");
+    until("it has a container", PATIENCE, || container_of(child.id()).is_some());
+    let container = container_of(child.id()).expect("a container");
+    (child, container)
+}
+
+fn with(labels: &Labels, changes: &[(&str, Option<&str>)]) -> Labels {
+    let mut labels = labels.clone();
+    for (name, value) in changes {
+        match value {
+            Some(value) => labels.insert((*name).to_owned(), (*value).to_owned()),
+            None => labels.remove(*name),
+        };
+    }
+    labels
+}
+
+fn gc(sandbar: &Sandbar, words: &[&str]) -> Run {
+    sandbar.run(&[&["gc", "--sandbox", "docker"], words].concat())
+}
+
+fn document(run: &Run) -> Value {
+    serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"))
+}
+
+/// Whether a list of the document has this.
+fn lists(document: &Value, list: &str, thing: &Thing) -> bool {
+    let id = docker(&["inspect", "--format", "{{.Name}}", &thing.name]).unwrap_or_default();
+    let name = if thing.kind == "volume" { thing.name.as_str() } else { id.trim_start_matches('/') };
+    let items = document[list].as_array().expect("a list");
+    items.iter().any(|item| item["kind"] == thing.kind && item["name"] == name)
+}
+
+/// What a harness left that was killed, and the volumes of it.
+fn killed(sandbar: &Sandbar) -> (Thing, Vec<String>) {
+    let (dead, left) = harness(sandbar);
+    let its_volumes = volumes(&left);
+    assert!(!its_volumes.is_empty());
+    // It would end with its maker otherwise.
+    docker(&["pause", &left]).expect("pause");
+    kill_process(Pid::from_child(&dead), Signal::KILL).expect("kill");
+    assert_eq!(finish(dead).code, 137);
+    (Thing { kind: "container", name: left }, its_volumes)
+}
+
+/// What has to go: `theirs` are the labels of a dead harness, `own` those of one that lives.
+fn leftovers(left: Thing, theirs: &Labels, own: &Labels) -> [Thing; 7] {
+    let create = |labels: &Labels, change| Thing::container(&["create"], &with(labels, &[change]));
+    [
+        left,
+        Thing::container(&["create"], theirs),
+        create(theirs, ("sandbar.lifetime", Some("detached"))),
+        Thing::container(&["run", "--detach"], &with(theirs, &[("sandbar.lifetime", Some("bound"))])),
+        // The number is somebody else's by now.
+        create(own, ("sandbar.pid-started", Some("1"))),
+        create(theirs, ("sandbar.boot", Some("another start of this host"))),
+        Thing::volume(None, theirs),
+    ]
+}
+
+/// What has to stay.
+fn others(its_container: Thing, theirs: &Labels, own: &Labels) -> [Thing; 14] {
+    let create = |changes: &[(&str, Option<&str>)]| Thing::container(&["create"], &with(theirs, changes));
+    let used = Thing::volume(None, theirs);
+    let mounted = format!("{}:/data", used.name);
+    [
+        its_container,
+        Thing::container(&["create"], own),
+        Thing::container(&["create"], &Labels::new()),
+        Thing::container(&["run", "--detach"], &with(theirs, &[("sandbar.lifetime", Some("leased"))])),
+        create(&[("sandbar.owner", Some("4242@elsewhere"))]),
+        create(&[("sandbar.boot", Some("b")), ("sandbar.host", Some("another host"))]),
+        create(&[("sandbar.namespaces", Some("elsewhere"))]),
+        create(&[("sandbar.pid", Some("many"))]),
+        create(&[("sandbar.pid", None)]),
+        Thing::container(&["create", "--volume", &mounted], &Labels::new()),
+        used,
+        Thing::volume(None, &Labels::new()),
+        Thing::volume(Some(&format!("sandbar-test-{}", std::process::id())), theirs),
+        Thing::volume(None, own),
+    ]
+}
+
+#[test]
+fn what_a_killed_harness_left_goes_and_nothing_else() {
+    if !has_engine() {
+        return;
+    }
+    let _alone = alone();
+    let sandbar = Sandbar::own();
+    let (living, its_container) = harness(&sandbar);
+    let (left, its_volumes) = killed(&sandbar);
+    let (theirs, own) = (labels(&left.name), labels(&its_container));
+    let its_container = Thing { kind: "container", name: its_container };
+    let gone = leftovers(left, &theirs, &own);
+    let stays = others(its_container, &theirs, &own);
+    for words in [&["--dry-run"][..], &["--dry-run", "--json"]] {
+        let run = gc(&sandbar, words);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+        assert!(gone.iter().chain(&stays).all(Thing::is_there), "{words:?} removed something: {run:?}");
+        if words.len() == 2 {
+            let told = document(&run);
+            assert!(gone.iter().all(|thing| lists(&told, "removed", thing)), "{told:#}\n{gone:#?}");
+            assert!(!stays.iter().any(|thing| lists(&told, "removed", thing)), "{told:#}\n{stays:#?}");
+            assert_eq!(told["dry_run"], true);
+        } else {
+            assert!(run.stdout.contains("would remove container sandbar-"), "{run:?}");
+        }
+    }
+    let run = gc(&sandbar, &[]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    let last = run.stdout.lines().last().expect("a summary");
+    assert!(last.starts_with("removed ") && last.contains(" containers, "), "{run:?}");
+    assert!(run.stdout.contains("and is gone"), "{run:?}");
+    let there = |things: &[Thing]| things.iter().map(Thing::is_there).collect::<Vec<_>>();
+    assert_eq!(there(&gone), [false; 7], "{run:?}\n{gone:#?}");
+    assert_eq!(there(&stays), [true; 14], "{run:?}\n{stays:#?}");
+    for name in its_volumes {
+        assert!(!Thing { kind: "volume", name }.is_there(), "{run:?}");
+    }
+    let again = document(&gc(&sandbar, &["--json"]));
+    assert_eq!((&again["removed"], &again["failed"]), (&Value::Array(vec![]), &Value::Array(vec![])), "{again}");
+    assert!(again["engine"]["reached"] == true && lists(&again, "kept", &stays[0]), "{again:#}");
+    kill_process(Pid::from_child(&living), Signal::TERM).expect("end");
+    finish(living);
+}
+
+#[test]
+fn unnamed_volumes_go_with_the_container_that_has_them() {
+    if !has_engine() {
+        return;
+    }
+    let _alone = alone();
+    let sandbar = Sandbar::own();
+    let (child, container) = harness(&sandbar);
+    let theirs = labels(&container);
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("end");
+    finish(child);
+    let held = Thing::container(&["create", "--volume", "/data", "--volume", "/more"], &theirs);
+    let inside = volumes(&held.name);
+    assert_eq!(inside.len(), 2);
+    assert_eq!(gc(&sandbar, &[]).code, 0);
+    assert!(!held.is_there());
+    for name in inside {
+        assert!(!Thing { kind: "volume", name }.is_there());
+    }
+}
+
+#[test]
+fn without_an_engine_one_line_says_so_and_it_is_a_failure_only_if_asked_for() {
+    let sandbar = Sandbar::own();
+    let run = |words: &[&str], engine: &str| finish(sandbar.command(words).env("DOCKER_HOST", engine).spawn().unwrap());
+    for engine in ["unix:///no/such/docker.sock", "tcp://127.0.0.1:1", "nonsense"] {
+        let ran = run(&["gc"], engine);
+        assert_eq!((ran.code, ran.stdout.as_str()), (0, "nothing to remove\n"), "{ran:?}");
+        assert!(ran.stderr.contains("no engine was looked at: ") && ran.stderr.lines().count() == 1, "{ran:?}");
+        assert!(!ran.stderr.contains("cannot start the machine"), "{ran:?}");
+        let told = document(&run(&["gc", "--json"], engine));
+        assert_eq!(told["engine"]["reached"], false, "{told}");
+        let asked = run(&["gc", "--sandbox", "docker"], engine);
+        assert_eq!((asked.code, asked.stdout.as_str(), asked.stderr.lines().count()), (1, "", 1), "{asked:?}");
+        let local = run(&["gc", "--sandbox", "local"], engine);
+        assert_eq!((local.code, local.stderr.as_str()), (0, ""), "{local:?}");
+    }
+}
+
+#[test]
+fn a_signal_ends_it_and_what_was_done_is_said() {
+    let sandbar = Sandbar::own();
+    let (listener, address) = silent(sandbar.dir());
+    for (words, expected) in
+        [(&["gc"][..], "nothing to remove; interrupted\n"), (&["gc", "--json"], "\"interrupted\":true")]
+    {
+        let child = sandbar.command(words).env("DOCKER_HOST", &address).spawn().expect("spawn");
+        // It listens for signals by then: it has begun to ask.
+        let mut asked = None;
+        until("it asks", PATIENCE, || {
+            asked = listener.accept().ok();
+            asked.is_some()
+        });
+        kill_process(Pid::from_child(&child), Signal::INT).expect("interrupt");
+        let run = finish(child);
+        assert!(run.code == 130 && run.stdout.contains(expected), "{run:?}");
+    }
+}

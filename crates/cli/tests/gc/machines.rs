@@ -1,0 +1,139 @@
+//! Machines, sessions and runs on this host: what was killed at the wrong moment, beside what lives.
+
+use std::{fs, path::PathBuf, process::Child};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::rig::{PATIENCE, Run, Sandbar, each, finish, until};
+
+fn gc(sandbar: &Sandbar, words: &[&str]) -> Run {
+    sandbar.run(&[&["gc", "--sandbox", "local"], words].concat())
+}
+
+fn document(run: &Run) -> Value {
+    serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"))
+}
+
+/// What live or dead machines keep in the directory of passing ones.
+fn passing(sandbar: &Sandbar) -> Vec<PathBuf> {
+    let places = fs::read_dir(sandbar.dir()).expect("read").flatten().map(|entry| entry.path());
+    let place = places
+        .into_iter()
+        .find(|path| path.file_name().is_some_and(|name| name.display().to_string().starts_with("sandbar-")));
+    place
+        .map(|place| fs::read_dir(place).expect("read").flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default()
+}
+
+/// Children of a process.
+fn children(pid: u32) -> Vec<Pid> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// A command that runs on a machine, and the machine's directory.
+fn working(sandbar: &Sandbar, marker: &str) -> (Child, PathBuf) {
+    let before = passing(sandbar);
+    let child = sandbar.command(&["exec", "--", "sleep", marker]).spawn().expect("spawn");
+    let new = || passing(sandbar).into_iter().find(|path| !before.contains(path) && path.join("home").exists());
+    until("it has a machine", PATIENCE, || new().is_some() && !children(child.id()).is_empty());
+    (child, new().expect("a machine"))
+}
+
+/// Kills a machine's supervisor, which would clean up, and then its harness.
+fn cut(child: Child) {
+    let harness = Pid::from_child(&child);
+    kill_process(harness, Signal::STOP).expect("stop");
+    for supervisor in children(child.id()) {
+        kill_process(supervisor, Signal::KILL).expect("kill");
+    }
+    kill_process(harness, Signal::KILL).expect("kill");
+    assert_eq!(finish(child).code, 137);
+}
+
+#[test]
+fn what_a_power_cut_left_of_machines_goes_and_living_ones_stay() {
+    each(|sandbar| {
+        let (living, its_place) = working(sandbar, "4343.1");
+        let (dead, left) = working(sandbar, "4343.2");
+        cut(dead);
+        assert!(left.exists(), "the rest of the test proves nothing");
+        let session = sandbar.run(&["session", "create"]);
+        assert_eq!(session.code, 0, "{session:?}");
+        let name = |path: &PathBuf| path.file_name().unwrap().display().to_string();
+        // None of these is the directory of a machine.
+        let foreign = its_place.with_file_name("fedcba9876543210");
+        fs::create_dir(&foreign).expect("create");
+
+        let run = gc(sandbar, &["--dry-run"]);
+        let expected =
+            format!("would remove machine {}: its supervisor is dead\nwould remove 1 machine\n", name(&left));
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, expected.as_str(), ""), "{run:?}");
+        assert!(left.exists());
+        let run = gc(sandbar, &["--json"]);
+        let told = document(&run);
+        let removed = json!([{"kind": "machine", "name": name(&left), "why": "its supervisor is dead"}]);
+        assert_eq!((run.code, &told["removed"], &told["failed"]), (0, &removed, &json!([])), "{run:?}");
+        assert_eq!(told["kept"].as_array().map(Vec::len), Some(2), "{told}");
+        assert!(!left.exists() && its_place.exists() && foreign.exists());
+        assert_eq!(gc(sandbar, &[]).stdout, "nothing to remove\n");
+        let id = session.stdout.trim();
+        assert_eq!(sandbar.run(&["session", "exec", id, "--", "true"]).code, 0);
+        assert_eq!(sandbar.run(&["session", "rm", id]).code, 0);
+        kill_process(Pid::from_child(&living), Signal::TERM).expect("end");
+        finish(living);
+    });
+}
+
+#[test]
+fn a_machine_that_no_session_has_goes_and_a_sessions_stays() {
+    each(|sandbar| {
+        let made = || sandbar.run(&["session", "create"]).stdout.trim().to_owned();
+        let (kept, lost) = (made(), made());
+        fs::remove_file(sandbar.dir().join(format!("state/sandbar/sessions/{lost}.json"))).expect("remove");
+        let run = gc(sandbar, &[]);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+        assert!(run.stdout.contains(": no session has it\n") && run.stdout.ends_with("removed 1 machine\n"), "{run:?}");
+        assert_eq!(fs::read_dir(sandbar.dir().join("state/sandbar/machines")).expect("machines").count(), 1);
+        assert_eq!(sandbar.run(&["session", "exec", &kept, "--", "true"]).code, 0);
+        assert_eq!(sandbar.run(&["session", "rm", &kept]).code, 0);
+    });
+}
+
+#[test]
+fn a_run_that_was_half_removed_goes_and_others_stay() {
+    let sandbar = Sandbar::own();
+    let runs = sandbar.dir().join("state/sandbar/runs");
+    let (half, whole) = (runs.join(".0199f3a2-half.removed"), runs.join("0199f3a2-whole"));
+    let foreign = [runs.join(".a b.removed"), runs.join("notes.removed"), runs.join(".removed")];
+    for dir in [&half, &whole].into_iter().chain(&foreign) {
+        fs::create_dir_all(dir.join("workspace/deep")).expect("create");
+    }
+    fs::set_permissions(&runs, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("chmod");
+    assert!(gc(&sandbar, &["--dry-run"]).stdout.contains("would remove run .0199f3a2-half.removed"));
+    assert!(half.exists());
+    assert_eq!(gc(&sandbar, &[]).code, 0);
+    assert!(!half.exists() && whole.exists() && foreign.iter().all(|dir| dir.exists()));
+}
+
+#[test]
+fn where_there_is_nothing_nothing_is_made() {
+    each(|sandbar| {
+        let run = gc(sandbar, &[]);
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "nothing to remove\n", ""), "{run:?}");
+        assert!(!sandbar.dir().join("state").exists() && passing(sandbar).is_empty());
+    });
+}
+
+#[test]
+fn a_directory_that_somebody_else_planted_is_said_and_left() {
+    let sandbar = Sandbar::unprivileged();
+    let user = fs::metadata(sandbar.dir()).map(|found| std::os::unix::fs::MetadataExt::uid(&found)).expect("a user");
+    let planted = sandbar.dir().join(format!("sandbar-{user}"));
+    fs::create_dir_all(planted.join("0123456789abcdef")).expect("create");
+    let run = gc(&sandbar, &[]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, "nothing to remove; 1 could not be cleaned up\n"), "{run:?}");
+    assert!(run.stderr.contains("belongs to another user") && run.stderr.lines().count() == 1, "{run:?}");
+    assert!(planted.join("0123456789abcdef").exists());
+}
