@@ -250,7 +250,7 @@ impl Server {
             Role::Err if channel.relay.read_meter(&mut link.outbox) => {}
             Role::Out | Role::Err => {
                 if let Err(error) = channel.relay.pump(role, &mut self.scratch, &mut link.outbox, &self.epoll) {
-                    return self.lose(id.link, Err(error));
+                    return self.lose_deaf(id.link, error);
                 }
             }
         }

@@ -82,14 +82,6 @@ pub enum Lifetime {
     Leased(Duration),
 }
 
-impl Lifetime {
-    /// Whether the machine ends with whoever made it.
-    #[must_use]
-    pub fn is_bound(self) -> bool {
-        self == Self::WithOwner
-    }
-}
-
 /// What the machine may use up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -15,6 +15,8 @@ use super::{SCRATCH, Server, bulk::Moving, outbox::Outbox, relay::Role};
 const LINKS: usize = 128;
 /// Frames of one host that are moved before others have their turn.
 const BULK_TURNS: usize = 16;
+/// How often what a lost host said last is read.
+const LAST_WORDS: usize = 16;
 /// Requests that are answered together, when many come at once.
 const CROWD: usize = 16;
 /// Connections are numbered in this many bits of a readiness key.
@@ -156,7 +158,7 @@ impl Server {
         let numbers: Vec<u32> = self.links.keys().copied().collect();
         for number in numbers {
             if let Err(error) = self.flush_link(number) {
-                self.lose(number, Err(error));
+                self.lose_deaf(number, error);
             }
         }
         let channels = &self.channels;
@@ -268,6 +270,18 @@ impl Server {
             Request::Open(window, open) => self.open(id, window, open),
             other => self.proceed(id, other),
         }
+    }
+
+    /// A host does not take anything any more. What it said last still counts: it may have confirmed what it took.
+    pub(super) fn lose_deaf(&mut self, number: u32, error: io::Error) {
+        self.guise.hold();
+        for _ in 0..LAST_WORDS {
+            if self.hub.is_none() || !matches!(self.receive_some(number), Ok(true)) {
+                break;
+            }
+        }
+        self.guise.release();
+        self.lose(number, Err(error));
     }
 
     /// A host is gone, or no longer makes sense. What ran for it is killed, or left alone if it is to outlive it; a machine
