@@ -59,11 +59,11 @@ async fn part() {
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
         "keep" => {
-            detached::kept::hold(&client, Path::new(&place)).await;
+            detached::kept::hold(client.as_ref(), Path::new(&place)).await;
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
         // The runtime ends as it does at the end of every program.
-        "keep and end" => detached::kept::hold(&client, Path::new(&place)).await,
+        "keep and end" => detached::kept::hold(client.as_ref(), Path::new(&place)).await,
         "run" => {
             let machine = soon(client.attach(&handle())).await.expect("attach").expect("it lives");
             for turn in 0..10 {

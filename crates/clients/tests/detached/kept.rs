@@ -2,7 +2,6 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
-use sandbar_clients::UnixLocal;
 use sandbar_machine::{
     Access, Command, Control, Lifetime, Machine, MachineError, MachineSpec, Output, Process, ProcessId, ProcessState,
     SandboxClient, TerminalSize, Workspace,
@@ -13,7 +12,7 @@ use super::bench::{Bench, detached, hear, soon, until};
 const ECHO: &str = "stty -echo 2>/dev/null; echo ready; while read line; do echo \"got $line\"; done";
 
 /// What a process does that is about to vanish: one command with a terminal, one that floods, one without input.
-pub(crate) async fn hold(client: &UnixLocal, place: &Path) {
+pub(crate) async fn hold(client: &dyn SandboxClient, place: &Path) {
     let saved = fs::read(place.join("handle")).expect("handle");
     let handle = serde_json::from_slice(&saved).expect("json");
     let machine = soon(client.attach(&handle)).await.expect("attach").expect("it lives");

@@ -33,6 +33,7 @@ async fn says(machine: &dyn Machine, user: Option<&str>, script: &str) -> String
     loop {
         match soon(process.output.recv()).await.transpose().expect("output") {
             Some(Output::Stdout(bytes) | Output::Stderr(bytes)) => text.extend_from_slice(&bytes),
+            Some(Output::Omitted(_)) => {}
             Some(Output::Exit(_)) | None => return String::from_utf8_lossy(&text).into_owned(),
         }
     }
