@@ -16,7 +16,7 @@ use clap_complete::Shell;
 pub(crate) use self::{
     demo::DemoArgs,
     document::{CheckArgs, ManifestTask, PatchArgs, ProfileArg, RenderArgs, SourceArgs},
-    machine::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg},
+    machine::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg, UsageArgs},
     mcp::McpArgs,
     run::{AskArg, RunArgs},
     runs::{ApplyArgs, DiffArgs, RunsLsArgs, RunsRmArgs, RunsTask},

@@ -4,6 +4,7 @@
 //! A client implements [`sandbar_machine::SandboxClient`] and nothing else; whatever has a guest in it gets its
 //! [`sandbar_machine::Machine`] from here, whole.
 
+mod cgroups;
 #[cfg(all(feature = "docker", target_os = "linux"))]
 pub mod docker;
 pub mod doctor;
@@ -12,6 +13,7 @@ mod guest_binary;
 mod local;
 mod ports;
 
+pub use cgroups::{CgroupState, CgroupVersion, ControllerState, cgroups};
 #[cfg(all(feature = "docker", target_os = "linux"))]
 pub use docker::Docker;
 pub use guest::{Farewell, GuestMachine, GuestSetup};

@@ -19,14 +19,16 @@ use rustix::fs::{Mode, OFlags};
 use sandbar_guest::protocol::{Hello, HostPath, Launch, Level, VERSION};
 
 use crate::{
+    boot::first_count,
     confine::{
         self, Walls, claim,
         landlock::{Grant, Rules},
         proc,
     },
     failure::{Setup, Step},
+    group::Hard,
     identity::Users,
-    serve::{self, Scope, Settings},
+    serve::{self, Bounds, Scope, Settings},
     sys::{
         exec::Proof,
         process,
@@ -68,6 +70,7 @@ fn start(launch: Option<OsString>) -> Setup<(OwnedFd, OwnedFd, Settings)> {
     process::adopt_orphans().step("adopt orphans")?;
     let token = Token::random().step("draw random numbers")?;
     let proc = proc::open().step("open /proc")?;
+    let bounds = Bounds::in_container(&launch, token, &[HOME.as_bytes(), WORKSPACE.as_bytes()]);
     let mut layers = vec!["container".to_owned()];
     let proof = match launch.level {
         Level::None => {
@@ -82,7 +85,8 @@ fn start(launch: Option<OsString>) -> Setup<(OwnedFd, OwnedFd, Settings)> {
             Proof::Confined
         }
     };
-    let hello = Hello { version: VERSION, layers, workspace: WORKSPACE.into(), home: HOME.into(), users: false };
+    let held = bounds.held(Hard::default());
+    let hello = Hello { version: VERSION, layers, workspace: WORKSPACE.into(), home: HOME.into(), users: false, held };
     let settings = Settings {
         users: Users::One,
         token,
@@ -93,8 +97,9 @@ fn start(launch: Option<OsString>) -> Setup<(OwnedFd, OwnedFd, Settings)> {
         scope: Scope::Namespace,
         tmp: None,
         rules: None,
+        bounds,
     };
-    Ok((input, output, settings))
+    Ok((input, output, first_count(&launch, settings)?))
 }
 
 /// Not the number of processes: that would be counted together with the host's user of the same number.

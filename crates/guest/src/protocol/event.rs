@@ -5,6 +5,31 @@ use super::{
     wire::{Reader, Writer},
 };
 
+/// How strongly a limit is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strength {
+    /// Not at all, or nobody asked for it.
+    #[default]
+    None,
+    /// The guest watches, and acts after the fact.
+    Soft,
+    /// The kernel refuses to go past it.
+    Hard,
+}
+
+/// How strongly the limits are held that differ from host to host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Memory of all processes together.
+    pub memory: Strength,
+    /// Processors of all processes together.
+    pub cpu: Strength,
+    /// Processes, of all users together.
+    pub pids: Strength,
+    /// What is in the workspace and the homes.
+    pub disk: Strength,
+}
+
 /// The guest's first words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
@@ -18,6 +43,8 @@ pub struct Hello {
     pub home: Vec<u8>,
     /// Whether commands can run as several users.
     pub users: bool,
+    /// Which limits hold.
+    pub held: Held,
 }
 
 /// Why a request failed, as the host can branch on it.
@@ -37,6 +64,8 @@ pub enum FailKind {
     Invalid,
     /// What is there is not what was expected.
     Changed,
+    /// The machine may not hold as much.
+    Full,
 }
 
 /// How a command ended.
@@ -48,6 +77,10 @@ pub enum ExitKind {
     Signaled,
     /// Its deadline passed.
     Deadline,
+    /// The machine's memory was used up.
+    Memory,
+    /// The machine's disk was used up.
+    Disk,
 }
 
 /// Everything the guest sends.
@@ -82,7 +115,7 @@ mod kind {
     pub(super) const FAIL: u8 = 71;
 }
 
-const FAILS: [FailKind; 7] = [
+const FAILS: [FailKind; 8] = [
     FailKind::Errno,
     FailKind::Symlink,
     FailKind::WrongKind,
@@ -90,8 +123,11 @@ const FAILS: [FailKind; 7] = [
     FailKind::Archive,
     FailKind::Invalid,
     FailKind::Changed,
+    FailKind::Full,
 ];
-const EXITS: [ExitKind; 3] = [ExitKind::Exited, ExitKind::Signaled, ExitKind::Deadline];
+const EXITS: [ExitKind; 5] =
+    [ExitKind::Exited, ExitKind::Signaled, ExitKind::Deadline, ExitKind::Memory, ExitKind::Disk];
+const STRENGTHS: [Strength; 3] = [Strength::None, Strength::Soft, Strength::Hard];
 
 fn number<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|known| known == one).and_then(|index| u8::try_from(index).ok()).unwrap_or_default()
@@ -108,6 +144,9 @@ impl Hello {
         to.bytes(&self.workspace);
         to.bytes(&self.home);
         to.flag(self.users);
+        for strength in [self.held.memory, self.held.cpu, self.held.pids, self.held.disk] {
+            to.u8(number(&STRENGTHS, &strength));
+        }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -117,6 +156,12 @@ impl Hello {
             workspace: from.string()?,
             home: from.string()?,
             users: from.flag()?,
+            held: Held {
+                memory: numbered(&STRENGTHS, from.u8()?)?,
+                cpu: numbered(&STRENGTHS, from.u8()?)?,
+                pids: numbered(&STRENGTHS, from.u8()?)?,
+                disk: numbered(&STRENGTHS, from.u8()?)?,
+            },
         })
     }
 }

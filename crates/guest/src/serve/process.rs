@@ -32,8 +32,10 @@ pub(crate) struct Running {
     pub(crate) pid: i32,
     pub(crate) tag: u64,
     pub(crate) deadline: Option<Instant>,
-    /// Its deadline passed and its tree was killed.
-    pub(crate) is_late: bool,
+    /// What its tree was killed for, if it was.
+    pub(crate) cause: Option<ExitKind>,
+    /// How many processes had died for want of memory when it began.
+    pub(crate) deaths: u64,
     terminal: Option<OwnedFd>,
     exit: Option<(i32, ExitKind)>,
     reported: bool,
@@ -41,11 +43,8 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn ended(&mut self, ended: &Ended) {
-        let kind = match (self.is_late, ended.signaled) {
-            (true, _) => ExitKind::Deadline,
-            (false, true) => ExitKind::Signaled,
-            (false, false) => ExitKind::Exited,
-        };
+        let own = if ended.signaled { ExitKind::Signaled } else { ExitKind::Exited };
+        let kind = self.cause.unwrap_or(own);
         self.exit = Some((ended.code, kind));
     }
 
@@ -142,6 +141,7 @@ pub(crate) fn launch(
         }
     }
     let mut limits = settings.limits.clone();
+    limits.extend(settings.bounds.rlimits());
     limits.extend(&spawn.rlimits);
     let plan = Plan {
         programs: &programs(spawn).map_err(NotStarted::System)?,
@@ -193,7 +193,16 @@ impl Started {
                 relay.source(Role::Out, master, SourceKind::Stream, epoll);
             }
         }
-        Ok(Running { pid: self.pid, tag, deadline: None, is_late: false, terminal: kept, exit: None, reported: false })
+        Ok(Running {
+            pid: self.pid,
+            tag,
+            deadline: None,
+            cause: None,
+            deaths: 0,
+            terminal: kept,
+            exit: None,
+            reported: false,
+        })
     }
 }
 
