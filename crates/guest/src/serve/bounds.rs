@@ -145,7 +145,7 @@ impl Bounds {
     /// Something ended that may have written to disk.
     pub(crate) fn changed(&mut self) {
         if let Some(disk) = &mut self.disk {
-            (disk.stale, disk.unseen) = (true, true);
+            (disk.stale, disk.unseen, disk.blurred) = (true, true, true);
         }
     }
 
@@ -188,8 +188,10 @@ struct Disk {
     paths: Vec<Vec<u8>>,
     /// A count that is under way.
     count: Option<Count>,
-    /// Whether something ended since the last count began.
+    /// Whether something ended since the last count began, and since the one before that was whole: then nobody can tell
+    /// whether it, or what runs now, wrote what is found.
     unseen: bool,
+    blurred: bool,
     /// The last whole count, and what was written for a host since.
     used: u64,
     /// Whether more may be there than was counted.
@@ -205,7 +207,7 @@ impl Disk {
         let roots = paths.iter().filter_map(|path| open(path)).collect();
         let places = Places { roots, token, looker };
         let paths = paths.iter().map(|path| path.to_vec()).collect();
-        Self { limit, places, paths, count: None, unseen: false, used: 0, stale: false, ceiling: limit }
+        Self { limit, places, paths, count: None, unseen: false, blurred: false, used: 0, stale: false, ceiling: limit }
     }
 
     /// Counts a little; whether the ceiling seems to have been passed.
@@ -230,11 +232,13 @@ impl Disk {
 
     fn counted(&mut self, sum: u64) {
         (self.used, self.stale, self.count) = (sum, false, None);
+        self.blurred = self.unseen;
         self.ceiling = self.limit.max(self.ceiling.min(sum));
     }
 
     /// Counts everything now, as far as that can be waited for.
     fn count_now(&mut self) -> u64 {
+        self.unseen = false;
         let mut count = Count::new(&self.places);
         count.go_on(&self.places, Instant::now() + STANDSTILL);
         let sum = count.sum;
@@ -326,6 +330,8 @@ impl Server {
         let began = Instant::now();
         let Some(disk) = &mut self.settings.bounds.disk else { return CALM };
         let threshold = disk.threshold();
+        // Once: from then on nothing may be added, by whomever.
+        let spared = disk.blurred && disk.ceiling <= disk.limit;
         if disk.look() {
             let stopped = self.stop_all();
             let Some(disk) = &mut self.settings.bounds.disk else { return CALM };
@@ -333,6 +339,8 @@ impl Server {
             let found = disk.count_now();
             if found > threshold {
                 disk.ceiling = found;
+            }
+            if found > threshold && !spared {
                 self.end_trees(|_| true, ExitKind::Disk);
             } else {
                 tree::resume(&stopped);
