@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
 };
 use sandbar_guest::{
-    cgroup::{Controller, Version, place},
+    cgroup::{Controller, Place, Version, place},
     protocol::{Launch, Level},
 };
 
@@ -81,9 +81,11 @@ pub(crate) struct Groups {
 impl Groups {
     /// Makes groups for what the machine is limited in, as far as this host lets this user.
     pub(crate) fn make(launch: &Launch, state: BorrowedFd<'_>) -> Self {
+        Self::make_at(wanted(launch).into_iter().filter_map(|one| place(one).ok()).collect(), launch, state)
+    }
+
+    fn make_at(places: Vec<Place>, launch: &Launch, state: BorrowedFd<'_>) -> Self {
         let mut groups = Self::default();
-        let wanted = wanted(launch);
-        let places: Vec<_> = wanted.into_iter().filter_map(|one| place(one).ok()).collect();
         let name = [PREFIX.as_bytes(), &launch.id].concat();
         let dirs: Vec<PathBuf> = places.iter().map(|place| place.parent.join(OsStr::from_bytes(&name))).collect();
         // Before the first is made: what a power cut leaves can be found.
@@ -289,6 +291,42 @@ mod tests {
         record(state.as_fd(), &[kept.clone(), "/".into(), "relative".into()]).unwrap();
         sweep(state.as_fd(), b"0123456789abcdef").unwrap();
         assert!(kept.exists(), "it is no control group");
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn in_the_second_version_one_group_holds_everything() {
+        let dir = std::env::temp_dir().join(format!("sandbar-second-{}", std::process::id()));
+        let (state, parent) = (dir.join("state"), dir.join("parent"));
+        fs::create_dir_all(&state).unwrap();
+        fs::create_dir_all(&parent).unwrap();
+        let launch = Launch {
+            id: b"0123456789abcdef".to_vec(),
+            memory: Some(1 << 30),
+            cpus: Some(1500),
+            pids: 64,
+            ..Launch::default()
+        };
+        let place = |controller| Place {
+            controller,
+            version: Version::Two,
+            parent: parent.clone(),
+            given: controller != Controller::Cpu,
+        };
+        let places = Controller::ALL.map(place).to_vec();
+        let held = rustix::fs::open(&state, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let mut groups = Groups::make_at(places, &launch, held.as_fd());
+        let hard = groups.enter(42);
+        assert!(Controller::ALL.into_iter().all(|controller| hard.has(controller)));
+        let group = parent.join("sandbar-0123456789abcdef");
+        let said = |file: &str| fs::read_to_string(group.join(file)).unwrap();
+        assert_eq!(said("memory.max"), (1 << 30).to_string());
+        assert_eq!(said("cpu.max"), "150000 100000");
+        assert_eq!(said("pids.max"), "65");
+        assert_eq!(said("cgroup.procs"), "42");
+        assert_eq!(fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap(), "+cpu");
+        let recorded = fs::read_to_string(state.join(RECORD)).unwrap();
+        assert!(recorded.lines().all(|line| Path::new(line) == group), "{recorded}");
         fs::remove_dir_all(dir).unwrap();
     }
 

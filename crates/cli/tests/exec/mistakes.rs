@@ -46,7 +46,7 @@ fn a_wrong_option_is_named_with_what_would_be_right() {
             (&["--port", "70000"], &["70000", "--port"]),
             (&["--memory", "lots"], &["lots", "--memory", "64k, 512m or 1g"]),
             (&["--memory", "1m"], &["memory", "less than 16 MiB"]),
-            (&["--disk", "1.5g"], &["1.5g", "--disk", "whole number"]),
+            (&["--disk", "1.5g"], &["1.5g", "--disk", "64k, 512m or 1g"]),
             (&["--disk", "4k"], &["disk", "less than 1 MiB"]),
             (&["--cpus", "many"], &["many", "--cpus", "as 2 or 1.5"]),
             (&["--cpus", "0"], &["--cpus", "0.01"]),
