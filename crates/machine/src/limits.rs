@@ -22,7 +22,7 @@ pub struct Limits {
     pub pids: u64,
     /// Open files in one process.
     pub open_files: u64,
-    /// Bytes in `/tmp`, and again in `/dev/shm`.
+    /// Bytes in `/tmp`, and again in `/dev/shm`; at most a third of [`Self::memory`], which they are a part of.
     pub tmp_bytes: u64,
     /// How long a command without its own deadline may run.
     pub time: Option<Duration>,
@@ -54,6 +54,13 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Bytes in `/tmp` and in `/dev/shm` as they are really given: what is there is in memory and cannot be taken back, so
+    /// that neither is more than a third of it.
+    #[must_use]
+    pub fn tmp_room(&self) -> u64 {
+        self.memory.map_or(self.tmp_bytes, |memory| self.tmp_bytes.min(memory / 3))
+    }
+
     /// Refuses limits under which nothing could run, or that limit nothing.
     ///
     /// # Errors
@@ -161,6 +168,14 @@ mod tests {
         for bad in ["", "0", "0.009", "-1", "1.", ".5", "1e3", "nan", "1.2345", "4096.001", "99999", "1,5", " 1"] {
             assert!(bad.parse::<Cpus>().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn temporary_files_leave_most_of_the_memory() {
+        assert_eq!(Limits::default().tmp_room(), 1 << 30);
+        let limits = |memory| Limits { memory: Some(memory), ..Limits::default() };
+        assert_eq!(limits(3 << 20).tmp_room(), 1 << 20);
+        assert_eq!(limits(64 << 30).tmp_room(), 1 << 30);
     }
 
     #[test]

@@ -53,12 +53,12 @@ pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
     let user = if settles { "0:0" } else { user.text() };
     let mounts = mounts(engine, options, launch, &labels)?;
     let log = HostConfigLogConfig { typ: Some("none".to_owned()), config: None };
-    let tmp = format!("rw,exec,nosuid,nodev,mode=1777,size={}", spec.limits.tmp_bytes);
+    let tmp = format!("rw,exec,nosuid,nodev,mode=1777,size={}", spec.limits.tmp_room());
     let memory = memory(spec.limits.memory.unwrap_or(options.memory))?;
     let host = HostConfig {
         mounts: Some(mounts),
         tmpfs: Some([("/tmp".to_owned(), tmp)].into()),
-        shm_size: Some(number("tmp_bytes", spec.limits.tmp_bytes)?),
+        shm_size: Some(number("tmp_bytes", spec.limits.tmp_room())?),
         network_mode: Some(network(&options.network, spec.network)),
         memory: Some(memory),
         memory_swap: Some(memory),

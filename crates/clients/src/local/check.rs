@@ -41,7 +41,7 @@ pub(crate) fn launch(spec: &MachineSpec) -> Result<Launch> {
         mounts: mounts(&spec.mounts, spec.isolation)?,
         rootfs: spec.rootfs.as_deref().map(|path| rootfs(path, spec.isolation)).transpose()?,
         host_network: spec.network == Network::Host,
-        tmp_bytes: spec.limits.tmp_bytes,
+        tmp_bytes: spec.limits.tmp_room(),
         pids: spec.limits.pids,
         open_files: spec.limits.open_files,
         memory: spec.limits.memory,
