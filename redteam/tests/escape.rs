@@ -15,6 +15,7 @@ mod escape {
     pub(crate) mod canaries;
     pub(crate) mod faults;
     pub(crate) mod floods;
+    pub(crate) mod hoards;
     pub(crate) mod landlock;
     pub(crate) mod lifetime;
     pub(crate) mod links;
@@ -27,7 +28,7 @@ mod escape {
 }
 
 use escape::{
-    archives, faults, floods, landlock, lifetime, links, probes, promises,
+    archives, faults, floods, hoards, landlock, lifetime, links, probes, promises,
     rig::{Mode, in_mode},
     users, workspace,
 };
@@ -45,7 +46,7 @@ macro_rules! suites {
     };
 }
 
-suites!(archives, faults, floods, landlock, lifetime, links, probes, users, workspace);
+suites!(archives, faults, floods, hoards, landlock, lifetime, links, probes, users, workspace);
 
 /// Not a test: other tests run this binary again as a harness that can be killed or crippled.
 #[test]

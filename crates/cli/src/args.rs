@@ -18,7 +18,7 @@ pub(crate) use self::{
     demo::DemoArgs,
     document::{CheckArgs, ManifestTask, PatchArgs, ProfileArg, RenderArgs, SourceArgs},
     gc::{GcArgs, GcPlace},
-    machine::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg},
+    machine::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg, UsageArgs},
     mcp::McpArgs,
     run::{AskArg, RunArgs},
     runs::{ApplyArgs, DiffArgs, RunsLsArgs, RunsRmArgs, RunsTask},

@@ -141,6 +141,12 @@ pub(crate) fn conclude(ended: Ended, args: &CommandArgs, render: &Render) -> Res
             render.note(&format!("the command ran longer than {limit:?} and was ended; give it more with --timeout"));
             Ok(TIMED_OUT)
         }
+        Ended::Exited(Exit { reason: reason @ (ExitReason::Memory | ExitReason::Disk), code }) => {
+            let option = if reason == ExitReason::Memory { "--memory" } else { "--disk" };
+            let why = reason.limit().unwrap_or_default();
+            render.note(&format!("the command was ended: {why}; give the machine more with {option}"));
+            Ok(u8::try_from(code).unwrap_or(failure::OWN))
+        }
         Ended::Exited(exit) => Ok(u8::try_from(exit.code).unwrap_or(failure::OWN)),
         Ended::Closed => Ok(render::CLOSED),
         Ended::Unwritable(error) => Err(Failure::new("cannot write what the command printed").because(error)),

@@ -6,17 +6,19 @@ use sandbar::{
     Budget, Content, Exec, File, MachineSpec, Manifest, Prices, RunConfig, SandboxSession, ScriptedModel,
     SessionOptions,
     agent_file::{AgentFile, Asking},
+    doctor::cgroups,
     processes::{Ids, TableOptions},
 };
 
 use crate::{
-    args::DemoArgs,
+    args::{DemoArgs, Level},
     failure::Failure,
-    making,
+    making, plan,
     render::Render,
     run::{self, Approver, Job, Order, Thinker, Wanted},
     runs::RunStore,
     signals::Signals,
+    values::SandboxArg,
     view::Status,
 };
 
@@ -48,6 +50,9 @@ async fn play(args: &DemoArgs, render: &Render) -> Result<u8, (Failure, u8)> {
     let failed = |failure: Failure| (failure, 1);
     let mut signals = Signals::listen().map_err(failed)?;
     let job = job().map_err(failed)?;
+    if args.sandbox == SandboxArg::Local {
+        plan::can_be_held(&args.usage, Level::Full, &cgroups()).map_err(failed)?;
+    }
     let begun = match run::make(order(args), PROMPT, &mut signals, render).await {
         Ok(begun) => begun,
         Err(halt) => return run::halted(halt, run::mode(render, args.json), render),
@@ -63,7 +68,8 @@ async fn play(args: &DemoArgs, render: &Render) -> Result<u8, (Failure, u8)> {
 }
 
 fn order(args: &DemoArgs) -> Order {
-    Order { client: args.sandbox.clone(), options: options(), wanted: Wanted::Empty }
+    let machine = MachineSpec { limits: plan::using(&args.usage), ..MachineSpec::default() };
+    Order { client: args.sandbox.clone(), options: options().machine(machine), wanted: Wanted::Empty }
 }
 
 /// The script cannot know what to do without a compiler.
@@ -98,5 +104,5 @@ fn options() -> SessionOptions {
     // The script must know the number of the process it types to, and cannot look again if an answer comes in two parts.
     let silence = Duration::from_millis(300);
     let table = TableOptions { ids: Ids::Sequential, silence, ..TableOptions::default() };
-    SessionOptions::new(manifest).machine(MachineSpec::default()).processes(table)
+    SessionOptions::new(manifest).processes(table)
 }

@@ -10,13 +10,14 @@ use std::{
 use sandbar::{
     Access, Command, EnvValue, HostMount, Limits, MachinePath, MachineSpec, Manifest, Network, PathGrant, SecretStore,
     Workspace,
+    doctor::{CgroupState, cgroups},
 };
 
 use crate::{
-    args::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg},
+    args::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg, UsageArgs},
     failure::Failure,
     manifest, terminal,
-    values::{GrantArg, Shown, Variable},
+    values::{GrantArg, SandboxArg, Shown, Variable},
 };
 
 /// Where the command's standard input comes from.
@@ -43,6 +44,9 @@ impl Input {
 /// The machine that the arguments ask for.
 pub(crate) fn spec(args: &MachineArgs) -> Result<MachineSpec, Failure> {
     can_be_kept(args)?;
+    if args.sandbox == SandboxArg::Local {
+        can_be_held(&args.usage, args.isolation, &cgroups())?;
+    }
     let mut mounts = Vec::with_capacity(args.ro.len() + args.rw.len());
     for shown in &args.ro {
         mounts.push(mount("--ro", shown, Access::ReadOnly)?);
@@ -87,6 +91,19 @@ fn can_be_kept(args: &MachineArgs) -> Result<(), Failure> {
     };
     let Some(option) = lost else { return Ok(()) };
     Err(Failure::new(format!("{option} needs full isolation")).next(format!("leave {option} out, or --isolation")))
+}
+
+/// The same of limits that take a control group: without one the guest watches memory, and nobody processors.
+pub(crate) fn can_be_held(usage: &UsageArgs, level: Level, groups: &CgroupState) -> Result<(), Failure> {
+    let missing = |name: &str| groups.missing(name);
+    let lost = match (usage.cpus.and_then(|_| missing("cpu")), usage.memory.and_then(|_| missing("memory"))) {
+        (Some(why), _) => ("--cpus", why),
+        (None, Some(why)) if level == Level::Landlock => ("--memory", why),
+        _ => return Ok(()),
+    };
+    let (option, why) = lost;
+    let fix = groups.fix.as_deref().unwrap_or_default();
+    Err(Failure::new(format!("{option} cannot be held here: {why}")).next(format!("leave {option} out, or {fix}")))
 }
 
 /// The command that the arguments ask for.
@@ -181,8 +198,13 @@ fn limits(args: &MachineArgs) -> Limits {
         pids: args.pids.unwrap_or(usual.pids),
         open_files: args.open_files.unwrap_or(usual.open_files),
         tmp_bytes: args.tmp_size.unwrap_or(usual.tmp_bytes),
-        ..usual
+        ..using(&args.usage)
     }
+}
+
+/// The usual limits, and these.
+pub(crate) fn using(usage: &UsageArgs) -> Limits {
+    Limits { memory: usage.memory, cpus: usage.cpus, disk: usage.disk, ..Limits::default() }
 }
 
 fn workspace(args: &MachineArgs) -> Result<Workspace, Failure> {

@@ -39,8 +39,10 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use sandbar_guest::protocol::Hello;
-use sandbar_machine::{Features, Isolation, LimitReport, MachineError, MachineHandle, MachinePath, Result};
+use sandbar_guest::protocol::{Held, Hello, Strength};
+use sandbar_machine::{
+    Enforcement, Features, Isolation, LimitReport, MachineError, MachineHandle, MachinePath, Result,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     task::AbortHandle,
@@ -64,7 +66,7 @@ pub struct GuestSetup {
     pub handle: MachineHandle,
     /// The level its client set up; a guest that could not reach it never says hello.
     pub isolation: Isolation,
-    /// How strongly each limit is held.
+    /// How strongly each limit is held, as far as the client knows; the guest adds what it and its host do.
     pub limits: LimitReport,
     /// Variables every command gets.
     pub env: BTreeMap<String, String>,
@@ -166,7 +168,7 @@ impl About {
             ports: true,
             snapshot: false,
             workspace: path(&hello.workspace)?,
-            limits: setup.limits,
+            limits: limits(setup.limits, hello.held),
         };
         Ok(Self {
             handle: setup.handle.clone(),
@@ -176,6 +178,22 @@ impl About {
             output_buffer: setup.output_buffer.clamp(4 << 10, 16 << 20),
             deadline: setup.deadline,
         })
+    }
+}
+
+/// What holds, by whoever holds it more strongly.
+fn limits(known: LimitReport, guests: Held) -> LimitReport {
+    let held = |strength| match strength {
+        Strength::Hard => Enforcement::Hard,
+        Strength::Soft => Enforcement::Soft,
+        Strength::None => Enforcement::Unavailable,
+    };
+    LimitReport {
+        memory: known.memory.or(held(guests.memory)),
+        cpu: known.cpu.or(held(guests.cpu)),
+        pids: known.pids.or(held(guests.pids)),
+        disk: known.disk.or(held(guests.disk)),
+        ..known
     }
 }
 

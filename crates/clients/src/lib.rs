@@ -4,6 +4,7 @@
 //! A client implements [`sandbar_machine::SandboxClient`] and nothing else; whatever has a guest in it gets its
 //! [`sandbar_machine::Machine`] from here, whole.
 
+mod cgroups;
 #[cfg(target_os = "linux")]
 mod detached;
 #[cfg(all(feature = "docker", target_os = "linux"))]
@@ -14,6 +15,7 @@ mod guest_binary;
 mod local;
 mod ports;
 
+pub use cgroups::{CgroupState, CgroupVersion, ControllerState, cgroups};
 #[cfg(all(feature = "docker", target_os = "linux"))]
 pub use docker::Docker;
 pub use guest::{Farewell, GuestMachine, GuestSetup};

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use sandbar_guest::protocol::{Hello, Launch, Level, VERSION};
+use sandbar_guest::protocol::{BootFailure, Hello, Launch, Level, VERSION};
 
 use crate::{
     confine::{
@@ -17,10 +17,11 @@ use crate::{
         proc,
         root::{self, Given, Source, below},
     },
-    failure::{Setup, Step},
+    failure::{Setup, Step, refuse},
+    group::Hard,
     hub::Hub,
     identity::{AGENT, Agent, Users},
-    serve::{self, Scope, Settings},
+    serve::{self, Bounds, Looker, Scope, Settings},
     sys::{
         exec::Proof,
         files,
@@ -50,22 +51,34 @@ pub(crate) struct Inside {
     pub(crate) wait: OwnedFd,
     /// Where to say why it cannot go on.
     pub(crate) report: OwnedFd,
+    /// Where the kernel counts what it killed for want of memory.
+    pub(crate) deaths: Option<OwnedFd>,
+}
+
+/// What the machine is held to, as far as it is known before it is set up.
+struct Holding {
+    hard: Hard,
+    bounds: Bounds,
 }
 
 /// Becomes the machine. Never returns.
 pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
-    let Inside { dir, users, given, control, wait, report } = inside;
+    let Inside { dir, users, given, control, wait, report, deaths } = inside;
     // A fork keeps every descriptor, also those that are to close on exec: the leash, the state directory. None may stay.
     let mut keep = vec![control.as_raw_fd(), wait.as_raw_fd(), report.as_raw_fd()];
     keep.extend(given.iter().flat_map(Given::descriptors));
+    keep.extend(deaths.iter().map(AsRawFd::as_raw_fd));
     let mut go = [0; 1];
     if process::close_all_but(&mut keep).is_err() || std::fs::File::from(wait).read_exact(&mut go).is_err() {
         exit_now(1);
     }
+    let hard = Hard::of(go[0]);
+    // While this process is still its maker's to change.
+    let holding = Holding { hard, bounds: Bounds::new(launch, hard, deaths) };
     let ready = match launch.level {
-        Level::Full => full(launch, &dir, users, given),
-        Level::Landlock => landlock(launch, &dir),
-        Level::None => Claims::open(launch).and_then(|_same| unconfined(launch, &dir)),
+        Level::Full => full(launch, &dir, (users, given), holding),
+        Level::Landlock => landlock(launch, &dir, holding),
+        Level::None => Claims::open(launch).and_then(|_same| unconfined(launch, &dir, holding)),
     };
     match ready {
         Ok(settings) => {
@@ -82,7 +95,8 @@ pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
     }
 }
 
-fn full(launch: &Launch, dir: &[u8], users: Population, given: Option<Given>) -> Setup<Settings> {
+fn full(launch: &Launch, dir: &[u8], (users, given): (Population, Option<Given>), holding: Holding) -> Setup<Settings> {
+    process::hide_groups_above().step("make a namespace of control groups")?;
     let given = match given {
         Some(given) => given,
         // As whoever named them.
@@ -105,6 +119,9 @@ fn full(launch: &Launch, dir: &[u8], users: Population, given: Option<Given>) ->
     let token = Token::random().step("draw random numbers")?;
     let proc = proc::open().step("open /proc")?;
     let users = if are_many { Users::many(Agent(AGENT, AGENT)) } else { Users::One };
+    let looker = if are_many { Looker::Owners } else { Looker::Own };
+    let places: [&[u8]; 3] = [b"/home/agent", b"/home", b"/workspace"];
+    let bounds = holding.bounds.disk(launch, token, looker, &places);
     let keep = if are_many { Caps::SWITCH_USERS } else { Caps::NONE };
     layers.extend(confine::drop_powers(keep, &rules, Walls::Namespaces, token)?);
     security::close_memory().step("close the guest's memory")?;
@@ -114,18 +131,34 @@ fn full(launch: &Launch, dir: &[u8], users: Population, given: Option<Given>) ->
         workspace: b"/workspace".to_vec(),
         home: b"/home/agent".to_vec(),
         users: are_many,
+        held: bounds.held(holding.hard),
     };
-    Ok(Settings {
-        users,
-        token,
-        proof: Proof::Confined,
-        limits: limits(launch),
-        hello,
-        proc,
-        scope: Scope::Namespace,
-        tmp: None,
-        rules: None,
-    })
+    first_count(
+        launch,
+        Settings {
+            users,
+            token,
+            proof: Proof::Confined,
+            limits: limits(launch),
+            hello,
+            proc,
+            scope: Scope::Namespace,
+            tmp: None,
+            rules: None,
+            bounds,
+        },
+    )
+}
+
+/// A directory of the host's may have too much in it already.
+pub(crate) fn first_count(launch: &Launch, mut settings: Settings) -> Setup<Settings> {
+    if launch.workspace.is_some()
+        && let Err(why) = settings.bounds.first_count()
+    {
+        let stage = format!("hold the workspace to its size: {why}");
+        return Err(BootFailure { errno: libc::ENOSPC, ..refuse(stage, "", "") });
+    }
+    Ok(settings)
 }
 
 fn loopback() -> std::io::Result<()> {
@@ -134,7 +167,7 @@ fn loopback() -> std::io::Result<()> {
 }
 
 /// Landlock and seccomp on the host's own tree, for places that allow no namespaces.
-fn landlock(launch: &Launch, dir: &[u8]) -> Setup<Settings> {
+fn landlock(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> {
     let mut rules = Rules::new(3);
     for base in ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"] {
         rules.allow(base.as_bytes(), Grant::Read);
@@ -146,7 +179,11 @@ fn landlock(launch: &Launch, dir: &[u8]) -> Setup<Settings> {
         rules.allow(format!("/dev/{device}").as_bytes(), Grant::Device);
     }
     let claims = Claims::open(launch)?;
-    let mut settings = unconfined(launch, dir)?;
+    let hard = holding.hard;
+    let mut settings = unconfined(launch, dir, holding)?;
+    // Other processes cannot be looked at from here.
+    settings.bounds = settings.bounds.without_memory();
+    settings.hello.held = settings.bounds.held(hard);
     for own in ["home", "tmp"] {
         rules.allow(&below(dir, own.as_bytes()), Grant::Write);
     }
@@ -169,24 +206,38 @@ fn landlock(launch: &Launch, dir: &[u8]) -> Setup<Settings> {
     Ok(settings)
 }
 
-fn unconfined(launch: &Launch, dir: &[u8]) -> Setup<Settings> {
+fn unconfined(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> {
     process::die_with_parent().step("bind to the supervisor")?;
     process::adopt_orphans().step("adopt orphans")?;
     let workspace = match &launch.workspace {
         Some((host, _)) => host.path.clone(),
         None => below(dir, b"workspace"),
     };
-    Ok(Settings {
+    let token = Token::random().step("draw random numbers")?;
+    let (home, tmp) = (below(dir, b"home"), below(dir, b"tmp"));
+    let places = [home.as_slice(), &tmp, &workspace];
+    let bounds = holding.bounds.disk(launch, token, Looker::Own, &places);
+    let held = bounds.held(holding.hard);
+    let settings = Settings {
         users: Users::One,
-        token: Token::random().step("draw random numbers")?,
+        token,
         proof: Proof::NotAsked,
         limits: limits(launch),
-        hello: Hello { version: VERSION, layers: Vec::new(), workspace, home: below(dir, b"home"), users: false },
+        hello: Hello {
+            version: VERSION,
+            layers: Vec::new(),
+            workspace: workspace.clone(),
+            home: home.clone(),
+            users: false,
+            held,
+        },
         proc: proc::open().step("open /proc")?,
         scope: Scope::Descendants,
-        tmp: Some(below(dir, b"tmp")),
+        tmp: Some(tmp.clone()),
         rules: None,
-    })
+        bounds,
+    };
+    first_count(launch, settings)
 }
 
 /// The limits every command gets: processes, open files, no core dumps.

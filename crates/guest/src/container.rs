@@ -20,6 +20,7 @@ use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use sandbar_guest::protocol::{Hello, HostPath, LET_GO, Launch, Level, VERSION};
 
 use crate::{
+    boot::first_count,
     confine::{
         self, Walls, claim,
         landlock::{Grant, Rules},
@@ -27,9 +28,10 @@ use crate::{
     },
     door::own::OwnDoor,
     failure::{Setup, Step},
+    group::Hard,
     hub::Hub,
     identity::{AGENT, Agent, Users},
-    serve::{self, Scope, Settings},
+    serve::{self, Bounds, Looker, Scope, Settings},
     supervisor,
     sys::{
         exec::Proof,
@@ -109,6 +111,11 @@ fn confined(launch: &Launch) -> Setup<Settings> {
     let proc = proc::open().step("open /proc")?;
     let mut layers = vec!["container".to_owned()];
     let are_many = launch.accounts.need_many();
+    let places: [&[u8]; 3] = [HOME.as_bytes(), b"/home", WORKSPACE.as_bytes()];
+    let bounds = match are_many {
+        true => Bounds::in_container(launch, token, Looker::Owners, &places),
+        false => Bounds::in_container(launch, token, Looker::Own, &[HOME.as_bytes(), WORKSPACE.as_bytes()]),
+    };
     let (uid, gid) = launch.owner.unwrap_or((AGENT, AGENT));
     let users = if are_many { Users::many(Agent(uid, gid)) } else { Users::One };
     let keep = if are_many { Caps::SWITCH_USERS_INSIDE } else { Caps::NONE };
@@ -125,8 +132,10 @@ fn confined(launch: &Launch) -> Setup<Settings> {
             Proof::Confined
         }
     };
-    let hello = Hello { version: VERSION, layers, workspace: WORKSPACE.into(), home: HOME.into(), users: are_many };
-    Ok(Settings {
+    let held = bounds.held(Hard::default());
+    let hello =
+        Hello { version: VERSION, layers, workspace: WORKSPACE.into(), home: HOME.into(), users: are_many, held };
+    let settings = Settings {
         users,
         token,
         proof,
@@ -136,7 +145,9 @@ fn confined(launch: &Launch) -> Setup<Settings> {
         scope: Scope::Namespace,
         tmp: None,
         rules: None,
-    })
+        bounds,
+    };
+    first_count(launch, settings)
 }
 
 /// Not the number of processes: that would be counted together with the host's user of the same number.

@@ -14,6 +14,8 @@ mod door;
 #[cfg(target_os = "linux")]
 mod failure;
 #[cfg(target_os = "linux")]
+mod group;
+#[cfg(target_os = "linux")]
 mod hub;
 #[cfg(target_os = "linux")]
 mod identity;

@@ -1,6 +1,7 @@
 //! The server inside a machine: one thread, one stream to each host, many channels.
 
 mod backlog;
+mod bounds;
 mod bulk;
 mod files;
 mod guise;
@@ -14,6 +15,7 @@ mod requests;
 mod sending;
 mod tree;
 mod unpack;
+mod usage;
 mod work;
 
 use std::{
@@ -32,8 +34,9 @@ use rustix::{
     io::Errno,
     process::{Resource, Rlimit},
 };
-use sandbar_guest::protocol::{Event, Hello};
+use sandbar_guest::protocol::{Event, ExitKind, Hello};
 
+pub(crate) use self::{bounds::Bounds, usage::Looker};
 use self::{
     guise::Guise,
     kept::Lease,
@@ -67,6 +70,8 @@ pub(crate) struct Settings {
     pub(crate) tmp: Option<Vec<u8>>,
     /// Landlock rules for commands, where the guest's own are wider.
     pub(crate) rules: Option<OwnedFd>,
+    /// What is watched.
+    pub(crate) bounds: Bounds,
 }
 
 /// What belongs to the machine.
@@ -146,6 +151,8 @@ struct Server {
     channels: HashMap<Id, Channel>,
     pids: HashMap<i32, Id>,
     deadlines: BTreeSet<(Instant, Id)>,
+    /// When the machine is looked at next, while something runs in it that is watched.
+    look_at: Option<Instant>,
     /// Channels with bytes of files to send.
     sending: VecDeque<Id>,
     scratch: Vec<u8>,
@@ -185,6 +192,7 @@ impl Server {
             channels: HashMap::new(),
             pids: HashMap::new(),
             deadlines: BTreeSet::new(),
+            look_at: None,
             sending: VecDeque::new(),
             scratch: vec![0; SCRATCH],
             stack: Stack::new(),
@@ -225,6 +233,7 @@ impl Server {
             if self.lease_end().is_some_and(|end| end <= Instant::now()) {
                 return Ok(());
             }
+            self.keep_bounds();
         }
     }
 
@@ -233,7 +242,8 @@ impl Server {
         if self.sending.iter().any(|id| !self.is_full(id.link)) {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
-        let next = self.deadlines.first().map(|(next, _)| *next).into_iter().chain(self.lease_end()).min()?;
+        let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
+        let next = deadline.into_iter().chain(self.look_at).chain(self.lease_end()).min()?;
         let left = next.saturating_duration_since(Instant::now());
         Some(Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) })
     }
@@ -271,15 +281,24 @@ impl Server {
         }
         while let Some(ended) = reap() {
             let Some(id) = self.pids.remove(&ended.pid) else { continue };
+            let filled = self.left_too_much();
             let Some(channel) = self.channels.get_mut(&id) else { continue };
             match &mut channel.work {
                 Work::Process(running) => {
+                    let cause = self.settings.bounds.cause(&ended, running.deaths);
+                    running.cause = running.cause.or(cause).or(filled.then_some(ExitKind::Disk));
                     running.ended(&ended);
+                    self.settings.bounds.changed();
                     if let Some(deadline) = running.deadline.take() {
                         self.deadlines.remove(&(deadline, id));
                     }
                 }
-                Work::Worker(worker) => worker.code = Some(ended.code),
+                Work::Worker(worker) => {
+                    worker.code = Some(ended.code);
+                    if worker.fills {
+                        self.settings.bounds.changed();
+                    }
+                }
                 _ => {}
             }
             channel.relay.expect_rest();
@@ -324,7 +343,7 @@ impl Server {
             Work::Connected { half_closed } => {
                 if channel.relay.is_silent() && !*half_closed {
                     *half_closed = true;
-                    link.outbox.push(id.channel, &Event::Exit(0, sandbar_guest::protocol::ExitKind::Exited));
+                    link.outbox.push(id.channel, &Event::Exit(0, ExitKind::Exited));
                 }
                 (*half_closed && !channel.relay.has_sink()).then_some(Event::Done)
             }
@@ -344,7 +363,7 @@ impl Server {
             self.deadlines.remove(&(deadline, id));
             if let Some(Channel { work: Work::Process(running), .. }) = self.channels.get_mut(&id) {
                 running.deadline = None;
-                running.is_late = true;
+                running.cause = Some(ExitKind::Deadline);
                 let tag = running.tag;
                 tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, libc::SIGKILL);
             }

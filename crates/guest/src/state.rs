@@ -19,6 +19,7 @@ use sandbar_guest::protocol::{Launch, Level, MARK};
 use crate::{
     confine::root::below,
     failure::{Setup, Step},
+    group,
     idmap::{Ids, as_root_of_own},
     remove::remove_tree,
 };
@@ -179,6 +180,9 @@ fn sweep(state: BorrowedFd<'_>, whose: Whose) {
     }
     let _unlocked = flock(state, FlockOperation::Unlock);
     for (name, dir) in dead {
+        if group::sweep(dir.as_fd(), name.strip_prefix(DEAD).unwrap_or(&name)).is_err() {
+            continue;
+        }
         let _tried_again_next_time = remove_machine(state, &name, dir.as_fd());
     }
 }

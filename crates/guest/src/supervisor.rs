@@ -27,6 +27,7 @@ use crate::{
     },
     door::{Door, Verdict},
     failure::{Setup, Step, refuse},
+    group::Groups,
     idmap::{self, Ids},
     state::StateDir,
     sys::{
@@ -88,14 +89,17 @@ fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
     let ids = if launch.level == Level::Full { Some(Ids::choose(&launch.accounts)?) } else { None };
     check_accounts(launch, ids.as_ref())?;
     let dir = StateDir::create(launch, ids.as_ref())?;
+    let mut groups = Groups::make(launch, dir.as_fd());
     let outcome = open_door(launch, &dir, control).and_then(|(door, control)| {
-        let machine = start(launch, &dir, ids.as_ref(), control)?;
+        let machine = start(launch, &Ground { dir: &dir, ids: ids.as_ref() }, &mut groups, control)?;
         let last = watch(&machine, leash, door)?;
         bury(machine, last)
     });
     if launch.level != Level::Full {
         end_orphans();
     }
+    // While a group is left, so is the directory that tells of it.
+    groups.remove().step("remove the machine's control groups")?;
     let removed = dir.remove().step("remove the machine's directory");
     outcome.and(removed)
 }
@@ -123,7 +127,14 @@ struct Started {
     trouble: OwnedFd,
 }
 
-fn start(launch: &Launch, dir: &StateDir, ids: Option<&Ids>, control: OwnedFd) -> Setup<Started> {
+/// What a machine stands on: its directory, and the ids of its users.
+struct Ground<'a> {
+    dir: &'a StateDir,
+    ids: Option<&'a Ids>,
+}
+
+fn start(launch: &Launch, ground: &Ground<'_>, groups: &mut Groups, control: OwnedFd) -> Setup<Started> {
+    let Ground { dir, ids } = *ground;
     let given = match ids {
         Some(ids @ Ids::Range { .. }) => Some(open_as_root(launch, dir, ids)?),
         _ => None,
@@ -134,16 +145,19 @@ fn start(launch: &Launch, dir: &StateDir, ids: Option<&Ids>, control: OwnedFd) -
     if launch.level != Level::Full {
         process::adopt_orphans().step("adopt orphans")?;
     }
+    let deaths = groups.take_deaths();
     let pid = match process::fork_into(namespaces(launch)).map_err(|error| no_namespaces(&error))? {
         Fork::Child => {
             drop((go, trouble));
             let users = if matches!(ids, None | Some(Ids::One { .. })) { Population::One } else { Population::Many };
-            boot::pid1(launch, Inside { dir: dir.path.clone(), users, given, control, wait, report })
+            boot::pid1(launch, Inside { dir: dir.path.clone(), users, given, control, wait, report, deaths })
         }
         Fork::Parent(pid) => pid,
     };
-    drop((wait, report, control, given));
-    let mapped = ids.map_or(Ok(()), |ids| ids.write(pid)).and_then(|()| Ok(rustix::io::write(&go, b"!")?));
+    drop((wait, report, control, given, deaths));
+    // It waits, so whatever it will start is in them as well.
+    let hard = groups.enter(pid);
+    let mapped = ids.map_or(Ok(()), |ids| ids.write(pid)).and_then(|()| Ok(rustix::io::write(&go, &[hard.byte()])?));
     if let Err(error) = mapped {
         process::signal(pid, libc::SIGKILL);
         let _reaped = process::wait_for(pid);
@@ -163,12 +177,8 @@ fn namespaces(launch: &Launch) -> libc::c_int {
     if launch.level != Level::Full {
         return 0;
     }
-    let all = libc::CLONE_NEWUSER
-        | libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWCGROUP;
+    // The one of control groups is made later, in the machine's own: what is above must not show.
+    let all = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     if launch.host_network { all } else { all | libc::CLONE_NEWNET }
 }
 

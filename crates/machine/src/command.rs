@@ -212,6 +212,23 @@ pub enum ExitReason {
     Signaled,
     /// Its deadline passed and its tree was killed.
     Deadline,
+    /// It, or something it waited for, was killed because the machine's memory was used up ([`crate::Limits::memory`]).
+    Memory,
+    /// It was killed because the machine's disk was used up ([`crate::Limits::disk`]), or wrote a single file that large.
+    Disk,
+}
+
+impl ExitReason {
+    /// The limit that ended it, in a few words for people and models; `None` when none did.
+    #[must_use]
+    pub fn limit(self) -> Option<&'static str> {
+        match self {
+            Self::Exited | Self::Signaled => None,
+            Self::Deadline => Some("its time was up"),
+            Self::Memory => Some("the memory limit was reached"),
+            Self::Disk => Some("the disk limit was reached"),
+        }
+    }
 }
 
 impl Exit {

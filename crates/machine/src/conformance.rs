@@ -22,6 +22,7 @@ mod ends;
 mod files;
 mod kept;
 mod lifetime;
+mod limits;
 mod links;
 mod ordinary;
 mod ports;
@@ -232,6 +233,15 @@ list! { $
         a_group_opens_to_its_members_only
         what_is_made_for_a_group_belongs_to_it
         one_users_processes_are_closed_to_another
+    }
+    Processes, Commands, limits {
+        work_within_its_limits_is_left_alone
+        memory_used_up_ends_the_command
+        a_disk_full_of_files_ends_the_command
+        a_disk_full_of_nothing_ends_the_command
+        a_file_as_large_as_the_disk_ends_its_writer
+        what_does_not_fit_on_disk_is_refused
+        a_fork_bomb_is_contained
     }
     Files, Files, files {
         what_is_written_is_read_back

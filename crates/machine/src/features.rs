@@ -65,7 +65,19 @@ pub enum Enforcement {
     Unavailable,
 }
 
-/// How strongly each limit is held on a machine.
+impl Enforcement {
+    /// The stronger of two.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Hard, _) | (_, Self::Hard) => Self::Hard,
+            (Self::Soft, _) | (_, Self::Soft) => Self::Soft,
+            _ => Self::Unavailable,
+        }
+    }
+}
+
+/// How strongly each limit is held on a machine. One that nobody asked for holds nothing: it is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitReport {
     /// Number of processes.

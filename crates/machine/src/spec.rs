@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
 
-use crate::{Accounts, Isolation, MachinePath};
+use crate::{Accounts, Isolation, Limits, MachinePath};
 
 /// What may be done with something of the host's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,27 +80,6 @@ pub enum Lifetime {
     /// The same, but it also ends by itself when nobody has been attached to it for this long. A directory of the host that
     /// was its workspace stays.
     Leased(Duration),
-}
-
-/// What the machine may use up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Processes and threads.
-    pub pids: u64,
-    /// Open files in one process.
-    pub open_files: u64,
-    /// Bytes in `/tmp`, and again in `/dev/shm`.
-    pub tmp_bytes: u64,
-    /// How long a command without its own deadline may run.
-    pub time: Option<Duration>,
-    /// Bytes of one process's output that may wait for a reader before the process is held up.
-    pub output_buffer: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { pids: 1024, open_files: 4096, tmp_bytes: 1 << 30, time: None, output_buffer: 1 << 20 }
-    }
 }
 
 /// What a new machine should be. `MachineSpec::default()` is a temporary workspace, no network, full isolation.

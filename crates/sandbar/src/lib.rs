@@ -219,7 +219,10 @@ pub mod client {
 pub mod doctor {
     //! What this host can do for local machines.
 
-    pub use sandbar_clients::doctor::{Cgroups, Layout, LevelReport, Report, Setting, probe};
+    pub use sandbar_clients::{
+        CgroupState, CgroupVersion, ControllerState, cgroups,
+        doctor::{Cgroups, Layout, LevelReport, Report, Setting, probe},
+    };
 }
 
 #[cfg(feature = "mock")]
@@ -243,9 +246,9 @@ pub mod prelude {
         run,
     };
     pub use sandbar_machine::{
-        Access, Command, Control, Exit, ExitReason, FileIdentity, HostMount, Isolation, Lifetime, Limits, Machine,
-        MachineError, MachinePath, MachineSpec, Network, Output, Process, SandboxClient, Signal, Target, TerminalSize,
-        Workspace, collect, once,
+        Access, Command, Control, Cpus, Exit, ExitReason, FileIdentity, HostMount, Isolation, Lifetime, Limits,
+        Machine, MachineError, MachinePath, MachineSpec, Network, Output, Process, SandboxClient, Signal, Target,
+        TerminalSize, Workspace, collect, once,
     };
     pub use sandbar_sandbox::{
         Dir, EnvValue, Exec, ExecResult, File, GitRepo, LocalDir, LocalFile, Manifest, Mount, PathGrant, RemoteDir,

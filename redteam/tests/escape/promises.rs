@@ -103,6 +103,11 @@ const SUITES: &[(&str, &str, &str)] = &[
         "users",
     ),
     (
+        "Memory and disk without end, in whatever form, end where the machine's limits are, and the machine answers on.",
+        "J72, J73",
+        "hoards",
+    ),
+    (
         "At the level `landlock`, the host's files, networks, processes, sockets and terminals stay out of reach.",
         "*.landlock",
         "landlock",

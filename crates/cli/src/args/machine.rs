@@ -6,6 +6,7 @@ use clap::{
     ValueEnum, ValueHint,
     builder::{OsStringValueParser, TypedValueParser},
 };
+use sandbar::Cpus;
 
 use crate::values::{self, GrantArg, SandboxArg, Shown, Variable, WorkspaceDir};
 
@@ -60,6 +61,25 @@ pub(crate) struct MachineArgs {
     /// Room in /tmp, and again in /dev/shm: 64k, 512m, 1g [default: 1g].
     #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = values::size)]
     pub(crate) tmp_size: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) usage: UsageArgs,
+}
+
+/// What all processes of a machine may use up together.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct UsageArgs {
+    /// Memory of everything that runs: 64m, 2g. What goes past it is ended.
+    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = values::size)]
+    pub(crate) memory: Option<u64>,
+
+    /// Processors for everything that runs, in parts: 2, 1.5.
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(crate) cpus: Option<Cpus>,
+
+    /// Room on disk in the workspace and the homes: 512m, 2g. What goes past it is ended.
+    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = values::size)]
+    pub(crate) disk: Option<u64>,
 }
 
 /// What the workspace of a new machine begins with.

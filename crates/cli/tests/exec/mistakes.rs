@@ -21,7 +21,7 @@ fn a_wrong_option_is_named_with_what_would_be_right() {
         let file = sandbar.dir().join("file");
         fs::write(&file, "").expect("write");
         let file = file.display().to_string();
-        let table: [(&[&str], &[&str]); 22] = [
+        let table: [(&[&str], &[&str]); 28] = [
             (&["--workspace", "/no/such"], &["--workspace /no/such", "No such file"]),
             (&["--workspace", &file], &["--workspace", "not a directory", "give a directory"]),
             (&["--workspace", ""], &["--workspace"]),
@@ -44,6 +44,12 @@ fn a_wrong_option_is_named_with_what_would_be_right() {
             (&["--network", "some"], &["some", "off, host"]),
             (&["--pids", "0"], &["--pids"]),
             (&["--port", "70000"], &["70000", "--port"]),
+            (&["--memory", "lots"], &["lots", "--memory", "64k, 512m or 1g"]),
+            (&["--memory", "1m"], &["memory", "less than 16 MiB"]),
+            (&["--disk", "1.5g"], &["1.5g", "--disk", "64k, 512m or 1g"]),
+            (&["--disk", "4k"], &["disk", "less than 1 MiB"]),
+            (&["--cpus", "many"], &["many", "--cpus", "as 2 or 1.5"]),
+            (&["--cpus", "0"], &["--cpus", "0.01"]),
         ];
         for (options, words) in table {
             let run = refused(sandbar, options);

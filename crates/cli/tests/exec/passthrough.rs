@@ -189,6 +189,27 @@ fn limits_hold() {
 }
 
 #[test]
+fn a_command_that_uses_everything_up_is_ended_and_the_reason_said() {
+    each(|sandbar| {
+        let memory = "x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 50";
+        let disk = "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero >f$i; i=$((i+1)); done; sleep 50";
+        let one_file = "exec head -c 40000000 /dev/zero >large";
+        let table = [
+            (["--memory", "64m"], memory, "memory limit was reached", "--memory"),
+            (["--disk", "8m"], disk, "disk limit was reached", "--disk"),
+            (["--disk", "8m"], one_file, "disk limit was reached", "--disk"),
+        ];
+        for ([option, most], script, why, more) in table {
+            let run = sandbar.run(&["exec", option, most, "--timeout", "60s", "--", "sh", "-c", script]);
+            assert!(run.code > 128 && run.stderr.contains(why) && run.stderr.contains(more), "{run:?}");
+        }
+        // Where nobody can hold processors to it, it is refused, not forgotten.
+        let run = sandbar.run(&["exec", "--cpus", "0.5", "--", "echo", "slowly"]);
+        assert!(run.stdout == "slowly\n" || run.stderr.contains("--cpus cannot be held here"), "{run:?}");
+    });
+}
+
+#[test]
 fn a_declared_port_is_reached_from_the_host() {
     each(|sandbar| {
         let server = "import socket\ns = socket.create_server(('127.0.0.1', 8080))\nprint('up', flush=True)\n\

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bollard::models::SystemInfo;
 use sandbar_guest::protocol::{Launch, Level};
 use sandbar_machine::{
-    Enforcement, Isolation, Lifetime, LimitReport, Machine, MachineError, MachineHandle, MachineSpec, Result,
+    Enforcement, Isolation, Lifetime, LimitReport, Limits, Machine, MachineError, MachineHandle, MachineSpec, Result,
     SandboxClient, Workspace,
 };
 use serde_json::{Value, json};
@@ -100,6 +100,12 @@ impl Docker {
             InnerWalls::Required => Level::Full,
             InnerWalls::EngineOnly => Level::None,
         };
+        // What the engine holds is not for the guest to watch.
+        launch.cpus = None;
+        launch.memory = match info.memory_limit {
+            Some(true) => None,
+            _ => Some(spec.limits.memory.unwrap_or(self.options.memory)),
+        };
         let own_kernel = rustix::system::uname().release().to_string_lossy().into_owned();
         if info.kernel_version.as_ref() != Some(&own_kernel) {
             // An engine in a virtual machine shows the same files under other numbers.
@@ -149,7 +155,7 @@ impl Docker {
         Ok(GuestSetup {
             handle: MachineHandle { client: ID.to_owned(), state },
             isolation: Isolation::Container,
-            limits: self.report(info),
+            limits: self.report(info, &spec.limits),
             env,
             ports,
             output_buffer: spec.limits.output_buffer,
@@ -157,13 +163,13 @@ impl Docker {
         })
     }
 
-    /// How strongly this engine holds each limit.
-    fn report(&self, info: &SystemInfo) -> LimitReport {
+    /// How strongly this engine holds each limit; the guest adds what it watches itself.
+    fn report(&self, info: &SystemInfo, limits: &Limits) -> LimitReport {
         let held = |can: Option<bool>| if can == Some(true) { Enforcement::Hard } else { Enforcement::Unavailable };
         LimitReport {
             pids: held(info.pids_limit),
             memory: held(info.memory_limit),
-            cpu: held(info.cpu_cfs_quota.map(|can| can && self.options.cpus.is_some())),
+            cpu: held(info.cpu_cfs_quota.map(|can| can && (limits.cpus.is_some() || self.options.cpus.is_some()))),
             open_files: Enforcement::Hard,
             core: Enforcement::Hard,
             tmp: Enforcement::Hard,

@@ -122,14 +122,14 @@ impl Docker {
         self
     }
 
-    /// Bytes of memory, swap included; 4 GiB unless said.
+    /// Bytes of memory, swap included; 4 GiB unless said. A machine's own limit goes over this.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {
         self.options.memory = bytes;
         self
     }
 
-    /// Processors, in parts: `1.5`. All of them unless said.
+    /// Processors, in parts: `1.5`. All of them unless said. A machine's own limit goes over this.
     #[must_use]
     pub fn cpus(mut self, count: f64) -> Self {
         self.options.cpus = Some(count);

@@ -51,16 +51,19 @@ pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
     let cap_add = (!powers.is_empty()).then(|| powers.iter().map(|&power| power.to_owned()).collect());
     let mounts = mounts(engine, options, launch, &labels)?;
     let log = HostConfigLogConfig { typ: Some("none".to_owned()), config: None };
-    let tmp = format!("rw,exec,nosuid,nodev,mode=1777,size={}", spec.limits.tmp_bytes);
-    let memory = memory(options.memory)?;
+    let tmp = format!("rw,exec,nosuid,nodev,mode=1777,size={}", spec.limits.tmp_room());
+    let memory = memory(spec.limits.memory.unwrap_or(options.memory))?;
     let host = HostConfig {
         mounts: Some(mounts),
         tmpfs: Some([("/tmp".to_owned(), tmp)].into()),
-        shm_size: Some(number("tmp_bytes", spec.limits.tmp_bytes)?),
+        shm_size: Some(number("tmp_bytes", spec.limits.tmp_room())?),
         network_mode: Some(network(&options.network, spec.network)),
         memory: Some(memory),
         memory_swap: Some(memory),
-        nano_cpus: options.cpus.map(cpus).transpose()?,
+        nano_cpus: match spec.limits.cpus {
+            Some(share) => Some(i64::from(share.as_thousandths()) * 1_000_000),
+            None => options.cpus.map(cpus).transpose()?,
+        },
         pids_limit: Some(number("pids", options.pids.unwrap_or(spec.limits.pids))?),
         cap_drop: Some(vec!["ALL".to_owned()]),
         cap_add,

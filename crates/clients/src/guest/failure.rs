@@ -34,6 +34,10 @@ impl Failure {
             FailKind::User => MachineError::invalid("user", or("no such user on this machine")),
             FailKind::Archive => denied(or("the archive holds something that must not be unpacked")),
             FailKind::Changed => MachineError::Changed(path.clone()),
+            FailKind::Full => {
+                let reason = format!("{path}: {}", or("the machine may not have more on disk"));
+                MachineError::Exhausted { what: "the disk limit".to_owned(), reason }
+            }
             FailKind::Invalid | FailKind::NoProcess | FailKind::Held => {
                 MachineError::invalid(path.to_string(), or("the request makes no sense now"))
             }
@@ -79,6 +83,7 @@ mod tests {
             (FailKind::Archive, 0, "denied"),
             (FailKind::Invalid, 0, "invalid"),
             (FailKind::Changed, 0, "changed"),
+            (FailKind::Full, 0, "exhausted"),
         ];
         for (kind, errno, code) in cases {
             assert_eq!(error(kind, errno).code(), code, "{kind:?} {errno}");

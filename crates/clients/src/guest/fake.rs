@@ -3,7 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use sandbar_guest::protocol::{
-    Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, Hello, INPUT_WINDOW, Kind, Open, Record, Request, VERSION,
+    Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, Held, Hello, INPUT_WINDOW, Kind, Open, Record, Request,
+    VERSION,
 };
 use sandbar_machine::{Isolation, LimitReport, MachineHandle};
 use tokio::{
@@ -37,6 +38,7 @@ pub(super) fn hello() -> Event<'static> {
         workspace: b"/workspace".to_vec(),
         home: b"/home/agent".to_vec(),
         users: false,
+        held: Held::default(),
     })
 }
 

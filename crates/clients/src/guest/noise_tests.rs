@@ -126,7 +126,7 @@ fn some_events() -> Vec<Event<'static>> {
         Event::Data(b"out"),
         Event::ErrorData(b"err"),
         Event::Credit(1),
-        Event::Exit(-1, ExitKind::Deadline),
+        Event::Exit(-1, ExitKind::Disk),
         Event::Done,
         Event::Fail(FailKind::Archive, 2, "no".to_owned()),
     ]
@@ -150,6 +150,9 @@ fn some_launch(noise: &mut Noise) -> Launch {
         tmp_bytes: noise.next(),
         pids: 1,
         open_files: 2,
+        memory: Some(noise.next()),
+        cpus: Some(1500),
+        disk: None,
         accounts: Accounts {
             users: vec!["ada".to_owned()],
             groups: vec![AccountGroup { name: "staff".to_owned(), members: vec!["ada".to_owned(), "bob".to_owned()] }],

@@ -263,5 +263,7 @@ pub(super) fn reason(how: ExitKind) -> ExitReason {
         ExitKind::Exited => ExitReason::Exited,
         ExitKind::Signaled => ExitReason::Signaled,
         ExitKind::Deadline => ExitReason::Deadline,
+        ExitKind::Memory => ExitReason::Memory,
+        ExitKind::Disk => ExitReason::Disk,
     }
 }

@@ -15,7 +15,7 @@ use sandbar_guest::protocol::{
     AccountGroup as LaunchGroup, Accounts as LaunchAccounts, HostPath, Launch, LaunchMount, Level, VERSION,
 };
 use sandbar_machine::{
-    Access, AccountGroup, Accounts, Enforcement, FileIdentity, HostMount, Isolation, LimitReport, Limits, MachineError,
+    Access, AccountGroup, Accounts, Cpus, Enforcement, FileIdentity, HostMount, Isolation, LimitReport, MachineError,
     MachineHandle, MachinePath, MachineSpec, Network, Result, Workspace,
 };
 
@@ -27,7 +27,7 @@ const KERNEL_DIRS: [&str; 3] = ["/proc", "/dev", "/sys"];
 /// Everything of the launch message but where the machine's state is.
 pub(crate) fn launch(spec: &MachineSpec) -> Result<Launch> {
     let level = level(spec.isolation)?;
-    check_limits(&spec.limits)?;
+    spec.limits.check()?;
     if spec.ports.contains(&0) {
         return Err(MachineError::invalid("port 0", "is not a port; use 1 to 65535"));
     }
@@ -41,9 +41,12 @@ pub(crate) fn launch(spec: &MachineSpec) -> Result<Launch> {
         mounts: mounts(&spec.mounts, spec.isolation)?,
         rootfs: spec.rootfs.as_deref().map(|path| rootfs(path, spec.isolation)).transpose()?,
         host_network: spec.network == Network::Host,
-        tmp_bytes: spec.limits.tmp_bytes,
+        tmp_bytes: spec.limits.tmp_room(),
         pids: spec.limits.pids,
         open_files: spec.limits.open_files,
+        memory: spec.limits.memory,
+        cpus: spec.limits.cpus.map(Cpus::as_thousandths),
+        disk: spec.limits.disk,
         accounts: accounts(&spec.accounts)?,
         ..Launch::default()
     })
@@ -93,7 +96,7 @@ pub(super) fn can_listen(spec: &MachineSpec) -> Listening {
     }
 }
 
-/// How strongly this host holds each limit. Memory, CPU and disk would need a control group of our own.
+/// How strongly each limit is held on any host; what a control group adds to it, the guest knows.
 pub(super) fn report(isolation: Isolation) -> LimitReport {
     let (hard, no) = (Enforcement::Hard, Enforcement::Unavailable);
     let only_full = if isolation == Isolation::Full { hard } else { no };
@@ -117,18 +120,6 @@ fn level(isolation: Isolation) -> Result<Level> {
             "isolation level container",
             "needs an engine's client; use full, landlock or none",
         )),
-    }
-}
-
-fn check_limits(limits: &Limits) -> Result<()> {
-    let zero = |what: &str| Err(MachineError::invalid(format!("limit {what}"), "is 0; must be 1 or more"));
-    match limits {
-        Limits { pids: 0, .. } => zero("pids"),
-        Limits { open_files: 0, .. } => zero("open_files"),
-        Limits { tmp_bytes: 0, .. } => zero("tmp_bytes"),
-        Limits { output_buffer: 0, .. } => zero("output_buffer"),
-        Limits { time: Some(time), .. } if time.is_zero() => zero("time"),
-        _ => Ok(()),
     }
 }
 

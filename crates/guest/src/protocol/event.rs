@@ -5,6 +5,31 @@ use super::{
     wire::{Reader, Writer},
 };
 
+/// How strongly a limit is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strength {
+    /// Not at all, or nobody asked for it.
+    #[default]
+    None,
+    /// The guest watches, and acts after the fact.
+    Soft,
+    /// The kernel refuses to go past it.
+    Hard,
+}
+
+/// How strongly the limits are held that differ from host to host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Memory of all processes together.
+    pub memory: Strength,
+    /// Processors of all processes together.
+    pub cpu: Strength,
+    /// Processes, of all users together.
+    pub pids: Strength,
+    /// What is in the workspace and the homes.
+    pub disk: Strength,
+}
+
 /// The guest's first words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
@@ -18,6 +43,8 @@ pub struct Hello {
     pub home: Vec<u8>,
     /// Whether commands can run as several users.
     pub users: bool,
+    /// Which limits hold.
+    pub held: Held,
 }
 
 /// Why a request failed, as the host can branch on it.
@@ -41,6 +68,8 @@ pub enum FailKind {
     NoProcess,
     /// Another host holds the command.
     Held,
+    /// The machine may not hold as much.
+    Full,
 }
 
 /// How a command ended.
@@ -52,6 +81,10 @@ pub enum ExitKind {
     Signaled,
     /// Its deadline passed.
     Deadline,
+    /// The machine's memory was used up.
+    Memory,
+    /// The machine's disk was used up.
+    Disk,
 }
 
 /// Everything the guest sends.
@@ -92,7 +125,7 @@ mod kind {
     pub(super) const OMITTED: u8 = 73;
 }
 
-const FAILS: [FailKind; 9] = [
+const FAILS: [FailKind; 10] = [
     FailKind::Errno,
     FailKind::Symlink,
     FailKind::WrongKind,
@@ -102,8 +135,11 @@ const FAILS: [FailKind; 9] = [
     FailKind::Changed,
     FailKind::NoProcess,
     FailKind::Held,
+    FailKind::Full,
 ];
-pub(super) const EXITS: [ExitKind; 3] = [ExitKind::Exited, ExitKind::Signaled, ExitKind::Deadline];
+pub(super) const EXITS: [ExitKind; 5] =
+    [ExitKind::Exited, ExitKind::Signaled, ExitKind::Deadline, ExitKind::Memory, ExitKind::Disk];
+const STRENGTHS: [Strength; 3] = [Strength::None, Strength::Soft, Strength::Hard];
 
 pub(super) fn number<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|known| known == one).and_then(|index| u8::try_from(index).ok()).unwrap_or_default()
@@ -120,6 +156,9 @@ impl Hello {
         to.bytes(&self.workspace);
         to.bytes(&self.home);
         to.flag(self.users);
+        for strength in [self.held.memory, self.held.cpu, self.held.pids, self.held.disk] {
+            to.u8(number(&STRENGTHS, &strength));
+        }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -129,6 +168,12 @@ impl Hello {
             workspace: from.string()?,
             home: from.string()?,
             users: from.flag()?,
+            held: Held {
+                memory: numbered(&STRENGTHS, from.u8()?)?,
+                cpu: numbered(&STRENGTHS, from.u8()?)?,
+                pids: numbered(&STRENGTHS, from.u8()?)?,
+                disk: numbered(&STRENGTHS, from.u8()?)?,
+            },
         })
     }
 }

@@ -78,6 +78,12 @@ pub struct Launch {
     pub pids: u64,
     /// Open files in a process.
     pub open_files: u64,
+    /// Bytes of memory of all processes together.
+    pub memory: Option<u64>,
+    /// Thousandths of a processor for all processes together.
+    pub cpus: Option<u32>,
+    /// Bytes in the workspace and the homes.
+    pub disk: Option<u64>,
     /// Whom it shall know beside those it knows anyway.
     pub accounts: Accounts,
     /// What makes it outlive its maker; `None` is a machine that ends with it.
@@ -116,6 +122,9 @@ impl Launch {
         to.u64(self.tmp_bytes);
         to.u64(self.pids);
         to.u64(self.open_files);
+        to.option(self.memory.as_ref(), |to, bytes| to.u64(*bytes));
+        to.option(self.cpus.as_ref(), |to, thousandths| to.u32(*thousandths));
+        to.option(self.disk.as_ref(), |to, bytes| to.u64(*bytes));
         self.accounts.write(&mut to);
         to.option(self.detached.as_ref(), |to, detached| {
             to.bytes(&detached.nonce);
@@ -165,6 +174,9 @@ impl Launch {
             tmp_bytes: from.u64()?,
             pids: from.u64()?,
             open_files: from.u64()?,
+            memory: from.option(Reader::u64)?,
+            cpus: from.option(Reader::u32)?,
+            disk: from.option(Reader::u64)?,
             accounts: Accounts::read(&mut from)?,
             detached: from.option(|from| {
                 let nonce = from.bytes()?.try_into().map_err(|_| WireError("a nonce is not 16 bytes"))?;

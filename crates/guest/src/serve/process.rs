@@ -32,8 +32,10 @@ pub(crate) struct Running {
     pub(crate) pid: i32,
     pub(crate) tag: u64,
     pub(crate) deadline: Option<Instant>,
-    /// Its deadline passed and its tree was killed.
-    pub(crate) is_late: bool,
+    /// What its tree was killed for, if it was.
+    pub(crate) cause: Option<ExitKind>,
+    /// How many processes had died for want of memory when it began.
+    pub(crate) deaths: u64,
     /// What is told of it.
     pub(crate) about: ProcessRecord,
     pub(crate) ended_at: Option<Instant>,
@@ -45,11 +47,8 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn ended(&mut self, ended: &Ended) {
-        let kind = match (self.is_late, ended.signaled) {
-            (true, _) => ExitKind::Deadline,
-            (false, true) => ExitKind::Signaled,
-            (false, false) => ExitKind::Exited,
-        };
+        let own = if ended.signaled { ExitKind::Signaled } else { ExitKind::Exited };
+        let kind = self.cause.unwrap_or(own);
         self.exit = Some((ended.code, kind));
         self.ended_at = Some(Instant::now());
     }
@@ -164,6 +163,7 @@ pub(crate) fn launch(
         }
     }
     let mut limits = settings.limits.clone();
+    limits.extend(settings.bounds.rlimits());
     limits.extend(&spawn.rlimits);
     let plan = Plan {
         programs: &programs(spawn).map_err(NotStarted::System)?,
@@ -225,7 +225,8 @@ impl Started {
             pid: self.pid,
             tag,
             deadline: None,
-            is_late: false,
+            cause: None,
+            deaths: 0,
             about,
             ended_at: None,
             terminal: kept,

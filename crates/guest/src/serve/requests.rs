@@ -49,6 +49,8 @@ const LIST_AT_ONCE: usize = 1000;
 pub(crate) struct Writing {
     replacement: Option<Replacement>,
     user: Option<Rc<User>>,
+    /// Whether it counts towards what may be on disk.
+    counts: bool,
 }
 
 /// A connection being made.
@@ -67,6 +69,8 @@ pub(crate) struct Worker {
     pub(crate) pid: i32,
     status: OwnedFd,
     pub(crate) code: Option<i32>,
+    /// Whether it puts something on disk.
+    pub(crate) fills: bool,
 }
 
 impl Worker {
@@ -148,7 +152,11 @@ impl Server {
                 self.work(id, window, self.find(&at)?, Job::Scan(at, skip, digests))
             }
             Open::Pack(at, skip) => self.work(id, window, self.find(&at)?, Job::Pack(at, skip)),
-            Open::Unpack(at) => self.work(id, window, self.find(&at)?, Job::Unpack(at)),
+            Open::Unpack(at) => {
+                self.guise.shed();
+                let most = self.allowance(&at.path);
+                self.work(id, window, self.find(&at)?, Job::Unpack(at, most))
+            }
             Open::Connect(0) => Err(Fail::of(FailKind::Invalid, "port 0 is not a port")),
             Open::Connect(port) => self.connect(id, window, SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
             Open::Processes => {
@@ -194,9 +202,11 @@ impl Server {
         let user = self.look_up(spawn.user.as_deref(), None)?;
         let keep = self.keeps(spawn)?;
         let tag = self.tags.take();
+        let deaths = self.settings.bounds.deaths();
         let (settings, stack) = (&self.settings, &mut self.stack);
-        let started =
-            self.guise.wear(user.as_ref(), || Ok(process::launch(spawn, user.as_deref(), settings, tag, stack)))?;
+        let started = self.guise.wear(user.as_ref(), || {
+            Ok(settings.bounds.prefer(|| process::launch(spawn, user.as_deref(), settings, tag, stack)))
+        })?;
         self.guise.shed();
         match started {
             Ok(started) => {
@@ -217,6 +227,8 @@ impl Server {
                     running.deadline = deadline;
                     self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
                 }
+                running.deaths = deaths;
+                self.watch();
                 self.pids.insert(running.pid, id);
                 if keep {
                     relay.remember();
@@ -258,7 +270,7 @@ impl Server {
         let user = self.find(at)?;
         let files = Files(self.settings.token);
         let replacement = self.guise.wear(user.as_ref(), || Replacement::begin(files, at, user.as_deref()))?;
-        let writing = Writing { replacement: Some(replacement), user };
+        let writing = Writing { replacement: Some(replacement), user, counts: self.is_counted(&at.path) };
         self.insert(id, Relay::new(id, 0), Work::Writing(writing));
         Ok(())
     }
@@ -271,13 +283,14 @@ impl Server {
         let (their_stdin, stdin) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&stdin, true)?;
         let meter = match job {
-            Job::Unpack(_) => {
+            Job::Unpack(..) => {
                 // As much as may be on its way at once, so that neither side waits for the other at every piece.
                 let _stays_small = rustix::pipe::fcntl_setpipe_size(&stdin, BULK_PIPE);
                 Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
             }
             _ => None,
         };
+        let fills = meter.is_some();
         let pid = match fork_into(0)? {
             Fork::Child => {
                 // Its own pipes and nothing else: holding a command's input open would keep its end from it.
@@ -310,7 +323,7 @@ impl Server {
             _ => relay.sink(stdin, SinkEnd::Close),
         }
         self.pids.insert(pid, id);
-        self.insert(id, relay, Work::Worker(Worker { pid, status, code: None }));
+        self.insert(id, relay, Work::Worker(Worker { pid, status, code: None, fills }));
         Ok(())
     }
 
@@ -393,6 +406,10 @@ impl Server {
             }
             (Request::Signal(number @ 1..=64), Work::Process(running)) => {
                 let tag = running.tag;
+                if i32::from(number) == libc::SIGKILL {
+                    // Whatever the kernel killed as well, this is not what it died of.
+                    running.deaths = u64::MAX;
+                }
                 tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, i32::from(number));
             }
             (Request::Resize(rows, cols), Work::Process(running)) => running.resize(rows, cols),
@@ -405,6 +422,12 @@ impl Server {
     }
 
     fn write_more(&mut self, id: Id, bytes: &[u8]) {
+        let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
+        if writing.counts
+            && let Err(fail) = self.take_room(bytes.len() as u64)
+        {
+            return self.fail_write(id, fail);
+        }
         let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
         let user = writing.user.clone();
         let written = match &mut writing.replacement {

@@ -98,8 +98,28 @@ fn members(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool) -> Vec<i32> {
     listed(proc).into_iter().filter(|pid| tag_of(*pid).is_some_and(is_member)).collect()
 }
 
+/// Stops every member, and all that are just being made; which ones.
+pub(crate) fn stop(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool) -> Vec<i32> {
+    let mut known = HashSet::new();
+    for _ in 0..LOOKS {
+        if !find(proc, &is_member, &mut known) {
+            break;
+        }
+    }
+    known.into_iter().collect()
+}
+
+/// Lets processes go on that were stopped: children first, so that no shell sees its job stopped.
+pub(crate) fn resume(stopped: &[i32]) {
+    let mut stopped = stopped.to_vec();
+    stopped.sort_unstable_by(|a, b| b.cmp(a));
+    for pid in stopped {
+        signal(pid, libc::SIGCONT);
+    }
+}
+
 /// Every process there is, by number.
-fn listed(proc: BorrowedFd<'_>) -> Vec<i32> {
+pub(crate) fn listed(proc: BorrowedFd<'_>) -> Vec<i32> {
     // Through the handle that is always open: looking must not fail because descriptors have run out, nor because
     // Landlock would not let `/proc` be opened again.
     let _rewound = rustix::fs::seek(proc, rustix::fs::SeekFrom::Start(0));
@@ -131,9 +151,13 @@ impl Tags {
         self.base | u64::from(self.next)
     }
 
+    /// Whether a tag is one of these.
+    pub(crate) fn has(&self, tag: u64) -> bool {
+        tag & !u64::from(u32::MAX) == self.base
+    }
+
     /// Kills everything this machine ever started.
     pub(crate) fn kill_all(&self, proc: &impl AsFd) {
-        let base = self.base;
-        signal_tree(proc.as_fd(), |tag| tag & !u64::from(u32::MAX) == base, libc::SIGKILL);
+        signal_tree(proc.as_fd(), |tag| self.has(tag), libc::SIGKILL);
     }
 }

@@ -31,11 +31,11 @@ const PARENTS: usize = 64;
 
 /// Unpacks everything, or stops at the first member that must not be unpacked. Directories that are members get the group,
 /// if there is one, also where they were there before. Changes this process's file mode mask.
-pub(crate) fn unpack(tree: Tree, intake: Intake, group: Option<u32>) -> Answer<()> {
+pub(crate) fn unpack(tree: Tree, intake: Intake, group: Option<u32>, most: Option<u64>) -> Answer<()> {
     let mut archive = Archive::new(&intake);
     // Files are made with the very permissions they are to have.
     rustix::process::umask(Mode::empty());
-    let mut place = Place { tree, parents: HashMap::new(), intake: &intake };
+    let mut place = Place { tree, parents: HashMap::new(), intake: &intake, room: most };
     let mut dir_modes = BTreeMap::new();
     for entry in archive.entries()? {
         let mut entry = entry.map_err(malformed)?;
@@ -104,13 +104,19 @@ struct Place<'a> {
     tree: Tree,
     parents: HashMap<Vec<u8>, Rc<OwnedFd>>,
     intake: &'a Intake,
+    /// How many more bytes may be written.
+    room: Option<u64>,
 }
+
+/// What a member takes beside its bytes.
+const INODE: u64 = 1024;
 
 impl Place<'_> {
     /// Puts one member in place; the answer is the mode of a directory, to be set later.
     fn member(&mut self, entry: &mut Entry<'_, impl Read>, path: &[u8]) -> Answer<Option<u32>> {
         let mode = entry.header().mode().map_err(malformed)? & 0o777;
         let kind = entry.header().entry_type();
+        self.take(INODE)?;
         if kind == EntryType::Directory {
             usable(&self.tree, path)?;
             return Ok(Some(mode));
@@ -119,6 +125,7 @@ impl Place<'_> {
         let parent = self.parent(parent)?;
         match kind {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                self.take(entry.size())?;
                 let mut file = self.fresh(&parent, name, mode)?;
                 // A sparse file's bytes are not in the archive as they will be in the file.
                 match kind {
@@ -145,6 +152,7 @@ impl Place<'_> {
                 if !source.metadata()?.is_file() {
                     return Err(Fail::of(FailKind::Archive, "a hard link does not point at a regular file"));
                 }
+                self.take(source.metadata()?.len())?;
                 let mut file = self.fresh(&parent, name, mode)?;
                 io::copy(&mut source, &mut file)?;
             }
@@ -153,6 +161,14 @@ impl Place<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Takes bytes off what may be written.
+    fn take(&mut self, bytes: u64) -> Answer<()> {
+        let Some(room) = self.room else { return Ok(()) };
+        let left = room.checked_sub(bytes);
+        self.room = Some(left.ok_or_else(|| Fail::of(FailKind::Full, "the workspace may not have as much on disk"))?);
+        Ok(())
     }
 
     /// The directory a member goes into, made if it is missing.

@@ -34,7 +34,8 @@ pub(crate) enum Job {
     List(At),
     Scan(At, Vec<Vec<u8>>, Digests),
     Pack(At, Vec<Vec<u8>>),
-    Unpack(At),
+    /// With how many bytes it may write, unless that does not matter.
+    Unpack(At, Option<u64>),
     Remove(At),
 }
 
@@ -57,12 +58,12 @@ impl Job {
             }
             Self::Scan(at, skip, digests) => scan(files, &at, &skip, digests, &mut output)?,
             Self::Pack(at, skip) => pack(files, &at, &skip, &mut output)?,
-            Self::Unpack(at) => {
+            Self::Unpack(at, most) => {
                 files.make_dir(&at)?;
                 let root = files.open(&at, libc::O_RDONLY | libc::O_DIRECTORY)?;
                 // The group that this process has been given.
                 let group = at.group.as_ref().map(|_| rustix::process::getegid().as_raw());
-                unpack(Tree::new(root, files.0), Intake::new(input.0, input.1), group)?;
+                unpack(Tree::new(root, files.0), Intake::new(input.0, input.1), group, most)?;
             }
             Self::Remove(at) => {
                 let (dir, name) = files.parent(&at)?;

@@ -10,7 +10,9 @@ use std::{
 
 use super::{check, security::Token};
 
-/// How a path may be resolved; see openat2(2).
+/// How a path may be resolved; see openat2(2): into no other mount.
+pub(crate) const NO_XDEV: u64 = 0x01;
+/// Through no link of the kernel's own making.
 pub(crate) const NO_MAGICLINKS: u64 = 0x02;
 /// No symbolic link anywhere.
 pub(crate) const NO_SYMLINKS: u64 = 0x04;

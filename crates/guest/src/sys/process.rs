@@ -27,6 +27,19 @@ pub(crate) fn fork_into(flags: libc::c_int) -> io::Result<Fork> {
     }
 }
 
+/// Bytes in a page of memory.
+pub(crate) fn page_size() -> u64 {
+    // SAFETY: no pointers.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Sees control groups from now on as if there were none above its own.
+pub(crate) fn hide_groups_above() -> io::Result<()> {
+    // SAFETY: no pointers.
+    check(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }))?;
+    Ok(())
+}
+
 /// This process is killed when its parent dies.
 pub(crate) fn die_with_parent() -> io::Result<()> {
     // SAFETY: no pointers.

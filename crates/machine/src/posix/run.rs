@@ -105,6 +105,10 @@ impl Call {
             (ExitReason::Exited, 31) => Err(leaves(other)),
             (ExitReason::Exited, 30) => Err(fault(self.action, other, &events.stderr)),
             (ExitReason::Exited, 126 | 127) => Err(MachineError::Unsupported("work on files without sh and its tools")),
+            (reason @ (ExitReason::Memory | ExitReason::Disk), _) => {
+                let what = if reason == ExitReason::Memory { "memory" } else { "disk space" }.to_owned();
+                Err(MachineError::Exhausted { what, reason: format!("{path}: {}", reason.limit().unwrap_or_default()) })
+            }
             (ExitReason::Exited | ExitReason::Signaled, _) => Err(fault(self.action, path, &events.stderr)),
         }
     }

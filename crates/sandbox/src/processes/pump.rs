@@ -56,6 +56,11 @@ impl Record {
         self.lock().exit.map(|exit| exit.code)
     }
 
+    /// The machine's limit that ended it, in words a model can act on.
+    pub(super) fn limit(&self) -> Option<&'static str> {
+        self.lock().exit.and_then(|exit| exit.reason.limit())
+    }
+
     pub(super) fn buffered(&self) -> usize {
         self.lock().ring.len()
     }

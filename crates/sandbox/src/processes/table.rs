@@ -377,11 +377,11 @@ impl ProcessTable {
         let gap = drained.gap.clone().map(|notice| Gap { notice, omitted: drained.omitted });
         let (mut output, cut) = truncate_around(&drained.text, gap, max.unwrap_or(self.options.max_output_tokens));
         if unaccepted_bytes > 0 {
-            let line_break = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
-            let notice = format!(
-                "{line_break}[the last {unaccepted_bytes} bytes of the input were not taken; send them again]\n"
-            );
-            output.push_str(&notice);
+            let notice = format!("the last {unaccepted_bytes} bytes of the input were not taken; send them again");
+            append(&mut output, &notice);
+        }
+        if let Some(limit) = entry.record.limit() {
+            append(&mut output, &format!("{limit}: the command was ended"));
         }
         let printed = tokens(usize::try_from(drained.printed).unwrap_or(usize::MAX));
         Ok(Update {
@@ -395,6 +395,12 @@ impl ProcessTable {
             unaccepted_bytes,
         })
     }
+}
+
+/// Ends an output with a line of our own.
+fn append(output: &mut String, notice: &str) {
+    let line_break = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
+    output.push_str(&format!("{line_break}[{notice}]\n"));
 }
 
 impl Rows {

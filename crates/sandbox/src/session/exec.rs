@@ -162,9 +162,12 @@ impl SandboxSession {
         if let Ok(result) = &result {
             span.output(&result.stdout, &result.stderr);
         }
-        let data = result
+        let mut data = result
             .as_ref()
             .map_or(json!({}), |result| json!({"exit_code": result.exit.code, "process.exit.code": result.exit.code}));
+        if let Some(limit) = result.as_ref().ok().and_then(|result| result.exit.reason.limit()) {
+            data["limit"] = limit.into();
+        }
         let failed = result.as_ref().is_ok_and(|result| !result.success());
         span.finish(if failed { End::Failed } else { End::from(&result) }, data);
         result

@@ -1,0 +1,232 @@
+//! What holds local machines to their limits: the control groups they are really in, and that none of them is left.
+#![cfg(target_os = "linux")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use sandbar_clients::{UnixLocal, cgroups};
+use sandbar_machine::{
+    Access, Command, Enforcement, Exit, ExitReason, Isolation, Limits, Machine, MachinePath, MachineSpec, Output,
+    SandboxClient, Target, Workspace, conformance::as_ordinary_user,
+};
+
+const MIB: u64 = 1 << 20;
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("took longer than a minute")
+}
+
+/// What a script prints, and how it ends.
+async fn run(machine: &dyn Machine, script: &str) -> (String, Exit) {
+    let mut process = soon(machine.spawn(Command::new(["sh", "-c", script]))).await.expect("spawn");
+    let (mut text, mut ended) = (Vec::new(), None);
+    while let Some(output) = soon(process.output.recv()).await {
+        match output.expect("output") {
+            Output::Stdout(bytes) => text.extend_from_slice(&bytes),
+            Output::Stderr(_) => {}
+            Output::Omitted(_) => {}
+            Output::Exit(exit) => ended = Some(exit),
+        }
+    }
+    (String::from_utf8(text).expect("text"), ended.expect("an exit"))
+}
+
+fn all_limits() -> Limits {
+    let cpus = "0.75".parse().expect("cpus");
+    Limits { memory: Some(256 * MIB), cpus: Some(cpus), disk: Some(64 * MIB), pids: 100, ..Limits::default() }
+}
+
+async fn make(client: &UnixLocal, limits: Limits, isolation: Isolation) -> Arc<dyn Machine> {
+    let spec = MachineSpec { limits, isolation, ..MachineSpec::default() };
+    soon(client.create(spec)).await.expect("create")
+}
+
+/// Every control group on this host that is called after this machine.
+fn groups_of(id: &str) -> Vec<PathBuf> {
+    fn search(dir: &Path, name: &str, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name() == name {
+                    found.push(entry.path());
+                }
+                search(&entry.path(), name, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    search(Path::new("/sys/fs/cgroup"), &format!("sandbar-{id}"), &mut found);
+    found
+}
+
+fn id_of(machine: &dyn Machine) -> String {
+    machine.handle().state["id"].as_str().expect("an id").to_owned()
+}
+
+/// The first of these files that one of the groups has.
+fn value(groups: &[PathBuf], names: &[&str]) -> Option<String> {
+    let mut paths = groups.iter().flat_map(|group| names.iter().map(|name| group.join(name)));
+    paths.find_map(|path| fs::read_to_string(path).ok()).map(|text| text.trim().to_owned())
+}
+
+fn is_usable(controller: &str) -> bool {
+    cgroups().missing(controller).is_none()
+}
+
+#[tokio::test]
+async fn what_is_reported_hard_is_written_in_a_control_group() {
+    let client = UnixLocal::new();
+    for isolation in [Isolation::Full, Isolation::Landlock, Isolation::None] {
+        let machine = make(&client, all_limits(), isolation).await;
+        let (report, groups) = (machine.features().limits, groups_of(&id_of(machine.as_ref())));
+        let hard = |controller: &str, otherwise| if is_usable(controller) { Enforcement::Hard } else { otherwise };
+        let watched = if isolation == Isolation::Landlock { Enforcement::Unavailable } else { Enforcement::Soft };
+        assert_eq!(report.memory, hard("memory", watched), "{isolation}");
+        assert_eq!(report.cpu, hard("cpu", Enforcement::Unavailable), "{isolation}");
+        assert_eq!(report.disk, Enforcement::Soft, "{isolation}");
+        let counted = if isolation == Isolation::Full { Enforcement::Hard } else { Enforcement::Unavailable };
+        assert_eq!(report.pids, hard("pids", counted), "{isolation}");
+        let memory = value(&groups, &["memory.max", "memory.limit_in_bytes"]);
+        assert_eq!(memory.is_some(), is_usable("memory"), "{groups:?}");
+        assert!(memory.is_none_or(|bytes| bytes == (256 * MIB).to_string()));
+        let quota = value(&groups, &["cpu.max", "cpu.cfs_quota_us"]);
+        assert_eq!(quota.is_some(), is_usable("cpu"), "{groups:?}");
+        assert!(quota.is_none_or(|quota| quota.starts_with("75000")));
+        let pids = value(&groups, &["pids.max"]);
+        assert!(pids.is_none_or(|most| most == "101"));
+        for group in &groups {
+            let inside = fs::read_to_string(group.join("cgroup.procs")).expect("procs");
+            assert!(!inside.trim().is_empty(), "nobody is in {}", group.display());
+        }
+        soon(machine.stop()).await.expect("stop");
+        assert_eq!(groups_of(&id_of(machine.as_ref())), [] as [PathBuf; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_machine_without_limits_has_no_groups_and_says_that_nothing_is_held() {
+    let machine = make(&UnixLocal::new(), Limits::default(), Isolation::Full).await;
+    let report = machine.features().limits;
+    let none = Enforcement::Unavailable;
+    assert_eq!((report.memory, report.cpu, report.disk), (none, none, none));
+    assert_eq!(groups_of(&id_of(machine.as_ref())), [] as [PathBuf; 0]);
+    soon(machine.stop()).await.expect("stop");
+}
+
+#[tokio::test]
+async fn the_machine_sees_nothing_of_its_groups_and_cannot_change_them() {
+    let machine = make(&UnixLocal::new(), all_limits(), Isolation::Full).await;
+    let (seen, _) = run(machine.as_ref(), "cat /proc/self/cgroup").await;
+    assert!(!seen.is_empty() && seen.lines().all(|line| line.ends_with(":/")), "{seen}");
+    let (seen, exit) = run(machine.as_ref(), "ls /sys/fs/cgroup; grep cgroup /proc/mounts").await;
+    assert!(seen.is_empty() && !exit.success(), "{seen}");
+    soon(machine.stop()).await.expect("stop");
+}
+
+/// The supervisor of a machine, by the lock it holds on the machine's directory: the parent of PID 1.
+fn supervisor_of(state: &Path, id: &str) -> Option<i32> {
+    let place = fs::canonicalize(state.join(id)).ok()?;
+    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let holds = fs::read_dir(entry.path().join("fd")).ok()?.flatten();
+        let mut holds = holds.filter_map(|fd| fs::read_link(fd.path()).ok());
+        holds.any(|open| open == place).then_some(pid)
+    })
+}
+
+#[tokio::test]
+async fn groups_are_swept_when_the_supervisor_was_killed() {
+    let temp = tempfile::tempdir().expect("tempdir");
+    let state = temp.path().join("state");
+    let client = UnixLocal::new().state_dir(&state);
+    let machine = make(&client, all_limits(), Isolation::Full).await;
+    let id = id_of(machine.as_ref());
+    let held = groups_of(&id).len();
+    assert_eq!(held > 0, ["memory", "cpu", "pids"].into_iter().any(is_usable));
+    // An ordinary user may not look at a supervisor, whose memory is closed.
+    let Some(pid) = supervisor_of(&state, &id) else {
+        assert!(!rustix::process::geteuid().is_root(), "its supervisor is not found");
+        return;
+    };
+    let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
+    assert_eq!(groups_of(&id).len(), held, "nobody was there to remove them");
+    drop(machine);
+    // The next machine's supervisor sweeps; the dead one's last process may still be ending.
+    soon(async {
+        while !groups_of(&id).is_empty() || state.join(&id).exists() {
+            let next = UnixLocal::new().state_dir(&state);
+            let other = make(&next, Limits::default(), Isolation::Full).await;
+            other.stop().await.expect("stop");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_machine_leaves_no_group() {
+    let machine = make(&UnixLocal::new(), all_limits(), Isolation::Full).await;
+    let id = id_of(machine.as_ref());
+    drop(machine);
+    soon(async {
+        while !groups_of(&id).is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_workspace_that_is_too_large_already_is_refused() {
+    let host = tempfile::tempdir().expect("tempdir");
+    fs::write(host.path().join("large"), vec![1; 3 << 20]).expect("write");
+    let with = |disk: u64| MachineSpec {
+        workspace: Workspace::Host { path: host.path().to_owned(), access: Access::ReadWrite },
+        limits: Limits { disk: Some(disk), ..Limits::default() },
+        ..MachineSpec::default()
+    };
+    let error = soon(UnixLocal::new().create(with(2 * MIB))).await.map(drop).expect_err("refused");
+    assert!(error.to_string().contains("bytes already"), "{error}");
+    let machine = soon(UnixLocal::new().create(with(16 * MIB))).await.expect("create");
+    assert!(run(machine.as_ref(), "cat large >more").await.1.success());
+    let (_, exit) = run(machine.as_ref(), "cat large large large large large >much; cat much >again; sleep 50").await;
+    assert_eq!(exit.reason, ExitReason::Disk);
+    soon(machine.stop()).await.expect("stop");
+}
+
+#[tokio::test]
+async fn what_is_hidden_in_closed_directories_and_in_the_home_counts() {
+    let limits = || Limits { disk: Some(8 * MIB), ..Limits::default() };
+    let fill = "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero >f$i; i=$((i+1)); done";
+    for script in [
+        format!("mkdir -p a/b && cd a/b && {fill}; cd ../..; chmod 0 a/b a; sleep 50"),
+        format!("cd && {fill}; sleep 50"),
+        format!("umask 077; mkdir own && cd own && {fill}; sleep 50"),
+    ] {
+        let machine = make(&UnixLocal::new(), limits(), Isolation::Full).await;
+        let (_, exit) = run(machine.as_ref(), &script).await;
+        assert_eq!(exit.reason, ExitReason::Disk, "{script}");
+        soon(machine.stop()).await.expect("stop");
+    }
+}
+
+#[tokio::test]
+async fn what_a_command_left_in_the_background_is_watched_too() {
+    let machine = make(&UnixLocal::new(), Limits { disk: Some(8 * MIB), ..Limits::default() }, Isolation::Full).await;
+    let script = "( i=0; while [ $i -lt 60 ]; do sleep 0.05; head -c 1000000 /dev/zero >f$i; i=$((i+1)); done; \
+                  : >done ) >/dev/null 2>&1 </dev/null &";
+    assert!(run(machine.as_ref(), script).await.1.success());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let done = Target::from(MachinePath::new("/workspace/done").expect("path"));
+    assert_eq!(soon(machine.stat(&done)).await.expect("stat"), None, "it wrote all it wanted");
+    soon(machine.stop()).await.expect("stop");
+}
+
+#[test]
+fn an_ordinary_user_is_held_as_well() {
+    as_ordinary_user(&["what_", "a_", "the_", "groups_"]);
+}

@@ -1,0 +1,349 @@
+//! How much is on disk below some directories, counted a little at a time, whatever permissions and depths stand in the way.
+
+use std::{
+    collections::HashSet,
+    ffi::{CString, OsStr},
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    time::Instant,
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir},
+    io::Errno,
+};
+
+use crate::sys::{
+    files::{BENEATH, NO_SYMLINKS, NO_XDEV, open_how, set_fs_identity},
+    process::die_with_parent,
+    security::Token,
+};
+
+/// The least a file counts for: however empty, it takes an inode.
+const LEAST: u64 = 1024;
+/// More directories in wait than this, bytes of their paths, or closed directories around one another, and a tree counts as
+/// endless.
+const MOST_PENDING: usize = 1 << 20;
+const MOST_PATHS: usize = 64 << 20;
+const MOST_CLOSED: usize = 64;
+
+const RESOLVE: u64 = BENEATH | NO_SYMLINKS | NO_XDEV;
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Whose permissions apply while counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looker {
+    /// The guest's own, who is the only user.
+    Own,
+    /// Those of each directory's owner, which the guest may become.
+    Owners,
+}
+
+impl Looker {
+    fn become_owner(self, (uid, gid): (u32, u32)) {
+        if self == Self::Owners {
+            set_fs_identity(uid, gid);
+        }
+    }
+}
+
+/// Directories to count in.
+pub(crate) struct Places {
+    pub(crate) roots: Vec<OwnedFd>,
+    pub(crate) token: Token,
+    pub(crate) looker: Looker,
+}
+
+/// A directory to be read: below which root, by which path, and who owns the one it is in.
+struct Dir {
+    root: usize,
+    path: Vec<u8>,
+    parent: (u32, u32),
+}
+
+/// What a count has before it.
+enum Ahead {
+    Dir(Dir),
+    /// Everything below a directory was seen that its own owner had closed: it gets its mode back.
+    Close(Closed),
+}
+
+struct Closed {
+    held: OwnedFd,
+    owner: (u32, u32),
+    mode: u32,
+}
+
+impl Closed {
+    const OPEN: u32 = 0o500;
+
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        // By handle, which a name could not be: it may be another's by now.
+        let place = format!("/proc/self/fd/{}", self.held.as_raw_fd());
+        Ok(rustix::fs::chmodat(CWD, place, Mode::from_raw_mode(mode), AtFlags::empty())?)
+    }
+
+    fn close(&self) {
+        let unchanged = rustix::fs::fstat(&self.held).is_ok_and(|stat| stat.st_mode & 0o777 == self.mode | Self::OPEN);
+        if unchanged {
+            let _gone_meanwhile = self.set_mode(self.mode);
+        }
+    }
+}
+
+/// A directory that is being read.
+struct Reading {
+    dir: Dir,
+    fd: OwnedFd,
+    owner: (u32, u32),
+}
+
+/// A count that is under way.
+pub(crate) struct Count {
+    /// Bytes found so far.
+    pub(crate) sum: u64,
+    looker: Looker,
+    /// Taken from the end.
+    ahead: Vec<Ahead>,
+    path_bytes: usize,
+    closed: usize,
+    open: Option<Reading>,
+    /// Files with several names that were counted.
+    shared: HashSet<(u64, u64)>,
+}
+
+impl Count {
+    pub(crate) fn new(places: &Places) -> Self {
+        let dir = |root| Ahead::Dir(Dir { root, path: Vec::new(), parent: (0, 0) });
+        Self {
+            sum: 0,
+            looker: places.looker,
+            ahead: (0..places.roots.len()).map(dir).collect(),
+            path_bytes: 0,
+            closed: 0,
+            open: None,
+            shared: HashSet::new(),
+        }
+    }
+
+    /// Counts on, until everything was seen or it is this time; `true` when everything was seen.
+    pub(crate) fn go_on(&mut self, places: &Places, until: Instant) -> bool {
+        let mut buffer = Vec::with_capacity(32 * 1024);
+        let done = loop {
+            let Some(reading) = self.open.take().or_else(|| self.next(places)) else { break true };
+            if self.read_some(&reading, &mut buffer) {
+                self.open = Some(reading);
+            }
+            if Instant::now() >= until {
+                break self.open.is_none() && self.ahead.is_empty();
+            }
+        };
+        self.be_oneself();
+        done
+    }
+
+    fn be_oneself(&self) {
+        self.looker.become_owner((0, 0));
+        if self.looker == Looker::Owners {
+            // The kernel forgets whose death this process follows whenever it changes identity.
+            let _bound_again = die_with_parent();
+        }
+    }
+
+    /// Opens the next directory that can be; what is gone meanwhile is nothing.
+    fn next(&mut self, places: &Places) -> Option<Reading> {
+        while let Some(ahead) = self.ahead.pop() {
+            let dir = match ahead {
+                Ahead::Dir(dir) => dir,
+                Ahead::Close(closed) => {
+                    self.closed -= 1;
+                    self.looker.become_owner(closed.owner);
+                    closed.close();
+                    continue;
+                }
+            };
+            self.path_bytes -= dir.path.len();
+            match self.open(places, &dir) {
+                Ok((fd, owner)) => return Some(Reading { dir, fd, owner }),
+                // Nobody's own work is as deep; whatever is down there must not go uncounted.
+                Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => self.sum = u64::MAX,
+                Err(_) => {}
+            }
+        }
+        None
+    }
+
+    /// Opens a directory for reading, also one that its owner closed. What is mounted below is not the machine's own.
+    fn open(&mut self, places: &Places, dir: &Dir) -> io::Result<(OwnedFd, (u32, u32))> {
+        let root = places.roots.get(dir.root).ok_or(io::ErrorKind::NotFound)?;
+        let name = CString::new(if dir.path.is_empty() { b".".as_slice() } else { &dir.path })?;
+        let resolved = |flags: i32| open_how(root.as_fd(), &name, flags | libc::O_DIRECTORY, RESOLVE, places.token);
+        if self.looker == Looker::Own {
+            match resolved(libc::O_RDONLY) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                opened => return Ok((opened?, (0, 0))),
+            }
+        }
+        self.looker.become_owner(dir.parent);
+        let held = resolved(libc::O_PATH)?;
+        let stat = rustix::fs::fstat(&held)?;
+        let owner = (stat.st_uid, stat.st_gid);
+        self.looker.become_owner(owner);
+        let reopen = |held: &OwnedFd| {
+            let place = format!("/proc/self/fd/{}", held.as_raw_fd());
+            rustix::fs::open(place, DIRECTORY, Mode::empty())
+        };
+        match reopen(&held) {
+            Err(Errno::ACCESS) => {}
+            opened => return Ok((opened?, owner)),
+        }
+        if self.closed >= MOST_CLOSED {
+            self.sum = u64::MAX;
+            return Err(Errno::ACCESS.into());
+        }
+        let closed = Closed { held, owner, mode: stat.st_mode & 0o777 };
+        closed.set_mode(closed.mode | Closed::OPEN)?;
+        let opened = reopen(&closed.held);
+        // Below everything that will be found in it.
+        self.ahead.push(Ahead::Close(closed));
+        self.closed += 1;
+        Ok((opened?, owner))
+    }
+
+    /// Reads one piece of a directory; `false` when there is no more.
+    fn read_some(&mut self, reading: &Reading, buffer: &mut Vec<u8>) -> bool {
+        self.looker.become_owner(reading.owner);
+        let mut entries = RawDir::new(&reading.fd, buffer.spare_capacity_mut());
+        let mut any = false;
+        while let Some(Ok(entry)) = entries.next() {
+            any = true;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                self.add(reading, name);
+            }
+            if entries.is_buffer_empty() {
+                break;
+            }
+        }
+        any
+    }
+
+    fn add(&mut self, reading: &Reading, name: &[u8]) {
+        let found = rustix::fs::statat(&reading.fd, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW);
+        let Ok(stat) = found else { return };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            let (root, path) = (reading.dir.root, &reading.dir.path);
+            let path = if path.is_empty() { name.to_vec() } else { [path.as_slice(), b"/", name].concat() };
+            self.path_bytes += path.len();
+            self.ahead.push(Ahead::Dir(Dir { root, path, parent: reading.owner }));
+            if self.ahead.len() > MOST_PENDING || self.path_bytes > MOST_PATHS {
+                self.sum = u64::MAX;
+            }
+        } else if stat.st_nlink > 1 && !self.shared.insert((stat.st_dev, stat.st_ino)) {
+            return;
+        }
+        let bytes = u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512);
+        self.sum = self.sum.saturating_add(bytes.max(LEAST));
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        let left = self.ahead.iter().rev().filter_map(|ahead| match ahead {
+            Ahead::Close(closed) => Some(closed),
+            Ahead::Dir(_) => None,
+        });
+        for closed in left {
+            self.looker.become_owner(closed.owner);
+            closed.close();
+        }
+        if self.closed > 0 {
+            self.be_oneself();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::PermissionsExt,
+        path::{Path, PathBuf},
+        time::Duration,
+    };
+
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("sandbar-usage-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    fn places(dir: &Path) -> Places {
+        let root = rustix::fs::open(dir, DIRECTORY, Mode::empty()).unwrap();
+        Places { roots: vec![root], token: Token([0; 2]), looker: Looker::Own }
+    }
+
+    fn whole(dir: &Path) -> u64 {
+        let (places, until) = (places(dir), Instant::now() + Duration::from_secs(60));
+        let mut count = Count::new(&places);
+        assert!(count.go_on(&places, until));
+        count.sum
+    }
+
+    #[test]
+    fn what_is_on_disk_counts_once_and_holes_and_links_do_not() {
+        let dir = scratch("once");
+        assert_eq!(whole(&dir), 0);
+        fs::write(dir.join("a"), vec![1; 1 << 20]).unwrap();
+        let one = whole(&dir);
+        assert!((1 << 20..1 << 21).contains(&one), "{one}");
+        fs::hard_link(dir.join("a"), dir.join("b")).unwrap();
+        assert_eq!(whole(&dir), one);
+        fs::File::create(dir.join("hole")).unwrap().set_len(1 << 30).unwrap();
+        std::os::unix::fs::symlink("/usr", dir.join("link")).unwrap();
+        assert!(whole(&dir) < one + (64 << 10));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_count_in_pieces_is_the_whole_count() {
+        let dir = scratch("pieces");
+        for index in 0..50 {
+            let below = dir.join(format!("{}/{index}", index % 7));
+            fs::create_dir_all(&below).unwrap();
+            fs::write(below.join("file"), [0; 100]).unwrap();
+        }
+        let places = places(&dir);
+        let (mut count, mut turns) = (Count::new(&places), 0);
+        while !count.go_on(&places, Instant::now()) {
+            turns += 1;
+        }
+        assert!(turns > 50, "{turns}");
+        assert_eq!(count.sum, whole(&dir));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_closed_directory_is_counted_and_closed_again() {
+        let dir = scratch("closed");
+        let (outer, inner) = (dir.join("outer"), dir.join("outer/inner"));
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("file"), vec![1; 1 << 20]).unwrap();
+        let close = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
+        close(&inner);
+        close(&outer);
+        assert!(whole(&dir) > 1 << 20);
+        let places = places(&dir);
+        assert!(!Count::new(&places).go_on(&places, Instant::now()), "given up half-way");
+        assert_eq!(fs::metadata(&outer).unwrap().permissions().mode() & 0o777, 0);
+        fs::set_permissions(&outer, fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(fs::metadata(&inner).unwrap().permissions().mode() & 0o777, 0);
+        fs::set_permissions(&inner, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

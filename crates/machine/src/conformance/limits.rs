@@ -1,0 +1,130 @@
+//! What a machine may use up: whoever goes past it is stopped and told why, and the machine works on.
+
+use std::time::Duration;
+
+use super::rig::{Ran, Rig, archive, file, finish, pause, shell, soon};
+use crate::{Enforcement, ExitReason, Limits, MachineError, MachineSpec, SandboxClient, once};
+
+const MIB: u64 = 1 << 20;
+/// Small enough to be filled in no time.
+const DISK: u64 = 8 * MIB;
+
+async fn limited(client: &dyn SandboxClient, limits: Limits) -> Rig {
+    Rig::with(client, MachineSpec { limits, ..MachineSpec::default() }).await
+}
+
+/// A machine whose disk is held to a few megabytes; `None` where nothing holds it, which the machine says.
+async fn small_disk(client: &dyn SandboxClient) -> Option<Rig> {
+    let rig = limited(client, Limits { disk: Some(DISK), ..Limits::default() }).await;
+    (rig.machine.features().limits.disk != Enforcement::Unavailable).then_some(rig)
+}
+
+/// How a script ends that has a minute to.
+async fn attempt(rig: &Rig, script: &str) -> Ran {
+    rig.run(shell(script).deadline(Duration::from_secs(50))).await
+}
+
+/// A limit that leaves room for what is done is not felt.
+pub async fn work_within_its_limits_is_left_alone(client: &dyn SandboxClient) {
+    let cpus = "0.5".parse().expect("half a processor");
+    let limits =
+        Limits { memory: Some(512 * MIB), cpus: Some(cpus), disk: Some(64 * MIB), pids: 200, ..Limits::default() };
+    let rig = limited(client, limits).await;
+    rig.put("in", vec![b'x'; 1 << 20]).await;
+    let ran = rig.sh("cat in in >out && rm in && wc -c <out && sleep 1").await;
+    assert_eq!(ran.text().trim(), "2097152");
+}
+
+/// A command that uses up the memory is ended, hears why, and is the only one who is hurt.
+pub async fn memory_used_up_ends_the_command(client: &dyn SandboxClient) {
+    let rig = limited(client, Limits { memory: Some(64 * MIB), ..Limits::default() }).await;
+    if rig.machine.features().limits.memory == Enforcement::Unavailable {
+        return;
+    }
+    for _ in 0..2 {
+        // The shell itself, not a child of it, comes to have 200 MB; never more.
+        let ran = attempt(&rig, "x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 60").await;
+        assert_eq!((ran.exit.reason, ran.exit.code), (ExitReason::Memory, 137));
+        assert_eq!(rig.sh("echo alive").await.text(), "alive\n");
+    }
+    let killed = rig.run(shell("kill -9 $$")).await;
+    assert_eq!(killed.exit.reason, ExitReason::Signaled, "it was not the memory");
+}
+
+/// A disk that is filled with many files ends the command; what it wrote can be removed, and work goes on.
+pub async fn a_disk_full_of_files_ends_the_command(client: &dyn SandboxClient) {
+    let Some(rig) = small_disk(client).await else { return };
+    let fill = "i=0; while [ $i -lt 600 ]; do head -c 65536 /dev/zero >f$i || exit 9; i=$((i+1)); done; sleep 60";
+    let ran = attempt(&rig, fill).await;
+    assert_eq!(ran.exit.reason, ExitReason::Disk, "{:?}", ran.exit);
+    let refused = rig.put_fails(&rig.at("more")).await;
+    assert_eq!(refused.code(), "exhausted", "{refused}");
+    rig.sh("sleep 1; rm -f f*").await;
+    rig.put("more", "there is room").await;
+    rig.sh("head -c 1000000 /dev/zero >again").await;
+}
+
+/// Files with nothing in them fill a disk as well.
+pub async fn a_disk_full_of_nothing_ends_the_command(client: &dyn SandboxClient) {
+    let Some(rig) = small_disk(client).await else { return };
+    let ran = attempt(&rig, "i=0; while [ $i -lt 20000 ]; do : >n$i || exit 9; i=$((i+1)); done; sleep 60").await;
+    assert_eq!(ran.exit.reason, ExitReason::Disk, "{:?}", ran.exit);
+    soon("remove", rig.machine.remove(&rig.at("n0"))).await.expect("it can be removed");
+}
+
+/// A single file that outgrows the disk is stopped where it does.
+pub async fn a_file_as_large_as_the_disk_ends_its_writer(client: &dyn SandboxClient) {
+    let Some(rig) = small_disk(client).await else { return };
+    let ran = attempt(&rig, "exec head -c 50000000 /dev/zero >big").await;
+    assert_eq!(ran.exit.reason, ExitReason::Disk, "{:?}", ran.exit);
+    let size: u64 = rig.sh("wc -c <big").await.text().trim().parse().expect("a number");
+    assert!(size <= DISK, "{size} bytes were written");
+    rig.sh("rm big && echo fine >small").await;
+}
+
+/// What is sent to a machine and does not fit is refused, and leaves nothing of a file that was replaced.
+pub async fn what_does_not_fit_on_disk_is_refused(client: &dyn SandboxClient) {
+    let Some(rig) = small_disk(client).await else { return };
+    rig.put("file", "as it was").await;
+    let much = vec![b'x'; usize::try_from(DISK + MIB).expect("a size")];
+    let refused = |done: Result<(), MachineError>| match done {
+        Err(MachineError::Exhausted { what, reason }) => assert!(what.contains("disk"), "{what}: {reason}"),
+        other => panic!("{other:?}"),
+    };
+    refused(soon("write", rig.machine.write(&rig.at("file"), once(much.clone()))).await);
+    assert_eq!(rig.read(&rig.at("file")).await.expect("it is there"), "as it was");
+    let packed = archive(&[(file(b"large", 0o644, &much), &much)]);
+    refused(soon("unpack", rig.machine.unpack(&rig.at("tree"), once(packed))).await);
+    soon("remove", rig.machine.remove(&rig.at("tree"))).await.expect("what came of it can be removed");
+    rig.put("file", vec![b'y'; 1 << 20]).await;
+}
+
+/// Whoever makes as many processes as there may be makes no more, and ends when told to.
+pub async fn a_fork_bomb_is_contained(client: &dyn SandboxClient) {
+    let rig = limited(client, Limits { pids: 64, ..Limits::default() }).await;
+    if rig.machine.features().limits.pids == Enforcement::Unavailable {
+        return;
+    }
+    let crowd = "i=0; while [ $i -lt 200 ]; do sleep 9 & i=$((i+1)); done; echo all";
+    let ran = rig.run(shell(crowd).deadline(Duration::from_secs(20))).await;
+    assert_eq!(ran.text(), "", "two hundred processes ran at once");
+    // What the shell left behind is in the way of nobody once there is room; a bomb fills what room there is.
+    let bomb = shell("b() { b | b & b | b; }; b").deadline(Duration::from_secs(3));
+    if let Ok(process) = soon("spawn", rig.machine.spawn(bomb)).await {
+        let exit = finish(process).await.exit;
+        assert!(!exit.success(), "{exit:?}");
+    }
+    soon("room for a command", async {
+        loop {
+            match rig.machine.spawn(shell("echo alive")).await {
+                Ok(process) => match finish(process).await.text().as_str() {
+                    "alive\n" => return,
+                    _ => pause(200).await,
+                },
+                Err(MachineError::Exhausted { .. }) => pause(200).await,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    })
+    .await;
+}
