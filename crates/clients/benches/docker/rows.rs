@@ -84,6 +84,7 @@ pub(crate) async fn run(machine: &dyn Machine, argv: &[&str]) -> usize {
         match output.expect("output") {
             Output::Stdout(bytes) | Output::Stderr(bytes) => printed += bytes.len(),
             Output::Exit(exit) => assert_eq!(exit.code, 0, "{argv:?}"),
+            Output::Omitted(count) => panic!("{count} bytes were omitted"),
         }
     }
     printed
