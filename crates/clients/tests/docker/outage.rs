@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use sandbar_clients::docker::Engine;
-use sandbar_machine::{Command, Machine, MachinePath, MachineSpec, Output, Process, SandboxClient, Target, once};
+use sandbar_machine::{Command, MachinePath, MachineSpec, Output, Process, SandboxClient, Target, once};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream},
