@@ -128,6 +128,8 @@ build_busybox() {
   box=$(mktemp -d)
   mkdir -p "$box/bin" "$box/tmp" "$box/etc"
   chmod 1777 "$box/tmp"
+  # The root's own mode is the image's: some storage drivers keep it.
+  chmod 755 "$box"
   cp "$(command -v busybox)" "$box/bin/busybox"
   for name in sh ls cat echo sleep true false mkdir rm mv id env kill ps tar stat find pwd yes printf touch; do ln -s busybox "$box/bin/$name"; done
   echo 'root:x:0:0::/:/bin/sh' >"$box/etc/passwd"

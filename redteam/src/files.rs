@@ -22,35 +22,39 @@ pub(crate) const ATTACKS: &[Attack] = &[
         promise: "The user's home, and so its keys and credentials, does not exist inside.",
         control: Host,
         expect: &[ENOENT],
-        run: |a| Outcome::of(open(a.get("home"), libc::O_RDONLY | libc::O_DIRECTORY, 0)),
+        run: |a| {
+            the_hosts(a, "home-id", a.get("home"), |home| {
+                Outcome::of(open(home, libc::O_RDONLY | libc::O_DIRECTORY, 0))
+            })
+        },
     },
     Attack {
         name: "A3.read-shadow",
         promise: "The host's password file does not exist inside.",
         control: Host,
         expect: &[ENOENT],
-        run: |_| read("/etc/shadow"),
+        run: |a| the_hosts(a, "shadow-id", "/etc/shadow", read),
     },
     Attack {
         name: "A4.write-usr",
         promise: "The host's programs cannot be changed.",
         control: Host,
         expect: &[EROFS],
-        run: |a| create_and_remove(&format!("/usr/.redteam-{}", a.get("token"))),
+        run: |a| the_hosts(a, "usr-id", "/usr", |usr| create_and_remove(&format!("{usr}/.redteam-{}", a.get("token")))),
     },
     Attack {
         name: "A4.write-passwd",
         promise: "The machine's own users cannot be changed by a command.",
         control: Host,
         expect: &[EROFS, EACCES],
-        run: |_| Outcome::of(open("/etc/passwd", libc::O_WRONLY, 0)),
+        run: |a| the_hosts(a, "passwd-id", "/etc/passwd", |path| Outcome::of(open(path, libc::O_WRONLY, 0))),
     },
     Attack {
         name: "A4.write-root",
         promise: "The root directory cannot be written to.",
         control: Host,
         expect: &[EROFS],
-        run: |a| create_and_remove(&format!("/.redteam-{}", a.get("token"))),
+        run: |a| the_hosts(a, "root-id", "/", |_| create_and_remove(&format!("/.redteam-{}", a.get("token")))),
     },
     Attack {
         name: "A5.walk-up-from-cwd",
@@ -165,6 +169,24 @@ pub(crate) const ATTACKS: &[Attack] = &[
         run: rename_workspace,
     },
 ];
+
+/// An attempt on something that an image may have of its own: only the host's, by its device and number, counts.
+fn the_hosts(a: &Args, key: &str, path: &str, attempt: impl FnOnce(&str) -> Outcome) -> Outcome {
+    let outcome = attempt(path);
+    match identity(path) {
+        Some(found) if matches!(outcome, Outcome::Reached(_)) && found != a.get(key) => {
+            Outcome::Refused(0, "it is the machine's own".to_owned())
+        }
+        _ => outcome,
+    }
+}
+
+/// Which file a path leads to, whatever else is called the same.
+#[must_use]
+pub fn identity(path: &str) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).ok().map(|found| format!("{}:{}", found.dev(), found.ino()))
+}
 
 /// Reads a file's first bytes.
 pub(crate) fn read(path: &str) -> Outcome {

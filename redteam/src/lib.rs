@@ -1,8 +1,10 @@
 //! The attacks: each a few system calls, the same program on the host, in a weakened place and in the sandbox.
 
 mod channels;
+mod containers;
 mod exceptions;
 mod files;
+mod hoards;
 mod network;
 mod privilege;
 mod processes;
@@ -14,7 +16,9 @@ pub mod sys;
 
 use std::{collections::BTreeMap, fmt};
 
+pub use containers::{DIFFERENT, Difference};
 pub use exceptions::{EXCEPTIONS, Exception};
+pub use files::identity;
 
 /// What became of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,5 +133,5 @@ pub fn attacks() -> impl Iterator<Item = &'static Attack> {
 /// Programs the runner needs inside that are no attack by themselves.
 #[must_use]
 pub fn storm(name: &str) -> Option<fn(&Args) -> Outcome> {
-    storms::STORMS.iter().find(|(known, _)| *known == name).map(|(_, run)| *run)
+    storms::STORMS.iter().chain(hoards::STORMS).find(|(known, _)| *known == name).map(|(_, run)| *run)
 }

@@ -32,7 +32,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         promise: "The guest's descriptors, its stream to the harness among them, cannot be listed.",
         control: Host,
         expect: CLOSED,
-        run: |a| Outcome::of(open(&of(a, "fd"), libc::O_RDONLY | libc::O_DIRECTORY, 0)),
+        run: descriptors,
     },
     Attack {
         name: "C19.cwd-of-pid1",
@@ -113,10 +113,10 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "C22.symbols",
-        promise: "The kernel's symbols are covered.",
+        promise: "No address of the kernel's can be read from its symbols.",
         control: Host,
         expect: &[],
-        run: |_| read("/proc/kallsyms"),
+        run: |_| symbols(),
     },
     Attack {
         name: "C22.kernel-log",
@@ -149,6 +149,34 @@ pub(crate) const ATTACKS: &[Attack] = &[
         run: |a| Outcome::of(open(a.get("setid"), libc::O_WRONLY, 0)),
     },
 ];
+
+/// Their numbers, and then what is behind each.
+fn descriptors(a: &Args) -> Outcome {
+    let dir = of(a, "fd");
+    if let Err(errno) = open(&dir, libc::O_RDONLY | libc::O_DIRECTORY, 0) {
+        return Outcome::of(Err::<(), _>(errno));
+    }
+    let opened = (0..256).find(|number| open(&format!("{dir}/{number}"), libc::O_RDONLY | libc::O_NONBLOCK, 0).is_ok());
+    let shown = (0..256).find(|number| std::fs::read_link(format!("{dir}/{number}")).is_ok());
+    match opened.or(shown) {
+        Some(number) => Outcome::Reached(format!("descriptor {number}")),
+        None => Outcome::Refused(0, "numbers, and nothing behind them".to_owned()),
+    }
+}
+
+/// Without the right to see them, every address is zero.
+fn symbols() -> Outcome {
+    let listed = match std::fs::read("/proc/kallsyms") {
+        Ok(listed) => String::from_utf8_lossy(&listed).into_owned(),
+        Err(error) => return Outcome::of(Err::<(), _>(error.raw_os_error().unwrap_or(libc::EIO))),
+    };
+    let shown =
+        listed.lines().find(|line| line.split(' ').next().is_some_and(|at| at.bytes().any(|digit| digit != b'0')));
+    match shown {
+        Some(line) => Outcome::Reached(line.replace('\t', " ")),
+        None => Outcome::Refused(0, format!("{} names without addresses", listed.lines().count())),
+    }
+}
 
 fn of(a: &Args, what: &str) -> String {
     format!("/proc/{}/{what}", a.get("pid"))

@@ -71,9 +71,41 @@ pub(crate) const ATTACKS: &[Attack] = &[
         promise: "No control group can be seen or changed.",
         control: Host,
         expect: &[ENOENT, EACCES],
-        run: |_| Outcome::of(open("/sys/fs/cgroup", libc::O_RDONLY | libc::O_DIRECTORY, 0)),
+        run: |_| change_a_control_group(),
     },
 ];
+
+/// Whatever of the control groups can be opened for writing, or made: limits, members, the program that is run at the end.
+fn change_a_control_group() -> Outcome {
+    let root = std::path::Path::new("/sys/fs/cgroup");
+    let mut waiting = vec![(root.to_owned(), 0)];
+    let mut last = match std::fs::read_dir(root) {
+        Ok(_) => 0,
+        Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+    };
+    while let Some((dir, depth)) = waiting.pop() {
+        let fresh = dir.join("redteam-group");
+        match std::fs::create_dir(&fresh) {
+            Ok(()) => {
+                let _best_effort = std::fs::remove_dir(&fresh);
+                return Outcome::Reached(fresh.display().to_string());
+            }
+            Err(error) => last = error.raw_os_error().unwrap_or(last),
+        }
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten().take(1000) {
+            let path = entry.path();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) && depth < 3 {
+                waiting.push((path, depth + 1));
+            } else if let Some(path) = path.to_str() {
+                match open(path, libc::O_WRONLY, 0) {
+                    Ok(_) => return Outcome::Reached(path.to_owned()),
+                    Err(errno) => last = errno,
+                }
+            }
+        }
+    }
+    Outcome::Refused(last, name_of(last))
+}
 
 fn fork_bomb(_: &Args) -> Outcome {
     let mut children = Vec::new();

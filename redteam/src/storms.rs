@@ -5,7 +5,7 @@ use crate::{
     sys::{addr, at, call, exit, fork, kill, pause_ms, text},
 };
 
-type Storm = (&'static str, fn(&Args) -> Outcome);
+pub(crate) type Storm = (&'static str, fn(&Args) -> Outcome);
 
 pub(crate) const STORMS: &[Storm] = &[
     ("swap", swap),

@@ -12,6 +12,7 @@
 
 mod escape {
     pub(crate) mod archives;
+    pub(crate) mod bombs;
     pub(crate) mod canaries;
     pub(crate) mod faults;
     pub(crate) mod floods;
@@ -22,31 +23,34 @@ mod escape {
     pub(crate) mod probes;
     pub(crate) mod promises;
     pub(crate) mod rig;
+    pub(crate) mod steps;
     pub(crate) mod tally;
+    pub(crate) mod trees;
     pub(crate) mod users;
     pub(crate) mod workspace;
 }
 
 use escape::{
-    archives, faults, floods, hoards, landlock, lifetime, links, probes, promises,
+    archives, bombs, faults, floods, hoards, landlock, lifetime, links, probes, promises,
     rig::{Mode, in_mode},
-    users, workspace,
+    steps, trees, users, workspace,
 };
 
 macro_rules! suites {
-    ($($suite:ident),* $(,)?) => {
-        mod root {
+    ($module:ident, $mode:expr; $($suite:ident),* $(,)?) => {
+        mod $module {
             use super::*;
-            $(#[test] fn $suite() { in_mode(Mode::Root, concat!("root::", stringify!($suite)), |rig| Box::pin($suite::run(rig))); })*
-        }
-        mod user {
-            use super::*;
-            $(#[test] fn $suite() { in_mode(Mode::User, concat!("user::", stringify!($suite)), |rig| Box::pin($suite::run(rig))); })*
+            $(#[test] fn $suite() {
+                in_mode($mode, concat!(stringify!($module), "::", stringify!($suite)), |rig| Box::pin($suite::run(rig)));
+            })*
         }
     };
 }
 
-suites!(archives, faults, floods, hoards, landlock, lifetime, links, probes, users, workspace);
+suites!(root, Mode::Root; archives, bombs, faults, floods, hoards, landlock, lifetime, links, probes, steps, trees, users, workspace);
+suites!(user, Mode::User; archives, bombs, faults, floods, hoards, landlock, lifetime, links, probes, steps, trees, users, workspace);
+suites!(docker, Mode::Docker; floods, lifetime, links, probes, trees, users, workspace);
+suites!(docker_root, Mode::DockerRoot; probes);
 
 /// Not a test: other tests run this binary again as a harness that can be killed or crippled.
 #[test]

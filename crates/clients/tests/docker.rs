@@ -12,12 +12,18 @@ mod builds;
 mod detached;
 #[path = "docker/faults.rs"]
 mod faults;
+#[path = "docker/hostile.rs"]
+mod hostile;
 #[path = "docker/options.rs"]
 mod options;
+#[path = "docker/outage.rs"]
+mod outage;
 #[path = "docker/promises.rs"]
 mod promises;
 #[path = "docker/registry.rs"]
 mod registry;
+#[path = "docker/second.rs"]
+mod second;
 #[path = "docker/sessions.rs"]
 mod sessions;
 #[path = "docker/users.rs"]

@@ -240,9 +240,12 @@ fn unconfined(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> 
     first_count(launch, settings)
 }
 
-/// The limits every command gets: processes, open files, no core dumps.
+/// Signals that may wait: they are counted for the host's user across all namespaces, and one machine may not use them up.
+pub(crate) const PENDING_SIGNALS: (u32, u64) = (libc::RLIMIT_SIGPENDING, 1024);
+
+/// The limits every command gets: processes, open files, signals that wait, no core dumps.
 fn limits(launch: &Launch) -> Vec<(u32, u64)> {
-    let mut limits = vec![(libc::RLIMIT_NOFILE, launch.open_files), (libc::RLIMIT_CORE, 0)];
+    let mut limits = vec![(libc::RLIMIT_NOFILE, launch.open_files), (libc::RLIMIT_CORE, 0), PENDING_SIGNALS];
     // Counted per user and user namespace: only where the machine has its own does it count the machine's processes.
     if launch.level == Level::Full {
         limits.push((libc::RLIMIT_NPROC, launch.pids));

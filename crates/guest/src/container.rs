@@ -153,7 +153,8 @@ fn confined(launch: &Launch) -> Setup<Settings> {
 /// Not the number of processes: that would be counted together with the host's user of the same number.
 fn limits(launch: &Launch) -> Vec<(u32, u64)> {
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
-    vec![(libc::RLIMIT_NOFILE, launch.open_files.min(most.unwrap_or(u64::MAX))), (libc::RLIMIT_CORE, 0)]
+    let files = launch.open_files.min(most.unwrap_or(u64::MAX));
+    vec![(libc::RLIMIT_NOFILE, files), (libc::RLIMIT_CORE, 0), crate::boot::PENDING_SIGNALS]
 }
 
 /// The engine opened what the host showed a moment after it was judged: look whether it still is the same.

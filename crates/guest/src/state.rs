@@ -51,16 +51,18 @@ impl StateDir {
         let name = OsStr::from_bytes(&launch.id);
         rustix::fs::mkdirat(&state, name, Mode::from_raw_mode(0o700)).step(step)?;
         let lock = rustix::fs::openat(&state, name, DIRECTORY, Mode::empty()).step(step)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).step(step)?;
-        flock(&state, FlockOperation::Unlock).step(step)?;
         let path = below(&launch.state, &launch.id);
         let made = Self { state, lock, name: launch.id.clone(), path };
         let places = [("home", true), ("workspace", launch.workspace.is_none()), ("tmp", launch.level != Level::Full)];
         let mut wanted = places.into_iter().filter(|(_, wanted)| *wanted);
         let agent = ids.and_then(Ids::agent);
-        let placed =
-            made.mark().and_then(|()| wanted.try_for_each(|(place, _)| made.place(place, agent))).and_then(|()| {
-                if launch.accounts.need_many() { made.place("homes", ids.and_then(Ids::root)) } else { Ok(()) }
+        let placed = made
+            .locked()
+            .and_then(|()| made.mark())
+            .and_then(|()| wanted.try_for_each(|(place, _)| made.place(place, agent)))
+            .and_then(|()| match launch.accounts.need_many() {
+                true => made.place("homes", ids.and_then(Ids::root)),
+                false => Ok(()),
             });
         match placed.step(step) {
             Ok(()) => Ok(made),
@@ -69,6 +71,11 @@ impl StateDir {
                 Err(failure)
             }
         }
+    }
+
+    fn locked(&self) -> io::Result<()> {
+        flock(&self.lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(flock(&self.state, FlockOperation::Unlock)?)
     }
 
     fn mark(&self) -> io::Result<()> {

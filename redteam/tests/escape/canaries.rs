@@ -18,7 +18,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use sandbar_redteam::sys::{self, addr, at, call, text};
+use sandbar_redteam::{
+    identity,
+    sys::{self, addr, at, call, text},
+};
 
 use crate::escape::rig::{Mode, Rig, token};
 
@@ -75,6 +78,9 @@ impl Canaries {
             ("shm", shm.display().to_string()),
             ("pts", pts),
         ];
+        let own = [("home-id", words[1].1.as_str()), ("shadow-id", "/etc/shadow"), ("usr-id", "/usr")];
+        let own = own.into_iter().chain([("passwd-id", "/etc/passwd"), ("root-id", "/")]);
+        words.extend(own.map(|(key, path)| (key, identity(path).expect("it is there"))).collect::<Vec<_>>());
         words.extend(address().map(|address| ("address", address)));
         let ipc = ipc(key, &queue);
         let mut open: Vec<OwnedFd> = vec![listener.into(), listener6.into(), stream.into(), datagram.into()];

@@ -14,14 +14,15 @@ use sandbar_redteam::sys::{self, addr, call, kill};
 use crate::escape::{
     lifetime::{reap_orphans, until_clean},
     rig::{Mode, Rig, inside, run as run_inside},
+    steps::{mark, wait_at_every_call},
     tally::Tally,
 };
 
 /// A call by name and number, and its first argument where only that one is meant.
-type Call = (&'static str, libc::c_long, Option<u32>);
+pub(crate) type Call = (&'static str, libc::c_long, Option<u32>);
 
 /// The calls that put up the walls, and those around them: one at a time is made to fail.
-const CALLS: &[Call] = &[
+pub(crate) const CALLS: &[Call] = &[
     ("clone-new-user", libc::SYS_clone, Some(libc::CLONE_NEWUSER as u32)),
     ("mount", libc::SYS_mount, None),
     ("umount2", libc::SYS_umount2, None),
@@ -72,13 +73,13 @@ pub(crate) async fn run(rig: &Rig) {
 }
 
 /// This binary again, as a harness of its own.
-fn harness(rig: &Rig, state: &Path, job: &str) -> Child {
+pub(crate) fn harness(rig: &Rig, state: &Path, job: &str, input: Stdio) -> Child {
     HostCommand::new(rig.kit.join("escape"))
         .args(["--exact", "a_harness_to_be_killed", "--nocapture", "--test-threads=1"])
         .env("REDTEAM_JOB", job)
         .env("REDTEAM_STATE", state)
         .env("REDTEAM_MODE", rig.mode.name())
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -95,7 +96,7 @@ fn line(child: &mut Child, word: &str) -> String {
 /// Number 29: SIGKILL to a harness with a daemon in its machine.
 async fn killed(rig: &Rig, tally: &mut Tally) {
     let state = rig.scratch.path().join("killed");
-    let mut child = harness(rig, &state, "daemon");
+    let mut child = harness(rig, &state, "daemon", Stdio::null());
     let ready = line(&mut child, "ready");
     let before = crate::escape::lifetime::descendants().len();
     child.kill().expect("kill -9");
@@ -117,7 +118,7 @@ async fn killed_while_creating(rig: &Rig, tally: &mut Tally) {
     let state = rig.scratch.path().join("killed-early");
     let (mut worst, mut troubles) = (Duration::ZERO, Vec::new());
     for step in 0..40u32 {
-        let mut child = harness(rig, &state, "create");
+        let mut child = harness(rig, &state, "create", Stdio::null());
         let began = line(&mut child, "go");
         std::thread::sleep(Duration::from_micros(250) * step);
         let _already_gone = child.kill();
@@ -142,7 +143,7 @@ async fn killed_while_creating(rig: &Rig, tally: &mut Tally) {
 async fn crippled(rig: &Rig, (name, number, argument): &Call, errno: i32, tally: &mut Tally) {
     let state = rig.scratch.path().join("crippled");
     let argument = argument.map_or_else(|| "-".to_owned(), |argument| argument.to_string());
-    let mut child = harness(rig, &state, &format!("cripple {number} {argument} {errno}"));
+    let mut child = harness(rig, &state, &format!("cripple {number} {argument} {errno}"), Stdio::null());
     let said = line(&mut child, "result");
     child.wait().expect("it ends");
     let clean = until_clean(&state).await;
@@ -162,6 +163,9 @@ pub(crate) fn victim() {
         let numbers = [number, errno].map(|word| word.parse::<u32>().expect("a number"));
         cripple(numbers[0], argument.parse().ok(), numbers[1]);
     }
+    if words[0] == "watched" {
+        wait_at_every_call();
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let client = UnixLocal::new().state_dir(state);
@@ -176,18 +180,21 @@ pub(crate) fn victim() {
             }];
         }
         let machine = client.create(spec).await;
+        if words[0] == "watched" {
+            mark();
+        }
         match (words[0], machine) {
             ("daemon", Ok(machine)) => {
                 let ran = run_inside(machine.as_ref(), inside("daemon", [])).await;
                 println!("ready {:?}", ran.exit);
                 std::thread::sleep(Duration::from_secs(60));
             }
-            ("cripple", Ok(machine)) => {
+            ("cripple" | "watched", Ok(machine)) => {
                 let mode = if std::env::var("REDTEAM_MODE").as_deref() == Ok("root") { Mode::Root } else { Mode::User };
                 println!("result {} {}", verdict(machine.as_ref()).await, mode.name());
                 let _may_be_crippled = machine.stop().await;
             }
-            ("cripple", Err(error)) => {
+            ("cripple" | "watched", Err(error)) => {
                 let kind = match &error {
                     MachineError::Isolation { .. } => "isolation",
                     MachineError::Start { .. } => "start",

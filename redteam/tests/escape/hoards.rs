@@ -1,87 +1,127 @@
-//! Group J: memory and disk without end, on machines that are held to some.
+//! Group J: what the kernel has only so much of, for a user or for everybody, while one machine takes all it can get.
 
-use std::time::Duration;
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command as HostCommand, Stdio},
+    time::{Duration, Instant},
+};
 
-use sandbar_machine::{Command, Enforcement, ExitReason, Limits, Machine, MachineSpec};
+use sandbar_machine::{Command, ExitReason, Machine, MachineSpec, Output};
+use tokio::time::timeout;
 
 use crate::escape::{
-    rig::{Ran, Rig, run as run_inside},
+    rig::{Mode, NOBODY, Rig, SOON, inside, run as run_inside},
     tally::Tally,
 };
 
-const MEMORY: u64 = 64 << 20;
-const DISK: u64 = 8 << 20;
-
-/// Hoards, each of which says `done` when nobody stops it; then it stays for a while, to be found.
-const MEMORY_HOARDS: [(&str, &str); 3] = [
-    (
-        "J72.memory-of-a-process",
-        "import time; x = [bytearray(b'x') * (10 << 20) for _ in range(25)]; time.sleep(4); print('done')",
-    ),
-    (
-        "J72.memory-of-many-processes",
-        "import os, time\nfor _ in range(10):\n  if os.fork() == 0:\n    x = bytearray(b'x') * (25 << 20); time.sleep(6); os._exit(0)\n\
-         for _ in range(10): assert os.wait()[1] == 0\nprint('done')",
-    ),
-    ("J72.memory-in-tmp", "f = open('/tmp/x', 'wb')\nfor _ in range(200): f.write(b'x' * (1 << 20))\nprint('done')"),
-];
-/// What no watch from inside can see, and only a control group stops.
-const HIDDEN_HOARD: (&str, &str) = (
-    "J72.memory-of-nobody",
-    "import os\nfor f in [os.memfd_create('x') for _ in range(30)]:\n  for _ in range(7): os.write(f, b'x' * (1 << 20))\n\
-     print('done')",
-);
-const DISK_HOARDS: [(&str, &str); 3] = [
-    ("J73.fill-the-workspace", "cd /workspace"),
-    ("J73.fill-the-home", "cd"),
-    ("J73.fill-a-closed-directory", "mkdir /workspace/c; cd /workspace/c; chmod 300 ."),
-];
+/// Number, and what is hoarded: counted per user but for terminals, which all machines of a host share.
+const HOARDS: [(&str, &str); 3] =
+    [("J76.watches", "watches"), ("J76.queued-signals", "signals"), ("J76.terminals", "terminals")];
 
 pub(crate) async fn run(rig: &Rig) {
     let mut tally = Tally::new(rig.mode);
-    let limits = Limits { memory: Some(MEMORY), disk: Some(DISK), ..Limits::default() };
-    let free = make(rig, "free", Limits::default()).await;
-    let held = make(rig, "held", limits).await;
-    let memory = held.features().limits.memory;
-    for (name, script) in MEMORY_HOARDS.into_iter().chain((memory == Enforcement::Hard).then_some(HIDDEN_HOARD)) {
-        let python = || Command::new(["python3", "-c", script]).deadline(Duration::from_secs(50));
-        let control = run_inside(free.as_ref(), python()).await;
-        tally.control("J72", control.stdout.contains("done"), name);
-        let ran = run_inside(held.as_ref(), python()).await;
-        let ended = !ran.stdout.contains("done") && ran.exit.is_some_and(|exit| !exit.success());
-        let how = format!("{memory:?}: {:?}", ran.exit);
-        tally.expect(name, ended && is_typed(name, &ran) && answers(held.as_ref()).await, how);
-        run_inside(held.as_ref(), Command::new(["rm", "-f", "/tmp/x"])).await;
+    let workspace = rig.dir("workspace");
+    let (greedy, other) = (rig.create(rig.spec(&workspace)).await, rig.create(rig.spec(&workspace)).await);
+    for (name, what) in HOARDS {
+        hoard(rig, (name, what), greedy.as_ref(), other.as_ref(), &mut tally).await;
     }
-    for (name, place) in DISK_HOARDS {
-        let fill = "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero >f$i || exit 9; i=$((i+1)); done";
-        let script = format!("{place}\n{fill}; sleep 4; echo done; rm -f f*");
-        let shell = || Command::new(["sh", "-c", &script]).deadline(Duration::from_secs(50));
-        let control = run_inside(free.as_ref(), shell()).await;
-        tally.control("J73", control.stdout.contains("done"), name);
-        let ran = run_inside(held.as_ref(), shell()).await;
-        let ended = ran.exit.is_some_and(|exit| exit.reason == ExitReason::Disk);
-        tally.expect(name, ended && answers(held.as_ref()).await, format!("{:?}", ran.exit));
-        let clean = "chmod 700 c; rm -rf ./* ~/f*";
-        run_inside(held.as_ref(), Command::new(["sh", "-c", clean])).await;
-    }
-    for machine in [free, held] {
+    many_small_files(rig, &mut tally).await;
+    spin(rig, other.as_ref(), &mut tally).await;
+    for machine in [greedy, other] {
         machine.stop().await.expect("stop");
     }
     tally.finish("hoards");
 }
 
-async fn make(rig: &Rig, workspace: &str, limits: Limits) -> std::sync::Arc<dyn Machine> {
-    rig.create(MachineSpec { limits, ..rig.spec(&rig.dir(workspace)) }).await
+/// One machine takes everything; another machine, and the host, still get one.
+async fn hoard(rig: &Rig, (name, what): (&str, &str), greedy: &dyn Machine, other: &dyn Machine, tally: &mut Tally) {
+    if what != "terminals" && rig.mode == Mode::Root {
+        let (left, before) = goes_without(rig, what);
+        let works = before == 1 && left == 0;
+        tally.control(name, works, "a user who took them all goes without one more on the host");
+    }
+    let words = |more: &str| [format!("what={what}"), more.to_owned()];
+    let mut hoarding = greedy.spawn(inside("hoard", words("stay=yes"))).await.expect("it starts");
+    let taken = timeout(SOON, async {
+        let mut said = String::new();
+        while let Some(Ok(Output::Stdout(bytes))) = hoarding.output.recv().await {
+            said.push_str(&String::from_utf8_lossy(&bytes));
+            if said.ends_with('\n') {
+                break;
+            }
+        }
+        said.trim().to_owned()
+    });
+    let taken = taken.await.expect("it takes what there is");
+    let there = run_inside(other, inside("hoard", words("most=1"))).await.stdout;
+    let here = host(rig, what, "").map(|output| String::from_utf8_lossy(&output).into_owned()).unwrap_or_default();
+    let held = taken.starts_with("hoards") && there.starts_with("hoards 1") && here.starts_with("hoards 1");
+    let detail = format!("it {taken}; another machine {:?}, the host {:?}", there.lines().next(), here.lines().next());
+    tally.expect(name, held, detail);
+    drop(hoarding);
 }
 
-/// A file system that is full says so itself; one of several processes may be all that was killed. All else is told by its
-/// reason.
-fn is_typed(name: &str, ran: &Ran) -> bool {
-    let told = ["J72.memory-of-a-process", "J72.memory-of-nobody"];
-    !told.contains(&name) || ran.exit.is_some_and(|exit| exit.reason == ExitReason::Memory)
+/// The same program on the host, as whoever runs the machines, or as another user.
+fn host(rig: &Rig, what: &str, user: &str) -> Option<Vec<u8>> {
+    let mut command = if user.is_empty() { HostCommand::new(rig.probe()) } else { as_user(rig, user) };
+    command.args(["hoard", &format!("what={what}"), "most=1"]).output().ok().map(|output| output.stdout)
 }
 
-async fn answers(machine: &dyn Machine) -> bool {
-    run_inside(machine, Command::new(["true"])).await.exit.is_some_and(|exit| exit.success())
+fn as_user(rig: &Rig, user: &str) -> HostCommand {
+    let mut command = HostCommand::new("setpriv");
+    command.arg(format!("--reuid={user}")).arg(format!("--regid={user}")).arg("--clear-groups").arg(rig.probe());
+    command
+}
+
+/// How many one user gets while the same user hoards them, and before. Not root: others here need theirs.
+fn goes_without(rig: &Rig, what: &str) -> (i64, i64) {
+    let user = NOBODY.to_string();
+    let count = |said: Vec<u8>| {
+        let said = String::from_utf8_lossy(&said).into_owned();
+        said.split(' ').nth(1).and_then(|number| number.parse().ok()).unwrap_or(-1)
+    };
+    let before = host(rig, what, &user).map_or(-1, count);
+    let mut hoarding = as_user(rig, &user);
+    hoarding.args(["hoard", &format!("what={what}"), "stay=yes"]).stdout(Stdio::piped());
+    let mut hoarding = hoarding.spawn().expect("it starts");
+    let mut line = String::new();
+    BufReader::new(hoarding.stdout.as_mut().expect("its output")).read_line(&mut line).expect("a line");
+    let left = host(rig, what, &user).map_or(-1, count);
+    hoarding.kill().expect("it ends");
+    hoarding.wait().expect("it ended");
+    (left, before)
+}
+
+/// Files without contents take memory all the same.
+async fn many_small_files(rig: &Rig, tally: &mut Tally) {
+    let limits = sandbar_machine::Limits { tmp_bytes: 16 << 20, ..sandbar_machine::Limits::default() };
+    let machine = rig.create(MachineSpec { limits, ..rig.spec(&rig.dir("workspace")) }).await;
+    let count = 5000;
+    let made = |said: &str| said.rsplit_once("reached 0 ").and_then(|(_, said)| said.split(' ').next()?.parse().ok());
+    let place = tempfile::tempdir_in(rig.scratch.path()).expect("a directory");
+    let words = [format!("dir={}", place.path().display()), format!("count={count}")];
+    let host = HostCommand::new(rig.probe()).arg("names").args(words).output().expect("it runs");
+    let works = made(&String::from_utf8_lossy(&host.stdout)).is_some_and(|made: i64| made >= count);
+    tally.control("J73", works, "on the host they can be made");
+    for dir in ["/tmp", "/dev/shm"] {
+        let words = [format!("dir={dir}"), format!("count={count}")];
+        let said = run_inside(machine.as_ref(), inside("names", words)).await.stdout;
+        let held = made(&said).is_some_and(|made| made > 100 && made < count / 2);
+        tally.expect(&format!("J73.files-without-end-in{}", dir.replace('/', "-")), held, said.trim());
+    }
+    machine.stop().await.expect("stop");
+}
+
+/// Every processor is busy: another machine works, and the deadline comes.
+async fn spin(rig: &Rig, other: &dyn Machine, tally: &mut Tally) {
+    let machine = rig.create(rig.spec(&rig.dir("workspace"))).await;
+    let start = Instant::now();
+    let spinning = machine.spawn(inside("spin", []).deadline(Duration::from_secs(2))).await.expect("it starts");
+    let ran = run_inside(other, Command::new(["true"])).await;
+    let took = start.elapsed();
+    let ended = timeout(SOON, crate::escape::rig::finish(spinning)).await;
+    let late = ended.is_ok_and(|ran| ran.exit.is_some_and(|exit| exit.reason == ExitReason::Deadline));
+    let held = ran.exit.is_some_and(|exit| exit.success()) && late && start.elapsed() < Duration::from_secs(30);
+    tally.expect("J76.spin", held, format!("another command took {took:?}, all ended after {:?}", start.elapsed()));
+    machine.stop().await.expect("stop");
 }

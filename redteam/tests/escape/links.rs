@@ -3,13 +3,11 @@
 use std::{fs, os::unix::fs::symlink, path::Path, time::Instant};
 
 use futures::StreamExt;
-use sandbar_machine::{
-    Access, Command, HostMount, Machine, MachineError, MachinePath, SandboxClient, Target, collect, once,
-};
+use sandbar_machine::{Access, Command, HostMount, Machine, MachineError, MachinePath, Target, collect, once};
 use tokio::time::{Duration, timeout};
 
 use crate::escape::{
-    rig::{Rig, SOON, inside, run as run_inside, token},
+    rig::{Mode, Rig, SOON, inside, run as run_inside, token},
     tally::Tally,
 };
 
@@ -29,7 +27,7 @@ pub(crate) async fn run(rig: &Rig) {
     magic_links(machine.as_ref(), &canary, &secret, &mut tally).await;
     odd_files(machine.as_ref(), &mut tally).await;
     removal(machine.as_ref(), &workspace, &canary, &mut tally).await;
-    race(machine.as_ref(), &workspace, &canary, &secret, &mut tally).await;
+    race(rig.mode, machine.as_ref(), (&workspace, &canary), &secret, &mut tally).await;
     machine.stop().await.expect("stop");
     mount_through_link(rig, &workspace, &canary, &mut tally).await;
     tally.expect("B13.canary-unchanged", listing(&canary) == before, "the canary directory is as it was");
@@ -162,15 +160,15 @@ async fn removal(machine: &dyn Machine, workspace: &Path, canary: &Path, tally: 
 }
 
 /// Number 13: a directory and a link change places as fast as they can, while the harness reads and writes through them.
-async fn race(machine: &dyn Machine, workspace: &Path, canary: &Path, secret: &str, tally: &mut Tally) {
+async fn race(mode: Mode, machine: &dyn Machine, (workspace, canary): (&Path, &Path), secret: &str, tally: &mut Tally) {
     let script = format!("mkdir d && echo inside > d/f && ln -s {} l", canary.display());
     run_inside(machine, Command::new(["sh", "-c", &script])).await;
     let storm = machine.spawn(inside("swap", ["dir=/workspace".to_owned()])).await.expect("the storm starts");
     let naive = (0..100_000).any(|_| fs::read_to_string(workspace.join("d/f")).is_ok_and(|text| text == secret));
     tally.control("B13", naive, "a harness that opens the path is fooled");
-    let start = Instant::now();
+    let (start, operations) = (Instant::now(), if mode.in_container() { OPERATIONS / 4 } else { OPERATIONS });
     let (mut hits, mut inside_reads, mut wrote, mut refused) = (0, 0, 0, 0);
-    for round in 0..OPERATIONS / 2 {
+    for round in 0..operations / 2 {
         let (file, fresh) = (format!("/workspace/d/{}", if round % 4 < 2 { "f" } else { "w" }), "/workspace/d/w");
         let (from, to) = if round % 2 == 0 { (at(&file), at(fresh)) } else { (beneath(&file), beneath(fresh)) };
         match read(machine, &from).await {
@@ -188,7 +186,7 @@ async fn race(machine: &dyn Machine, workspace: &Path, canary: &Path, secret: &s
     }
     drop(storm);
     let detail = format!(
-        "{OPERATIONS} operations in {:?}: {inside_reads} read inside, {wrote} written inside, {refused} refused, {hits} on the host",
+        "{operations} operations in {:?}: {inside_reads} read inside, {wrote} written inside, {refused} refused, {hits} on the host",
         start.elapsed()
     );
     tally.expect("B13.swap-race", hits == 0 && wrote > 0 && refused > 0, detail);
@@ -214,7 +212,9 @@ async fn mount_through_link(rig: &Rig, workspace: &Path, canary: &Path, tally: &
                 made,
                 Err(MachineError::Start { .. } | MachineError::Isolation { .. } | MachineError::Invalid { .. })
             );
-            tally.expect(&format!("B18.mount-{kind}-with-link-as-{name}"), typed, format!("{:?}", made.map(drop)));
+            // An engine resolves the place inside the container's own tree; that nothing is made on the host is seen below.
+            let held = typed || rig.mode.in_container() && made.is_ok();
+            tally.expect(&format!("B18.mount-{kind}-with-link-as-{name}"), held, format!("{:?}", made.map(drop)));
         }
     }
 }

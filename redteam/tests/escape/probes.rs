@@ -8,7 +8,7 @@ use std::{
 };
 
 use sandbar_machine::{Limits, Machine, MachineSpec};
-use sandbar_redteam::{Attack, Control, EXCEPTIONS, LIMITS, Outcome, attacks};
+use sandbar_redteam::{Attack, Control, DIFFERENT, EXCEPTIONS, LIMITS, Outcome, attacks};
 
 use crate::escape::{
     canaries::{Canaries, Victim},
@@ -35,7 +35,7 @@ pub(crate) async fn run(rig: &Rig) {
             Proof::Excepted => tally.excepted(),
             Proof::Missing => {}
         }
-        let mut held = judge(attack, &outcome);
+        let mut held = judge(rig.mode, attack, &outcome);
         if proven == Proof::Missing {
             held = Err(format!("no control: {control} unsandboxed, {outcome} inside"));
         }
@@ -117,16 +117,20 @@ fn judge_control(mode: Mode, attack: &Attack, control: &Outcome, inside: &Outcom
     }
     let listed = EXCEPTIONS
         .iter()
-        .find(|exception| exception.attack == attack.name && [mode.name(), "both"].contains(&exception.mode));
+        .find(|exception| exception.attack == attack.name && [mode.outside(), "both"].contains(&exception.mode));
     match listed {
         Some(exception) => (format!("none: {}", exception.reason), Proof::Excepted),
         None => (format!("MISSING ({control})"), Proof::Missing),
     }
 }
 
-fn judge(attack: &Attack, outcome: &Outcome) -> Result<String, String> {
+fn judge(mode: Mode, attack: &Attack, outcome: &Outcome) -> Result<String, String> {
+    let difference = DIFFERENT.iter().find(|known| mode.in_container() && known.attack == attack.name);
+    let also = difference.map_or(&[][..], |known| known.errors);
     match outcome {
-        Outcome::Refused(errno, detail) if attack.expect.is_empty() || attack.expect.contains(errno) => {
+        Outcome::Refused(errno, detail)
+            if attack.expect.is_empty() || attack.expect.contains(errno) || also.contains(errno) =>
+        {
             Ok(detail.clone())
         }
         Outcome::Refused(_, detail) => Err(format!("refused, but unexpectedly with {detail}")),

@@ -2,130 +2,202 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use sandbar_redteam::{EXCEPTIONS, attacks};
+use sandbar_redteam::{DIFFERENT, EXCEPTIONS, attacks};
 
-/// What the suites promise beyond the probe's attacks: promise, names of the checks, suite.
-const SUITES: &[(&str, &str, &str)] = &[
+/// What the suites promise beyond the probe's attacks: promise, names of the checks, suite, and how it is in a container.
+const SUITES: &[(&str, &str, &str, &str)] = &[
     (
         "Links a command plants lead the harness's reads and writes nowhere, even while they change 10,000 times.",
         "B11, B12, B13, B15",
         "links",
+        KEPT,
     ),
-    ("Paths through /proc's links are refused to the harness.", "B16", "links"),
-    ("Reading a FIFO, socket, device or terabyte file fails or streams, and never hangs.", "B17", "links"),
-    ("A mount whose place leads through a planted link is refused, and nothing is made on the host.", "B18", "links"),
+    ("Paths through /proc's links are refused to the harness.", "B16", "links", KEPT),
+    ("Reading a FIFO, socket, device or terabyte file fails or streams, and never hangs.", "B17", "links", KEPT),
+    (
+        "A mount whose place leads through a planted link is refused, and nothing is made on the host.",
+        "B18",
+        "links",
+        "nothing is made on the host; an engine looks for the place inside the image's own tree",
+    ),
     (
         "The deadline kills the whole tree: daemons, processes that ignore signals, chains of processes.",
         "D29, D30",
         "lifetime",
+        KEPT,
     ),
     (
         "A command that stops every process it can stops neither the guest, nor a deadline, nor file work.",
         "D26",
         "lifetime",
+        KEPT,
     ),
     (
         "Kill -9 of the harness, at any moment, leaves no process, mount or directory.",
         "D29.harness-killed, K78",
         "faults",
+        ENGINE,
     ),
     (
         "Kill -9 of the supervisor or of the guest ends the machine; what is left is swept at the next start.",
         "K78",
         "lifetime",
+        LOCAL,
     ),
-    ("If a call that puts up a wall fails, the error is typed and no command runs.", "K79", "faults"),
-    ("Two hundred machines at once leave no process, descriptor, mount or directory.", "K80", "lifetime"),
+    ("If a call that puts up a wall fails, the error is typed and no command runs.", "K79", "faults", LOCAL),
+    (
+        "Killed before any call of a machine's making, a harness leaves nothing; whichever call fails, nothing runs weaker.",
+        "K78, K79",
+        "steps",
+        LOCAL,
+    ),
+    ("Two hundred machines at once leave no process, descriptor, mount or directory.", "K80", "lifetime", LOCAL),
     (
         "Archives never land outside the directory they are unpacked in, and carry no set-id bit or device.",
         "I66, I67",
         "archives",
+        LOCAL,
     ),
-    ("Endless output is held back; the harness's memory stays bounded and other commands go on.", "J71, J75", "floods"),
+    (
+        "Endless output is held back; the harness's memory stays bounded and other commands go on.",
+        "J71, J75",
+        "floods",
+        KEPT,
+    ),
+    (
+        "One machine leaves the host, and other machines, some of what the kernel has only so much of: watches, waiting signals, terminals.",
+        "J76",
+        "hoards",
+        "not promised: without a user namespace they are counted with those of the host's user of the same number",
+    ),
+    (
+        "A command that keeps every processor busy holds up no other machine, and ends at its deadline.",
+        "J76.spin",
+        "hoards",
+        LOCAL,
+    ),
+    (
+        "Files without contents are limited in /tmp and /dev/shm, too.",
+        "J73",
+        "hoards",
+        "limited by the machine's memory",
+    ),
+    (
+        "Trees of any depth, files of any number, name and size come to an end for whoever lists, scans, packs and removes them.",
+        "J73, J75",
+        "trees",
+        KEPT,
+    ),
     (
         "A port of another machine, or one that was not declared, cannot be reached; a mapping dies with its machine.",
         "G57, G58",
         "floods",
+        KEPT,
     ),
     (
         "A session reads, writes, lists, makes, removes, unpacks and copies nothing through a planted link, even while it \
          changes places with a directory.",
         "B11, B12, B13, B15, B16",
         "workspace",
+        "kept; while it changes places: local",
     ),
     (
         "A patch adds, changes, moves and deletes nothing through a link at either end, not when it is taken back either.",
         "B14, B16",
         "workspace",
+        KEPT,
     ),
     (
         "A FIFO, socket or terabyte file as a file to read, view, patch or copy is a typed error, soon.",
         "B17",
         "workspace",
+        KEPT,
     ),
     (
         "Entries, mounts and saved workspaces whose place leads through a planted link are refused, also when applied again.",
         "B18",
         "workspace",
+        LOCAL,
     ),
     (
         "A mount of a manifest shows the directory that was judged, and never what a link that took its place leads to.",
         "B13.mount-a-swapped-directory",
         "workspace",
+        LOCAL,
     ),
     (
         "Archives of every format a session unpacks are refused whole if a member leads out, lies or is no plain file.",
         "I66, I67",
         "workspace",
+        LOCAL,
     ),
-    ("Bombs, lying sizes and endless headers end at the limits, without memory to speak of.", "I67", "workspace"),
-    ("Whiteouts and extended attributes of an archive mean nothing.", "I68", "workspace"),
+    (
+        "Bombs, lying sizes and endless headers end at the limits, without memory to speak of.",
+        "I67",
+        "workspace",
+        LOCAL,
+    ),
+    ("Whiteouts and extended attributes of an archive mean nothing.", "I68", "workspace", LOCAL),
     (
         "Ids of saved sessions are never paths, and a changed saved session gives nothing of the host.",
         "I69",
         "workspace",
+        LOCAL,
     ),
-    ("What a manifest brings in is a copy: changing it never changes the original.", "I70", "workspace"),
+    ("What a manifest brings in is a copy: changing it never changes the original.", "I70", "workspace", LOCAL),
     (
         "A process of a session's table that floods, ignores signals or daemonises ends when it is ended, and is reached by \
          no other session.",
         "D25, D29, D30, J75",
         "workspace",
+        LOCAL,
     ),
     (
         "The door of a machine that outlives its maker opens to nothing inside a machine, and to no other user.",
         "F48",
         "workspace",
+        LOCAL,
     ),
     (
         "One user of a machine reads, changes, signals and joins nothing of another's that its permissions keep.",
         "E33.users",
         "users",
+        KEPT,
     ),
     (
         "Memory and disk without end, in whatever form, end where the machine's limits are, and the machine answers on.",
         "J72, J73",
-        "hoards",
+        "bombs",
+        "kept, and tried by the machine suite",
     ),
     (
         "At the level `landlock`, the host's files, networks, processes, sockets and terminals stay out of reach.",
         "*.landlock",
         "landlock",
+        LOCAL,
     ),
 ];
+
+/// The same suite keeps it in a container.
+const KEPT: &str = "kept";
+/// What there is no such thing of in a container, or what the local suites show for the code that both share.
+const LOCAL: &str = "local";
+/// Shown by the engine's own tests.
+const ENGINE: &str = "kept: `crates/clients/tests/docker/faults.rs`";
 
 const BEGIN: &str = "<!-- promises:begin -->";
 const END: &str = "<!-- promises:end -->";
 
 /// The section, as Markdown.
 fn section() -> String {
-    let mut text = String::from("| Promise | Attack | Test (as root and as an ordinary user) |\n|---|---|---|\n");
+    let mut text = String::from("| Promise | Attack | Suite | In a container |\n|---|---|---|---|\n");
     for attack in attacks() {
-        writeln!(text, "| {} | `{}` | `redteam/tests/escape.rs`: `probes` |", attack.promise, attack.name)
-            .expect("a string");
+        let difference = DIFFERENT.iter().find(|difference| difference.attack == attack.name);
+        let container = difference.map_or(KEPT, |difference| difference.reason);
+        writeln!(text, "| {} | `{}` | `probes` | {container} |", attack.promise, attack.name).expect("a string");
     }
-    for (promise, names, suite) in SUITES {
-        writeln!(text, "| {promise} | {names} | `redteam/tests/escape.rs`: `{suite}` |").expect("a string");
+    for (promise, names, suite, container) in SUITES {
+        writeln!(text, "| {promise} | {names} | `{suite}` | {container} |").expect("a string");
     }
     text.push_str("\nAttacks that cannot be shown to work on every host without the sandbox:\n\n");
     for exception in EXCEPTIONS {
@@ -137,14 +209,18 @@ fn section() -> String {
 /// Fails when the list in SECURITY.md, or the copy it is made from, is not what the red team runs.
 pub(crate) fn check() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = root.join("../SECURITY.md");
+    let security = fs::read_to_string(&page).expect("SECURITY.md");
+    let parts = security.split_once(BEGIN).and_then(|(top, rest)| Some((top, rest.split_once(END)?)));
+    let (top, (listed, bottom)) =
+        parts.unwrap_or_else(|| panic!("SECURITY.md has no section between {BEGIN} and {END}"));
     if std::env::var("REDTEAM_PROMISES").is_ok_and(|value| value == "write") {
         fs::write(root.join("promises.md"), section()).expect("promises.md is written");
+        fs::write(page, format!("{top}{BEGIN}\n{}{END}{bottom}", section())).expect("SECURITY.md is written");
+        return;
     }
     let copy = fs::read_to_string(root.join("promises.md")).expect("redteam/promises.md");
     assert_eq!(copy, section(), "run REDTEAM_PROMISES=write cargo test -p sandbar-redteam promise");
-    let security = fs::read_to_string(root.join("../SECURITY.md")).expect("SECURITY.md");
-    let listed = security.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map(|(listed, _)| listed);
-    let listed = listed.unwrap_or_else(|| panic!("SECURITY.md has no section between {BEGIN} and {END}"));
     for attack in attacks() {
         assert!(listed.contains(&format!("`{}`", attack.name)), "SECURITY.md does not name {}", attack.name);
     }

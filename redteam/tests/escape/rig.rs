@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use sandbar_clients::UnixLocal;
+use sandbar_clients::{Docker, UnixLocal, docker::Pull};
 use sandbar_machine::{
     Access, Command, Exit, HostMount, Machine, MachinePath, MachineSpec, Output, Process, SandboxClient, Workspace,
 };
@@ -26,11 +26,22 @@ pub(crate) const NOBODY: u32 = 65534;
 /// What anything should take at most, on a busy host.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Who runs the sandbox.
+/// The image that machines in containers are made of; `cargo xtask setup` makes it.
+pub(crate) const IMAGE: &str = "sandbar-test:bookworm";
+/// Whose the shown directories are where commands in a container run as an ordinary user.
+const AGENT: u32 = 1000;
+
+/// Which machine is attacked, and who runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
+    /// A local machine of root's.
     Root,
+    /// A local machine of an ordinary user's.
     User,
+    /// A container whose commands run as an ordinary user.
+    Docker,
+    /// A container whose commands run as root, which is the host's root but for its powers.
+    DockerRoot,
 }
 
 impl Mode {
@@ -38,7 +49,18 @@ impl Mode {
         match self {
             Self::Root => "root",
             Self::User => "user",
+            Self::Docker => "docker",
+            Self::DockerRoot => "docker-root",
         }
+    }
+
+    pub(crate) fn in_container(self) -> bool {
+        matches!(self, Self::Docker | Self::DockerRoot)
+    }
+
+    /// Who shows that an attack works where nothing stands in its way.
+    pub(crate) fn outside(self) -> &'static str {
+        if self == Self::User { "user" } else { "root" }
     }
 }
 
@@ -49,7 +71,7 @@ pub(crate) struct Rig {
     pub(crate) kit: PathBuf,
     /// A private directory of this suite.
     pub(crate) scratch: tempfile::TempDir,
-    pub(crate) client: UnixLocal,
+    pub(crate) client: Arc<dyn SandboxClient>,
     /// In this process's environment, and nowhere else.
     pub(crate) variable: String,
 }
@@ -64,6 +86,9 @@ pub(crate) fn in_mode(mode: Mode, test: &str, suite: Suite) {
     if let Ok(kit) = std::env::var("REDTEAM_KIT") {
         return run_here(mode, kit.into(), suite);
     }
+    if mode.in_container() && !has_engine() {
+        return;
+    }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(sys::call(libc::SYS_geteuid, []), Ok(0), "the red team starts as root: it needs both modes");
     let kit = Kit::make();
@@ -71,6 +96,17 @@ pub(crate) fn in_mode(mode: Mode, test: &str, suite: Suite) {
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     let status = command.status().expect("the suite starts; is setpriv installed?");
     assert!(status.success(), "{test} failed: see above");
+}
+
+/// Whether containers can be made here; where `CI` is `true` they must.
+fn has_engine() -> bool {
+    let asked = HostCommand::new("docker").args(["image", "inspect", IMAGE]).output();
+    let answers = asked.is_ok_and(|output| output.status.success());
+    assert!(answers || std::env::var("CI").as_deref() != Ok("true"), "no engine with {IMAGE}: run `cargo xtask setup`");
+    if !answers {
+        println!("LEFT OUT: no Docker engine with the image {IMAGE}; `cargo xtask setup` puts both in place");
+    }
+    answers
 }
 
 /// Programs copied to where every user can reach them, removed again at the end.
@@ -98,13 +134,14 @@ impl Kit {
     fn command(&self, mode: Mode) -> HostCommand {
         let program = self.0.path().join("escape");
         let (uid, home) = match mode {
-            Mode::Root => ("0".to_owned(), "/root".to_owned()),
+            Mode::Root | Mode::Docker | Mode::DockerRoot => ("0".to_owned(), "/root".to_owned()),
             Mode::User => (id_of(USER), format!("/home/{USER}")),
         };
         let mut command = HostCommand::new("setpriv");
         command.arg(format!("--reuid={uid}")).arg(format!("--regid={uid}")).arg("--clear-groups").arg(program);
         command.env_clear().current_dir("/").stdin(Stdio::null());
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", home).env("RUST_BACKTRACE", "1");
+        command.envs(std::env::var("REDTEAM_STEPS").map(|steps| ("REDTEAM_STEPS", steps)));
         command.env("REDTEAM_KIT", self.0.path()).env("REDTEAM_VARIABLE", token());
         command
     }
@@ -121,7 +158,11 @@ fn run_here(mode: Mode, kit: PathBuf, suite: Suite) {
     // Whatever a killed harness leaves behind becomes a child of this process, and is found.
     sys::call(libc::SYS_prctl, [libc::PR_SET_CHILD_SUBREAPER as u64, 1, 0, 0, 0]).expect("adopt orphans");
     let scratch = tempfile::Builder::new().prefix("redteam-").tempdir_in("/tmp").expect("a directory in /tmp");
-    let client = UnixLocal::new().state_dir(scratch.path().join("state"));
+    let client: Arc<dyn SandboxClient> = if mode.in_container() {
+        Arc::new(Docker::image(IMAGE).pull(Pull::Never).label("sandbar.test", "redteam"))
+    } else {
+        Arc::new(UnixLocal::new().state_dir(scratch.path().join("state")))
+    };
     let variable = std::env::var("REDTEAM_VARIABLE").expect("the canary variable");
     let rig = Rig { mode, kit, scratch, client, variable };
     let runtime =
@@ -143,6 +184,9 @@ impl Rig {
     pub(crate) fn dir(&self, name: &str) -> PathBuf {
         let dir = self.scratch.path().join(name);
         fs::create_dir_all(&dir).expect("a directory");
+        if self.mode == Mode::Docker {
+            std::os::unix::fs::chown(&dir, Some(AGENT), Some(AGENT)).expect("it is given away");
+        }
         dir
     }
 

@@ -1,6 +1,6 @@
 //! Counts what was refused and what was not, by group, and says so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sandbar_redteam::EXCEPTIONS;
 
@@ -11,8 +11,8 @@ pub(crate) struct Tally {
     mode: Mode,
     groups: BTreeMap<char, (usize, usize)>,
     hits: Vec<String>,
-    /// Numbers of the escape list that were shown to work without the sandbox.
-    shown: BTreeSet<String>,
+    /// Numbers of the escape list that were shown to work somewhere, and where.
+    shown: BTreeMap<String, String>,
     controls: usize,
     exceptions: usize,
 }
@@ -21,7 +21,7 @@ impl Tally {
     pub(crate) fn new(mode: Mode) -> Self {
         // The test runner leaves its line open.
         println!();
-        Self { mode, groups: BTreeMap::new(), hits: Vec::new(), shown: BTreeSet::new(), controls: 0, exceptions: 0 }
+        Self { mode, groups: BTreeMap::new(), hits: Vec::new(), shown: BTreeMap::new(), controls: 0, exceptions: 0 }
     }
 
     /// One attack, held or not, with how its control went.
@@ -50,11 +50,11 @@ impl Tally {
         self.exceptions += 1;
     }
 
-    /// The same thing without the sandbox, which must work.
+    /// The same thing where nothing stands in its way, which must work; `detail` says where that is.
     pub(crate) fn control(&mut self, number: &str, works: bool, detail: &str) {
         println!("{} {number} control: {detail}: {works}", self.mode.name());
         if works {
-            self.shown.insert(number.to_owned());
+            self.shown.insert(number.to_owned(), detail.to_owned());
         }
     }
 
@@ -64,9 +64,10 @@ impl Tally {
         let names: Vec<&str> = ends.map(|end| &name[..end]).collect();
         let listed = EXCEPTIONS.iter().find(|exception| names.contains(&exception.attack));
         let detail = detail.into();
-        let (control, held) = if names.iter().any(|name| self.shown.contains(*name)) {
+        let shown = names.iter().rev().find_map(|name| self.shown.get(*name)).cloned();
+        let (control, held) = if let Some(shown) = shown {
             self.controls += 1;
-            ("it works unsandboxed".to_owned(), held)
+            (shown, held)
         } else if let Some(exception) = listed {
             self.exceptions += 1;
             (format!("none: {}", exception.reason), held)

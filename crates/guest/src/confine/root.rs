@@ -288,7 +288,9 @@ fn device_tree(
         let (name, source) = device.step("open a device")?;
         source.show(new_root, format!("dev/{name}").as_bytes())?;
     }
-    let terminals = [("newinstance", String::new()), ("ptmxmode", "0666".into()), ("mode", "0620".into())];
+    // All machines of a host share what there is of terminals.
+    let terminals =
+        [("newinstance", String::new()), ("ptmxmode", "0666".into()), ("mode", "0620".into()), ("max", "256".into())];
     private(new_root, "dev/pts", "devpts", &terminals)?;
     private(new_root, "dev/shm", "tmpfs", &temporary(launch))?;
     let links = [

@@ -49,7 +49,7 @@ pub(super) async fn plant(session: &SandboxSession, script: &str) {
 }
 
 pub(super) fn client(rig: &Rig) -> Arc<dyn SandboxClient> {
-    Arc::new(rig.client.clone())
+    rig.client.clone()
 }
 
 pub(super) async fn open(rig: &Rig, manifest: Manifest, workspace: &Path) -> Result<SandboxSession> {

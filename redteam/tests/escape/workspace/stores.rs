@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use sandbar_machine::{Lifetime, MachineSpec, SandboxClient};
+use sandbar_machine::{Lifetime, MachineSpec};
 use sandbar_sandbox::{
     LocalDir, LocalFile, Manifest, Result, SandboxSession, Scope, SessionOptions, SessionState, SessionStore,
 };

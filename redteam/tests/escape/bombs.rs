@@ -1,0 +1,87 @@
+//! Group J: memory and disk without end, on machines that are held to some.
+
+use std::time::Duration;
+
+use sandbar_machine::{Command, Enforcement, ExitReason, Limits, Machine, MachineSpec};
+
+use crate::escape::{
+    rig::{Ran, Rig, run as run_inside},
+    tally::Tally,
+};
+
+const MEMORY: u64 = 64 << 20;
+const DISK: u64 = 8 << 20;
+
+/// Hoards, each of which says `done` when nobody stops it; then it stays for a while, to be found.
+const MEMORY_HOARDS: [(&str, &str); 3] = [
+    (
+        "J72.memory-of-a-process",
+        "import time; x = [bytearray(b'x') * (10 << 20) for _ in range(25)]; time.sleep(4); print('done')",
+    ),
+    (
+        "J72.memory-of-many-processes",
+        "import os, time\nfor _ in range(10):\n  if os.fork() == 0:\n    x = bytearray(b'x') * (25 << 20); time.sleep(6); os._exit(0)\n\
+         for _ in range(10): assert os.wait()[1] == 0\nprint('done')",
+    ),
+    ("J72.memory-in-tmp", "f = open('/tmp/x', 'wb')\nfor _ in range(200): f.write(b'x' * (1 << 20))\nprint('done')"),
+];
+/// What no watch from inside can see, and only a control group stops.
+const HIDDEN_HOARD: (&str, &str) = (
+    "J72.memory-of-nobody",
+    "import os\nfor f in [os.memfd_create('x') for _ in range(30)]:\n  for _ in range(7): os.write(f, b'x' * (1 << 20))\n\
+     print('done')",
+);
+const DISK_HOARDS: [(&str, &str); 3] = [
+    ("J73.fill-the-workspace", "cd /workspace"),
+    ("J73.fill-the-home", "cd"),
+    ("J73.fill-a-closed-directory", "mkdir /workspace/c; cd /workspace/c; chmod 300 ."),
+];
+
+pub(crate) async fn run(rig: &Rig) {
+    let mut tally = Tally::new(rig.mode);
+    let limits = Limits { memory: Some(MEMORY), disk: Some(DISK), ..Limits::default() };
+    let free = make(rig, "free", Limits::default()).await;
+    let held = make(rig, "held", limits).await;
+    let memory = held.features().limits.memory;
+    for (name, script) in MEMORY_HOARDS.into_iter().chain((memory == Enforcement::Hard).then_some(HIDDEN_HOARD)) {
+        let python = || Command::new(["python3", "-c", script]).deadline(Duration::from_secs(50));
+        let control = run_inside(free.as_ref(), python()).await;
+        tally.control("J72", control.stdout.contains("done"), name);
+        let ran = run_inside(held.as_ref(), python()).await;
+        let ended = !ran.stdout.contains("done") && ran.exit.is_some_and(|exit| !exit.success());
+        let how = format!("{memory:?}: {:?}", ran.exit);
+        tally.expect(name, ended && is_typed(name, &ran) && answers(held.as_ref()).await, how);
+        run_inside(held.as_ref(), Command::new(["rm", "-f", "/tmp/x"])).await;
+    }
+    for (name, place) in DISK_HOARDS {
+        let fill = "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero >f$i || exit 9; i=$((i+1)); done";
+        let script = format!("{place}\n{fill}; sleep 4; echo done; rm -f f*");
+        let shell = || Command::new(["sh", "-c", &script]).deadline(Duration::from_secs(50));
+        let control = run_inside(free.as_ref(), shell()).await;
+        tally.control("J73", control.stdout.contains("done"), name);
+        let ran = run_inside(held.as_ref(), shell()).await;
+        let ended = ran.exit.is_some_and(|exit| exit.reason == ExitReason::Disk);
+        tally.expect(name, ended && answers(held.as_ref()).await, format!("{:?}", ran.exit));
+        let clean = "chmod 700 c; rm -rf ./* ~/f*";
+        run_inside(held.as_ref(), Command::new(["sh", "-c", clean])).await;
+    }
+    for machine in [free, held] {
+        machine.stop().await.expect("stop");
+    }
+    tally.finish("hoards");
+}
+
+async fn make(rig: &Rig, workspace: &str, limits: Limits) -> std::sync::Arc<dyn Machine> {
+    rig.create(MachineSpec { limits, ..rig.spec(&rig.dir(workspace)) }).await
+}
+
+/// A file system that is full says so itself; one of several processes may be all that was killed. All else is told by its
+/// reason.
+fn is_typed(name: &str, ran: &Ran) -> bool {
+    let told = ["J72.memory-of-a-process", "J72.memory-of-nobody"];
+    !told.contains(&name) || ran.exit.is_some_and(|exit| exit.reason == ExitReason::Memory)
+}
+
+async fn answers(machine: &dyn Machine) -> bool {
+    run_inside(machine, Command::new(["true"])).await.exit.is_some_and(|exit| exit.success())
+}
