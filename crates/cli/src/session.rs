@@ -67,7 +67,7 @@ pub(crate) async fn run(task: SessionTask, render: &Render) -> Result<u8, Failur
 struct Home {
     directory: PathBuf,
     store: SessionStore,
-    client: Arc<dyn SandboxClient>,
+    client: Arc<Clients>,
 }
 
 impl Home {
@@ -114,7 +114,7 @@ impl Home {
     async fn attach(&self, given: &str) -> Result<SandboxSession, Failure> {
         let state = self.find(given)?;
         let is_stopped = !state.workspace_root_ready;
-        match SandboxSession::attach(self.client.clone(), state, SessionOptions::default()).await? {
+        match SandboxSession::attach(self.client.of(&state.machine)?, state, SessionOptions::default()).await? {
             Some(session) => Ok(session),
             None => {
                 let how = if is_stopped { "was stopped" } else { "is gone; its machine ended" };

@@ -96,6 +96,7 @@ async fn binary(machine: &dyn Machine, tally: &mut Tally) {
     let read = timeout(SOON, async {
         while let Some(Ok(output)) = process.output.recv().await {
             match output {
+                Output::Omitted(_) => {}
                 Output::Stdout(bytes) => all.extend_from_slice(&bytes),
                 Output::Stderr(_) => {}
                 Output::Exit(_) => break,

@@ -19,7 +19,8 @@ impl Clients {
         Self { local }
     }
 
-    fn of(&self, handle: &MachineHandle) -> Result<Arc<dyn SandboxClient>> {
+    /// The one that a machine was made by.
+    pub(super) fn of(&self, handle: &MachineHandle) -> Result<Arc<dyn SandboxClient>> {
         // A machine that is there needs no image to be found.
         let docker = Docker::image("none");
         if handle.client != docker.id() {

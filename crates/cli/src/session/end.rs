@@ -1,6 +1,6 @@
 //! `sandbar session stop` and `rm`: how a sandbox that stays comes to its end.
 
-use sandbar::{DamagedSession, MachineHandle, SandboxError, SandboxSession, SessionOptions, SessionState};
+use sandbar::{DamagedSession, MachineHandle, SandboxClient as _, SandboxError, SandboxSession, SessionOptions, SessionState};
 use serde_json::json;
 
 use super::{Home, orphans::Orphans};
@@ -12,7 +12,8 @@ use crate::{
 
 pub(super) async fn stop(args: &StopArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
     let mut state = home.find(&args.session)?;
-    let attached = SandboxSession::attach(home.client.clone(), state.clone(), SessionOptions::default()).await?;
+    let attached =
+        SandboxSession::attach(home.client.of(&state.machine)?, state.clone(), SessionOptions::default()).await?;
     if let Some(session) = attached {
         session.close().await?;
     }

@@ -63,7 +63,7 @@ fn a_container_that_was_removed_by_others_is_a_session_that_is_gone() {
     let sandbar = Sandbar::own();
     let made = Made::new(&sandbar, &["--sandbox", IMAGE]);
     let container = container(&sandbar, &made.id);
-    let killed = Command::new("docker").args(["rm", "--force", &container]).output().expect("docker");
+    let killed = Command::new("docker").args(["rm", "--force", "--volumes", &container]).output().expect("docker");
     assert!(killed.status.success(), "{killed:?}");
     assert_eq!(made.listed().expect("it is listed")["state"], "gone");
     let run = made.sh("true");

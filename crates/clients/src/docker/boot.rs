@@ -14,7 +14,7 @@ use super::{
     container::Container,
     image::Image,
     upload::{Root, Upload, Workspace, uploads},
-    users::Who,
+    users::{Who, is_root},
 };
 use crate::{GuestMachine, GuestSetup};
 
@@ -61,6 +61,10 @@ impl Boot<'_> {
         let Self { client, docker, image, user, launch } = self;
         let accounts = client.accounts(docker, image, container).await?;
         let who = accounts.find(user)?;
+        if who.uid == 0 && client.options.user.is_none() && !is_root(user) {
+            let reason = "is root by another name; name the user that commands shall run as";
+            return Err(MachineError::invalid(format!("the image's user {user:?}"), reason));
+        }
         let merged = accounts.merged(who, &launch.accounts)?;
         let root = if client.options.read_only { Root::ReadOnly } else { Root::Writable };
         launch.owner = (merged.are_many || root == Root::ReadOnly && who != Who::ROOT).then_some((who.uid, who.gid));

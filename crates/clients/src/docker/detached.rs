@@ -203,7 +203,7 @@ fn label<'a>(found: &'a ContainerInspectResponse, name: &str) -> Option<&'a Stri
 /// Refuses to remove a machine that lives by itself for a handle of one that does not.
 pub(super) async fn check_bound(keeper: Keeper<'_>, container: &str) -> Result<()> {
     let found = inspect(keeper, container).await?;
-    match found.as_ref().and_then(|found| label(found, labels::SEAL)) {
+    match found.as_ref().and_then(|found| label(found, labels::SEAL)).filter(|seal| !seal.is_empty()) {
         None => Ok(()),
         Some(_) => Err(MachineError::invalid("handle", format!("is not one of the machine in {container}"))),
     }

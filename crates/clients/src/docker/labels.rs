@@ -32,8 +32,9 @@ pub(super) fn owned(session: &str, seal: Option<&str>) -> HashMap<String, String
         (PID, std::process::id().to_string()),
         (PID_STARTED, started("self").map(|ticks| ticks.to_string()).unwrap_or_default()),
     ];
-    let seal = seal.map(|seal| (SEAL, seal.to_owned()));
-    labels.into_iter().chain(seal).map(|(name, value)| (name.to_owned(), value)).collect()
+    // Always all of them: an image could have labels of its own.
+    let seal = (SEAL, seal.unwrap_or_default().to_owned());
+    labels.into_iter().chain([seal]).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// This user on this host.
@@ -104,7 +105,7 @@ mod tests {
         assert!(labels[PID_STARTED].parse::<u64>().is_ok_and(|ticks| ticks > 0), "{labels:?}");
         assert_eq!(labels[BOOT].len(), 36);
         assert!(labels[NAMESPACES].contains("pid:["), "{labels:?}");
-        assert_eq!((labels[LIFETIME].as_str(), labels.get(SEAL)), ("bound", None));
+        assert_eq!((labels[LIFETIME].as_str(), labels[SEAL].as_str()), ("bound", ""));
         let detached = owned("abc", Some("xyz"));
         assert_eq!((detached[LIFETIME].as_str(), detached[SEAL].as_str()), ("detached", "xyz"));
     }

@@ -57,8 +57,9 @@ impl Choice {
     }
 }
 
-fn is_root(user: &str) -> bool {
-    matches!(user.split(':').next(), None | Some("" | "0" | "root"))
+pub(super) fn is_root(user: &str) -> bool {
+    let name = user.split(':').next().unwrap_or_default();
+    matches!(name, "" | "root") || name.parse() == Ok(0u32)
 }
 
 /// The image's own accounts with more of them: files that differ from the image's, and who was not there.
@@ -87,8 +88,15 @@ impl Accounts {
     pub(super) async fn read(engine: &Engine, docker: &bollard::Docker, container: &str) -> Result<Self> {
         let file = |path| engine.within("read the image's accounts", file(docker, container, path));
         let (passwd, group) = futures::future::try_join(file(PASSWD), file(GROUP)).await?;
-        let at = |error| engine.trouble("read the image's accounts", error);
-        Ok(Self { passwd: passwd.map_err(at)?, group: group.map_err(at)? })
+        let plain = |found: Result<Found, Error>, path: &str| match found {
+            Ok(Found::Text(text)) => Ok(text),
+            Ok(Found::Special) => {
+                let reason = "is a pipe or a device, for which an engine would wait without end";
+                Err(MachineError::invalid(format!("the image's {path}"), reason))
+            }
+            Err(error) => Err(engine.trouble("read the image's accounts", error)),
+        };
+        Ok(Self { passwd: plain(passwd, PASSWD)?, group: plain(group, GROUP)? })
     }
 
     /// `NAME`, `UID`, `NAME:GROUP`, `UID:GID`.
@@ -164,8 +172,14 @@ fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
+/// What is at a path of a container's.
+enum Found {
+    Text(Text),
+    Special,
+}
+
 /// A small text file of a container's.
-async fn file(docker: &bollard::Docker, container: &str, path: &str) -> Result<Text, Error> {
+async fn file(docker: &bollard::Docker, container: &str, path: &str) -> Result<Found, Error> {
     let options = DownloadFromContainerOptions { path: path.to_owned() };
     let mut stream = std::pin::pin!(docker.download_from_container(container, Some(options)));
     let (mut reader, mut text, mut wanted) = (tar::Reader::new(), Vec::new(), true);
@@ -175,19 +189,20 @@ async fn file(docker: &bollard::Docker, container: &str, path: &str) -> Result<T
             Ok(None) | Err(Error::DockerResponseServerError { status_code: 404, .. }) => break,
             Err(error) => return Err(error),
         };
-        let Ok(events) = reader.push(&piece) else { return Ok(None) };
+        let Ok(events) = reader.push(&piece) else { return Ok(Found::Text(None)) };
         for event in events {
             match event {
+                tar::Event::Member(member) if matches!(member.kind, Kind::Other(_)) => return Ok(Found::Special),
                 tar::Event::Member(member) => wanted &= member.kind == Kind::File,
                 tar::Event::Data(bytes) => text.extend_from_slice(&bytes),
                 tar::Event::Done => {}
             }
         }
         if !wanted || text.len() > MAX_ACCOUNTS {
-            return Ok(None);
+            return Ok(Found::Text(None));
         }
     }
-    Ok(String::from_utf8(text).ok())
+    Ok(Found::Text(String::from_utf8(text).ok()))
 }
 
 #[cfg(test)]
