@@ -27,7 +27,6 @@ pub(crate) async fn hold(client: &UnixLocal, place: &Path) {
     }
     std::mem::forget(machine);
     fs::write(place.join("ids"), serde_json::to_vec(&ids).expect("json")).expect("write");
-    println!("holding");
 }
 
 fn shell(script: &str) -> Command {
