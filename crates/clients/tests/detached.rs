@@ -60,10 +60,14 @@ async fn part() {
         }
         "keep" => {
             detached::kept::hold(client.as_ref(), Path::new(&place)).await;
+            println!("holding");
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
         // The runtime ends as it does at the end of every program.
-        "keep and end" => detached::kept::hold(client.as_ref(), Path::new(&place)).await,
+        "keep and end" => {
+            detached::kept::hold(client.as_ref(), Path::new(&place)).await;
+            println!("holding");
+        }
         "run" => {
             let machine = soon(client.attach(&handle())).await.expect("attach").expect("it lives");
             for turn in 0..10 {

@@ -3,6 +3,7 @@
 mod backlog;
 mod bounds;
 mod bulk;
+mod connect;
 mod files;
 mod guise;
 mod intake;
@@ -38,12 +39,13 @@ use sandbar_guest::protocol::{Event, ExitKind, Hello};
 
 pub(crate) use self::{bounds::Bounds, usage::Looker};
 use self::{
+    connect::Connecting,
     guise::Guise,
     kept::Lease,
     link::{CHILDREN, HUB, Id, Link, Wake},
     process::Running,
     relay::{Relay, Role},
-    requests::{Connecting, Worker, Writing},
+    requests::{Worker, Writing},
     sending::Sending,
     tree::Tags,
 };

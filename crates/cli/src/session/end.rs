@@ -1,6 +1,8 @@
 //! `sandbar session stop` and `rm`: how a sandbox that stays comes to its end.
 
-use sandbar::{DamagedSession, MachineHandle, SandboxClient as _, SandboxError, SandboxSession, SessionOptions, SessionState};
+use sandbar::{
+    DamagedSession, MachineHandle, SandboxClient as _, SandboxError, SandboxSession, SessionOptions, SessionState,
+};
 use serde_json::json;
 
 use super::{Home, orphans::Orphans};

@@ -26,7 +26,6 @@ pub(crate) async fn hold(client: &dyn SandboxClient, place: &Path) {
     }
     std::mem::forget(machine);
     fs::write(place.join("ids"), serde_json::to_vec(&ids).expect("json")).expect("write");
-    println!("holding");
 }
 
 fn shell(script: &str) -> Command {

@@ -2,20 +2,14 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use rustix::{
-    event::{
-        EventfdFlags,
-        epoll::{self, EventData, EventFlags},
-        eventfd,
-    },
-    io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt::socket_error},
+    event::{EventfdFlags, eventfd},
     process::{Resource, Rlimit, setrlimit},
 };
 use sandbar_guest::protocol::{At, Event, FRAME_HEADER, FailKind, FrameHeader, Open, Request, Spawn};
@@ -51,17 +45,6 @@ pub(crate) struct Writing {
     user: Option<Rc<User>>,
     /// Whether it counts towards what may be on disk.
     counts: bool,
-}
-
-/// A connection being made.
-pub(crate) struct Connecting {
-    socket: OwnedFd,
-    to: SocketAddr,
-}
-
-/// Where to try if nobody listens here: programs that ask for `localhost` may get either.
-fn instead_of(to: SocketAddr) -> Option<SocketAddr> {
-    to.is_ipv4().then(|| SocketAddr::from((Ipv6Addr::LOCALHOST, to.port())))
 }
 
 /// A forked process doing file work.
@@ -133,13 +116,7 @@ impl Server {
                 }
             },
             Open::MakeDir(at) => {
-                let user = self.find(&at)?;
-                let files = Files(self.settings.token);
-                self.guise.wear(user.as_ref(), || {
-                    let dir = files.make_dir(&at)?;
-                    let group = at.group.as_ref().and(user.as_ref());
-                    group.map_or(Ok(()), |user| give_dir(dir.as_fd(), user.gid))
-                })?;
+                self.make_dir(&at)?;
                 self.done(id)
             }
             Open::Rename(from, to) => {
@@ -171,6 +148,16 @@ impl Server {
                 self.done(id)
             }
         }
+    }
+
+    fn make_dir(&mut self, at: &At) -> Answer<()> {
+        let user = self.find(at)?;
+        let files = Files(self.settings.token);
+        self.guise.wear(user.as_ref(), || {
+            let dir = files.make_dir(at)?;
+            let group = at.group.as_ref().and(user.as_ref());
+            group.map_or(Ok(()), |user| give_dir(dir.as_fd(), user.gid))
+        })
     }
 
     fn done(&mut self, id: Id) -> Answer<()> {
@@ -325,56 +312,6 @@ impl Server {
         self.pids.insert(pid, id);
         self.insert(id, relay, Work::Worker(Worker { pid, status, code: None, fills }));
         Ok(())
-    }
-
-    fn connect(&mut self, id: Id, window: u32, to: SocketAddr) -> Answer<()> {
-        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-        match (connect(&socket, &to), instead_of(to)) {
-            (Ok(()) | Err(Errno::INPROGRESS), _) => {}
-            (Err(_), Some(next)) => return self.connect(id, window, next),
-            (Err(error), None) => return Err(error.into()),
-        }
-        epoll::add(&self.epoll, &socket, EventData::new_u64(id.key()), EventFlags::OUT)?;
-        self.insert(id, Relay::new(id, window), Work::Connecting(Connecting { socket, to }));
-        Ok(())
-    }
-
-    /// A connection attempt has come to an end.
-    pub(super) fn connected(&mut self, id: Id) {
-        let Some(Channel { mut relay, work: Work::Connecting(connecting), closed }) = self.channels.remove(&id) else {
-            return;
-        };
-        let Connecting { socket, to } = connecting;
-        let _not_watched = epoll::delete(&self.epoll, &socket);
-        match (socket_error(&socket).unwrap_or(Err(Errno::IO)), instead_of(to)) {
-            (Ok(()), _) => {
-                let write = match rustix::io::fcntl_dupfd_cloexec(&socket, 3) {
-                    Ok(write) => write,
-                    Err(error) => {
-                        let Fail { kind, errno, message } = error.into();
-                        self.push(id, &Event::Fail(kind, errno, message));
-                        return;
-                    }
-                };
-                relay.source(Role::Out, socket, SourceKind::Stream, &self.epoll);
-                relay.sink(write, SinkEnd::Shutdown);
-                self.push(id, &Event::Started);
-                let work = Work::Connected { half_closed: false };
-                self.channels.insert(id, Channel { relay, work, closed });
-            }
-            (Err(_), Some(next)) => {
-                let window = u32::try_from(relay.available()).unwrap_or(u32::MAX);
-                if let Err(Fail { kind, errno, message }) = self.connect(id, window, next) {
-                    self.push(id, &Event::Fail(kind, errno, message));
-                }
-            }
-            (Err(error), None) => {
-                let message = format!("nobody listens on port {}", to.port());
-                self.push(id, &Event::Fail(FailKind::Errno, error.raw_os_error(), message));
-            }
-        }
     }
 
     /// A frame for an open channel. One for a channel that has just ended crossed its end on the way, and is dropped.

@@ -1,0 +1,83 @@
+//! A connection to a port inside, from the attempt to the stream.
+
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    os::fd::OwnedFd,
+};
+
+use rustix::{
+    event::epoll::{self, EventData, EventFlags},
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt::socket_error},
+};
+use sandbar_guest::protocol::{Event, FailKind};
+
+use super::{
+    Channel, Server, Work,
+    files::{Answer, Fail},
+    link::Id,
+    relay::{Relay, Role, SinkEnd, SourceKind},
+};
+
+/// A connection being made.
+pub(crate) struct Connecting {
+    socket: OwnedFd,
+    to: SocketAddr,
+}
+
+/// Where to try if nobody listens here: programs that ask for `localhost` may get either.
+fn instead_of(to: SocketAddr) -> Option<SocketAddr> {
+    to.is_ipv4().then(|| SocketAddr::from((Ipv6Addr::LOCALHOST, to.port())))
+}
+
+impl Server {
+    pub(super) fn connect(&mut self, id: Id, window: u32, to: SocketAddr) -> Answer<()> {
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        match (connect(&socket, &to), instead_of(to)) {
+            (Ok(()) | Err(Errno::INPROGRESS), _) => {}
+            (Err(_), Some(next)) => return self.connect(id, window, next),
+            (Err(error), None) => return Err(error.into()),
+        }
+        epoll::add(&self.epoll, &socket, EventData::new_u64(id.key()), EventFlags::OUT)?;
+        self.insert(id, Relay::new(id, window), Work::Connecting(Connecting { socket, to }));
+        Ok(())
+    }
+
+    /// A connection attempt has come to an end.
+    pub(super) fn connected(&mut self, id: Id) {
+        let Some(Channel { mut relay, work: Work::Connecting(connecting), closed }) = self.channels.remove(&id) else {
+            return;
+        };
+        let Connecting { socket, to } = connecting;
+        let _not_watched = epoll::delete(&self.epoll, &socket);
+        match (socket_error(&socket).unwrap_or(Err(Errno::IO)), instead_of(to)) {
+            (Ok(()), _) => {
+                let write = match rustix::io::fcntl_dupfd_cloexec(&socket, 3) {
+                    Ok(write) => write,
+                    Err(error) => {
+                        let Fail { kind, errno, message } = error.into();
+                        self.push(id, &Event::Fail(kind, errno, message));
+                        return;
+                    }
+                };
+                relay.source(Role::Out, socket, SourceKind::Stream, &self.epoll);
+                relay.sink(write, SinkEnd::Shutdown);
+                self.push(id, &Event::Started);
+                let work = Work::Connected { half_closed: false };
+                self.channels.insert(id, Channel { relay, work, closed });
+            }
+            (Err(_), Some(next)) => {
+                let window = u32::try_from(relay.available()).unwrap_or(u32::MAX);
+                if let Err(Fail { kind, errno, message }) = self.connect(id, window, next) {
+                    self.push(id, &Event::Fail(kind, errno, message));
+                }
+            }
+            (Err(error), None) => {
+                let message = format!("nobody listens on port {}", to.port());
+                self.push(id, &Event::Fail(FailKind::Errno, error.raw_os_error(), message));
+            }
+        }
+    }
+}
