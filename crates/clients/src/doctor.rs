@@ -1,14 +1,11 @@
 //! What this host can do for local machines, found out by making them; and what to change where it cannot.
 
-mod cgroups;
-
 use std::time::{Duration, Instant};
 
 use sandbar_machine::{Command, Isolation, Machine, MachineError, MachineSpec, Output, Result, SandboxClient};
 use serde::Serialize;
 
-pub use self::cgroups::{Cgroups, Layout};
-use crate::UnixLocal;
+use crate::{CgroupState, UnixLocal, cgroups};
 
 /// Commands that are timed on each machine.
 const RUNS: usize = 50;
@@ -52,7 +49,7 @@ pub struct Report {
     /// Each isolation level, strongest first.
     pub levels: Vec<LevelReport>,
     /// The host's control groups.
-    pub cgroups: Cgroups,
+    pub cgroups: CgroupState,
 }
 
 /// One switch of the host.
@@ -99,12 +96,7 @@ pub async fn probe(client: &UnixLocal) -> Report {
     for level in [Isolation::Full, Isolation::Landlock, Isolation::None] {
         levels.push(try_level(client, level).await);
     }
-    Report {
-        kernel: kernel(),
-        settings: SWITCHES.iter().filter_map(setting).collect(),
-        levels,
-        cgroups: Cgroups::look(),
-    }
+    Report { kernel: kernel(), settings: SWITCHES.iter().filter_map(setting).collect(), levels, cgroups: cgroups() }
 }
 
 fn setting(switch: &Switch) -> Option<Setting> {

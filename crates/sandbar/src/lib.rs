@@ -221,7 +221,7 @@ pub mod doctor {
 
     pub use sandbar_clients::{
         CgroupState, CgroupVersion, ControllerState, cgroups,
-        doctor::{Cgroups, Layout, LevelReport, Report, Setting, probe},
+        doctor::{LevelReport, Report, Setting, probe},
     };
 }
 

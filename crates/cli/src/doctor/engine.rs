@@ -5,7 +5,7 @@ use std::{error::Error, time::Duration};
 use sandbar::{
     MachineError,
     client::docker::{Engine, EngineReport, Unreachable},
-    doctor::{Cgroups, Layout},
+    doctor::{CgroupState, CgroupVersion},
 };
 use serde::Serialize;
 
@@ -93,15 +93,18 @@ impl EngineFindings {
 }
 
 /// The host's control groups in a line.
-pub(super) fn cgroups(found: &Cgroups) -> String {
-    let layout = match found.layout {
-        Layout::V2 => "v2",
-        Layout::V1 => "v1",
-        Layout::Hybrid => "v1 with v2 beside it",
-        Layout::None => return "none to be seen".to_owned(),
+pub(super) fn cgroups(found: &CgroupState) -> String {
+    let version = match found.version {
+        CgroupVersion::V2 => "v2",
+        CgroupVersion::V1 => "v1",
+        CgroupVersion::Hybrid => "v1 with v2 beside it",
+        CgroupVersion::None => return "none to be seen".to_owned(),
     };
-    let list = |names: &[String], word: &str| (!names.is_empty()).then(|| format!("{word} {}", names.join(", ")));
-    let parts = [list(&found.writable, "this user can limit"), list(&found.closed, "not for this user:")];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    if parts.is_empty() { layout.to_owned() } else { format!("{layout}; {}", parts.join("; ")) }
+    let list = |usable: bool, word: &str| {
+        let names = found.controllers.iter().filter(|one| one.usable == usable).map(|one| one.name.as_str());
+        let names: Vec<&str> = names.collect();
+        (!names.is_empty()).then(|| format!("; {word} {}", names.join(", ")))
+    };
+    let parts = [list(true, "this user can limit"), list(false, "not for this user:")];
+    parts.into_iter().flatten().fold(version.to_owned(), |line, part| line + &part)
 }
