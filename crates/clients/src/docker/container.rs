@@ -17,6 +17,9 @@ use crate::Farewell;
 pub(super) const REMOVE: &str = "remove the container";
 /// How often an engine that removes it already is asked whether it is done.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often, and how many times, it is looked for where nobody knows whether an engine makes it.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const LOOKS: u32 = 60;
 
 /// A container by its name, which is known before it exists.
 pub(super) struct Container {
@@ -27,6 +30,8 @@ pub(super) struct Container {
     making: Option<JoinHandle<Result<(), Error>>>,
     line: Option<Line>,
     gone: bool,
+    /// The engine never said whether it would make it.
+    doubtful: bool,
 }
 
 impl Container {
@@ -43,14 +48,14 @@ impl Container {
         let asked = docker.clone();
         let making = tokio::spawn(async move { asked.create_container(Some(options), body).await.map(drop) });
         let (engine, docker) = (engine.clone(), docker.clone());
-        let mut made = Self { name, engine, docker, making: Some(making), line: None, gone: false };
+        let mut made = Self { name, engine, docker, making: Some(making), line: None, gone: false, doubtful: false };
         if let Some(making) = &mut made.making {
             let action = "create the container";
             let outcome = made.engine.within(action, making).await?;
             made.making = None;
-            outcome
-                .map_err(|error| made.engine.failed(action, error))?
-                .map_err(|error| made.engine.trouble(action, error))?;
+            let outcome = outcome.map_err(|error| made.engine.failed(action, error))?;
+            made.doubtful = is_doubtful(&outcome);
+            outcome.map_err(|error| made.engine.trouble(action, error))?;
         }
         Ok(made)
     }
@@ -77,6 +82,22 @@ impl Container {
             self.gone = true;
         }
         Ok(())
+    }
+}
+
+/// Whether an engine may have begun something, and did not say so.
+fn is_doubtful(outcome: &Result<(), Error>) -> bool {
+    outcome.as_ref().is_err_and(|error| !matches!(error, Error::DockerResponseServerError { .. }))
+}
+
+/// Removes a container that may appear any moment, or never.
+async fn remove_late(docker: &bollard::Docker, name: &str) {
+    for _ in 0..LOOKS {
+        let force = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
+        if docker.remove_container(name, Some(force)).await.is_ok() {
+            return;
+        }
+        sleep(LOOK_AGAIN).await;
     }
 }
 
@@ -128,11 +149,14 @@ impl Drop for Container {
         if let Some(line) = self.line.take() {
             line.cut();
         }
-        let making = self.making.take();
+        let (making, mut doubtful) = (self.making.take(), self.doubtful);
         let (engine, docker, name) = (self.engine.clone(), self.docker.clone(), std::mem::take(&mut self.name));
         runtime.spawn(async move {
             if let Some(making) = making {
-                let _made_or_not = making.await;
+                doubtful = making.await.is_ok_and(|outcome| is_doubtful(&outcome));
+            }
+            if doubtful {
+                return remove_late(&docker, &name).await;
             }
             if let Err(error) = remove(&engine, &docker, &name).await {
                 tracing::warn!(%error, container = name, "a container is left");
