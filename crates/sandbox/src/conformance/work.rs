@@ -93,7 +93,8 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
     let echo = "while read word; do echo \"got $word\"; done";
     let args = |cmd: &str| ExecCommandArgs::new(cmd).yield_time_ms(250);
     let terminal = session.exec_command(args(echo).tty()).await.unwrap().process_id.expect("it waits");
-    let beat = "sleep 2; seq 1000000 1300000; while [ ! -e go ]; do sleep 0.05; done; exit 3";
+    let beat = "while [ ! -e begin ]; do sleep 0.05; done; seq 1000000 1300000; touch flooded; \
+                while [ ! -e go ]; do sleep 0.05; done; exit 3";
     let flood = session.exec_command(args(beat)).await.unwrap().process_id.expect("it runs");
     let ended = session.exec_command(args("sleep 1000")).await.unwrap().process_id.expect("it runs");
     let saved = serde_json::to_string(&session.state()).unwrap();
@@ -106,7 +107,8 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
     // Whoever only looks takes nothing away.
     let visitor = attach().await;
     assert_eq!(visitor.processes().len(), 2);
-    assert_eq!(visitor.exec(Exec::new(["true"])).await.unwrap().exit.code, 0);
+    let flooding = Exec::shell("touch begin; while [ ! -e flooded ]; do sleep 0.05; done");
+    assert_eq!(visitor.exec(flooding).await.unwrap().exit.code, 0);
     let session = attach().await;
     let update = session.write_stdin(WriteStdinArgs::new(terminal, "hello\n").yield_time_ms(10_000)).await.unwrap();
     assert!(update.output.contains("got hello"), "{:?}", update.output);
