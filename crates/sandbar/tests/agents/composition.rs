@@ -1,7 +1,7 @@
 //! Agents among agents: handoffs, tools, function tools, approvals from within.
 
 use sandbar::{
-    RunState,
+    RunState, User,
     mock::{Conversation, Script, Turn, When, item},
     prelude::*,
 };
@@ -85,6 +85,36 @@ async fn agents_that_hand_over_share_a_session_that_is_given() {
     let session = rig.session(Manifest::new().file("of_caller", "")).await;
     run(relay(&rig), "Go.").sandbox(&session).await.expect("it ends well");
     assert_eq!(news(&told(&rig, "I am second.")[2]), exited(0, "made\nof_caller\n"));
+    session.delete().await.expect("it ends");
+    rig.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_coordinator_and_a_reviewer_share_a_session_as_users_of_their_own() {
+    let look = "id -un; cat plans/plan.md; echo x >> plans/plan.md || echo kept; echo fine > reviews/first; \
+                stat -c %U plans/plan.md reviews/first";
+    let rig = Rig::new(
+        Script::new()
+            .conversation(of(
+                "I am coordinator.",
+                [exec("id -un; echo step one > plans/plan.md"), call("transfer_to_reviewer", json!({}))],
+            ))
+            .conversation(of("I am reviewer.", [exec(look), done()])),
+    );
+    let manifest = Manifest::new()
+        .user(User::new("coordinator"))
+        .user(User::new("reviewer"))
+        .entry("plans", Dir::new().mode(0o775).group("coordinator"))
+        .entry("reviews", Dir::new().mode(0o775).group("reviewer"));
+    let session = rig.session(manifest).await;
+    let reviewer = worker(&rig, "reviewer").run_as("reviewer");
+    let coordinator = worker(&rig, "coordinator").run_as("coordinator").handoff(reviewer);
+    run(&coordinator, "Go.").sandbox(&session).await.expect("it ends well");
+    let told = told(&rig, "I am reviewer.");
+    assert_eq!(news(&told[0]), exited(0, "coordinator\n"));
+    let seen = news(&told[2]);
+    assert!(seen.contains("reviewer\nstep one\n") && seen.contains("denied"), "{seen}");
+    assert!(seen.contains("kept\ncoordinator\nreviewer\n"), "{seen}");
     session.delete().await.expect("it ends");
     rig.leaves_nothing().await;
 }
