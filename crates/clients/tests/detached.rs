@@ -10,13 +10,15 @@ use std::{
 
 use sandbar_clients::UnixLocal;
 use sandbar_guest::protocol::{DOOR, Knock, Wish};
-use sandbar_machine::{Access, Command, HostMount, MachinePath, MachineSpec, SandboxClient, once};
+use sandbar_machine::{
+    Access, Command, HostMount, MachinePath, MachineSpec, SandboxClient, conformance::as_ordinary_user, once,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
 };
 
-use self::detached::bench::{Bench, PART, PLACE, as_ordinary_user, detached, file, kill, nonce, player, printed, soon};
+use self::detached::bench::{Bench, PART, PLACE, detached, file, kill, nonce, player, printed, soon};
 
 mod detached {
     pub(crate) mod bench;
@@ -198,9 +200,5 @@ async fn a_door_does_not_open_to_somebody_in_another_machine() {
 
 #[test]
 fn an_ordinary_user_has_the_same_machines() {
-    if rustix::process::geteuid().is_root() {
-        as_ordinary_user(|command| {
-            command.arg("--test-threads=2");
-        });
-    }
+    as_ordinary_user(&["--test-threads=2"]);
 }

@@ -115,7 +115,13 @@ fn again<T>(book: &RefCell<Book>, refresh: &impl Fn(), look: impl Fn(&Book) -> O
 }
 
 fn missing(what: &str, name: &[u8]) -> Unknown {
-    (FailKind::User, format!("{what} {:?} does not exist on the machine", String::from_utf8_lossy(name)))
+    (
+        FailKind::User,
+        format!(
+            "{what} {:?} does not exist on the machine, whose users and groups are named when it is made",
+            String::from_utf8_lossy(name)
+        ),
+    )
 }
 
 fn only_one(user: Option<&[u8]>, group: Option<&[u8]>) -> Result<(), Unknown> {

@@ -40,7 +40,7 @@ use async_trait::async_trait;
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{sync::Mutex, time::timeout};
 
-pub use self::ordinary::{STRANGER, as_ordinary_user, as_stranger};
+pub use self::ordinary::{STRANGER, as_ordinary_user, as_ordinary_user_with, as_stranger};
 use crate::{Machine, MachineHandle, MachineSpec, Result, SandboxClient};
 
 /// How long a promise may take. Only a broken one takes so long; inside, single waits have limits of their own.

@@ -35,6 +35,18 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
+/// Whether there is an engine with a test image, which `cargo xtask setup` puts in place; where nothing may be left out, there is.
+#[allow(clippy::print_stdout, reason = "what is left out is said")]
+pub(crate) fn has_engine(image: &str) -> bool {
+    let found = Command::new("docker").args(["image", "inspect", image]).output();
+    if found.is_ok_and(|found| found.status.success()) {
+        return true;
+    }
+    assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "no engine with the test images: run `cargo xtask setup`");
+    println!("LEFT OUT: no Docker engine with the image {image}; `cargo xtask setup` puts both in place");
+    false
+}
+
 /// Runs the check as both users.
 pub(crate) fn each(check: impl Fn(&Sandbar)) {
     check(&Sandbar::own());

@@ -6,8 +6,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{
-    engine::{Labels, Thing, alone, container_of, docker, has_engine, labels, silent, volumes},
-    rig::{PATIENCE, Run, Sandbar, finish, until},
+    engine::{IMAGE, Labels, Thing, alone, container_of, docker, labels, silent, volumes},
+    rig::{PATIENCE, Run, Sandbar, finish, has_engine, until},
 };
 
 /// A harness with a container, and the container.
@@ -98,7 +98,7 @@ fn others(its_container: Thing, theirs: &Labels, own: &Labels) -> [Thing; 14] {
 
 #[test]
 fn what_a_killed_harness_left_goes_and_nothing_else() {
-    if !has_engine() {
+    if !has_engine(IMAGE) {
         return;
     }
     let _alone = alone();
@@ -142,7 +142,7 @@ fn what_a_killed_harness_left_goes_and_nothing_else() {
 
 #[test]
 fn unnamed_volumes_go_with_the_container_that_has_them() {
-    if !has_engine() {
+    if !has_engine(IMAGE) {
         return;
     }
     let _alone = alone();

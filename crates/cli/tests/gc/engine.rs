@@ -16,16 +16,6 @@ pub(crate) fn docker(words: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// Whether these tests can run.
-pub(crate) fn has_engine() -> bool {
-    if docker(&["image", "inspect", IMAGE]).is_ok() {
-        return true;
-    }
-    assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "no engine with the test images: run `cargo xtask setup`");
-    println!("LEFT OUT: no Docker engine with the image {IMAGE}; `cargo xtask setup` puts both in place");
-    false
-}
-
 /// One at a time, whatever process: what one test makes to be kept, another's `gc` would remove.
 pub(crate) fn alone() -> File {
     let place = std::env::temp_dir().join("sandbar-test-gc");

@@ -2,21 +2,13 @@
 
 use std::process::Command;
 
-use super::{made::Made, rig::Sandbar};
+use super::{
+    made::Made,
+    rig::{Sandbar, has_engine},
+};
 
+const NAME: &str = "sandbar-test:bookworm";
 const IMAGE: &str = "docker:sandbar-test:bookworm";
-
-/// Whether there is an engine with the image; where tests must not be left out, there is.
-#[allow(clippy::print_stdout, reason = "what is left out is said")]
-fn has_engine() -> bool {
-    let found = Command::new("docker").args(["image", "inspect", "sandbar-test:bookworm"]).output();
-    if found.is_ok_and(|found| found.status.success()) {
-        return true;
-    }
-    assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "no engine with the test images: run `cargo xtask setup`");
-    println!("LEFT OUT: no Docker engine with the image {IMAGE}; `cargo xtask setup` puts both in place");
-    false
-}
 
 /// The container that a session's record names.
 fn container(sandbar: &Sandbar, id: &str) -> String {
@@ -36,7 +28,7 @@ fn exists(container: &str) -> bool {
 
 #[test]
 fn a_session_stays_in_its_container_until_it_is_removed() {
-    if !has_engine() {
+    if !has_engine(NAME) {
         return;
     }
     let sandbar = Sandbar::own();
@@ -57,7 +49,7 @@ fn a_session_stays_in_its_container_until_it_is_removed() {
 
 #[test]
 fn a_container_that_was_removed_by_others_is_a_session_that_is_gone() {
-    if !has_engine() {
+    if !has_engine(NAME) {
         return;
     }
     let sandbar = Sandbar::own();
@@ -73,7 +65,7 @@ fn a_container_that_was_removed_by_others_is_a_session_that_is_gone() {
 
 #[test]
 fn without_its_engine_a_session_is_neither_gone_nor_forgotten() {
-    if !has_engine() {
+    if !has_engine(NAME) {
         return;
     }
     let sandbar = Sandbar::own();

@@ -3,7 +3,6 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command as HostCommand, Stdio},
     sync::Arc,
@@ -20,9 +19,6 @@ use sandbar_machine::{
 use tokio::net::UnixStream;
 
 use crate::docker::{DEBIAN, client, engine, left};
-
-/// Made by `cargo xtask setup`.
-pub(crate) const USER: &str = "sandbar-test";
 
 /// What the test `part` plays when this program starts itself.
 pub(crate) const PART: &str = "SANDBAR_TEST_PART";
@@ -236,21 +232,4 @@ pub(crate) fn nonce(handle: &MachineHandle) -> [u8; 16] {
         *byte = u8::from_str_radix(&text[index * 2..index * 2 + 2], 16).expect("a number");
     }
     nonce
-}
-
-/// Runs tests of this very program again, as a user without privileges.
-pub(crate) fn as_ordinary_user(arrange: impl FnOnce(&mut HostCommand)) {
-    // The target directory may be closed to others.
-    let place = tempfile::tempdir().expect("a temporary directory");
-    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("it is open to all");
-    let copy = place.path().join("tests");
-    fs::copy(std::env::current_exe().expect("this program"), &copy).expect("a copy");
-    let mut command = HostCommand::new("setpriv");
-    command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(&copy);
-    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").current_dir("/");
-    arrange(&mut command);
-    let output = command.output().expect("setpriv runs: `cargo xtask setup` installs it");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(!said.contains(" 0 passed"), "nothing was tried as {USER}: {said}");
 }

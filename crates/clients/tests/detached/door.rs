@@ -9,13 +9,16 @@ use std::{
 
 use sandbar_clients::UnixLocal;
 use sandbar_guest::protocol::{DOOR, Knock, VERSION, Wish};
-use sandbar_machine::{Access, Command, Isolation, MachineSpec, Network, Output, SandboxClient, Workspace};
+use sandbar_machine::{
+    Access, Command, Isolation, MachineSpec, Network, Output, SandboxClient, Workspace,
+    conformance::as_ordinary_user_with,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
 };
 
-use super::bench::{Bench, PART, PLACE, as_ordinary_user, detached, nonce, printed, runs, said_by, soon};
+use super::bench::{Bench, PART, PLACE, detached, nonce, printed, runs, said_by, soon};
 
 #[tokio::test]
 async fn the_wrong_nonce_finds_and_ends_nothing() {
@@ -105,16 +108,16 @@ async fn another_user_can_neither_attach_nor_end_a_machine() {
     fs::write(bench.0.path().join("door"), machine.join(DOOR).to_str().expect("text")).expect("write");
     let open = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
     open(bench.0.path(), 0o755);
-    as_ordinary_user(|command| {
-        command.args(["--exact", "part", "--nocapture"]).env(PART, "intrude").env(PLACE, bench.0.path());
-    });
+    let play = |part: &str| {
+        let variables = [(PART, part.as_ref()), (PLACE, bench.0.path().as_os_str())];
+        as_ordinary_user_with(&["--exact", "part", "--nocapture"], &variables);
+    };
+    play("intrude");
     // Even if the directories stood open and the nonce were known.
     open(&bench.state(), 0o755);
     open(&machine, 0o755);
     open(&machine.join(DOOR), 0o777);
-    as_ordinary_user(|command| {
-        command.args(["--exact", "part", "--nocapture"]).env(PART, "knock").env(PLACE, bench.0.path());
-    });
+    play("knock");
     assert!(runs(processes.supervisor) && runs(processes.guest));
     open(&machine, 0o700);
     soon(bench.client().delete(&bench.saved())).await.expect("delete");

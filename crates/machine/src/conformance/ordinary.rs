@@ -1,7 +1,9 @@
 //! The same tests once more, as a user without privileges.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::PathBuf,
     process::{Command, id},
@@ -32,7 +34,16 @@ impl Drop for Place {
 /// When they do not pass, or `setpriv` and the user are not there.
 #[allow(clippy::must_use_candidate, reason = "most want only that it passes")]
 pub fn as_ordinary_user(words: &[&str]) -> Option<String> {
-    run_again(USER, words)
+    run_again(USER, words, &[])
+}
+
+/// The same with these variables, beside which there are few.
+///
+/// # Panics
+/// As [`as_ordinary_user`].
+#[allow(clippy::must_use_candidate, reason = "most want only that it passes")]
+pub fn as_ordinary_user_with(words: &[&str], variables: &[(&str, &OsStr)]) -> Option<String> {
+    run_again(USER, words, variables)
 }
 
 /// The same as somebody the system has never heard of, who has one id and no way to more.
@@ -41,10 +52,10 @@ pub fn as_ordinary_user(words: &[&str]) -> Option<String> {
 /// When they do not pass, or `setpriv` is not there.
 #[allow(clippy::must_use_candidate, reason = "most want only that it passes")]
 pub fn as_stranger(words: &[&str]) -> Option<String> {
-    run_again(&STRANGER.to_string(), words)
+    run_again(&STRANGER.to_string(), words, &[])
 }
 
-fn run_again(user: &str, words: &[&str]) -> Option<String> {
+fn run_again(user: &str, words: &[&str], variables: &[(&str, &OsStr)]) -> Option<String> {
     if fs::metadata("/proc/self").is_ok_and(|own| own.uid() != 0) {
         return None;
     }
@@ -61,6 +72,7 @@ fn run_again(user: &str, words: &[&str]) -> Option<String> {
         .args(words)
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .envs(variables.iter().copied())
         .current_dir("/")
         .output()
         .expect("setpriv runs: `cargo xtask setup` installs it");
