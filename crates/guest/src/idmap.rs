@@ -1,4 +1,5 @@
-//! Who the machine's users are on the host: one user mapped to itself, or a range of ids nobody else has.
+//! Who the machine's users are on the host: one user mapped to itself, alone or beside ids set aside for it, or a
+//! range of ids nobody else has.
 
 use std::{fs, io, os::fd::OwnedFd};
 
