@@ -29,15 +29,23 @@ fn memory() -> (Seen, Box<dyn Sink>) {
     (seen, Box::new(Callback::new(move |event: &Event| copy.lock().unwrap().push(event.clone()))))
 }
 
-/// A sink that takes nothing before the sender it comes with says something or is gone.
-fn gated() -> (Seen, Sender<()>, Box<dyn Sink>) {
+/// The other side of a sink that takes nothing before it is let.
+struct Gate {
+    /// Says something or is gone: the sink may go on.
+    _open: Sender<()>,
+    /// Hears of every event that stands before the gate.
+    waiting: Receiver<()>,
+}
+
+fn gated() -> (Seen, Gate, Box<dyn Sink>) {
     let (seen, mut sink) = memory();
-    let (open, gate): (Sender<()>, Receiver<()>) = channel();
+    let ((open, opened), (arrived, waiting)) = (channel(), channel());
     let gated = Callback::new(move |event: &Event| {
-        let _open_or_gone = gate.recv();
+        let _nobody_looks = arrived.send(());
+        let _open_or_gone = opened.recv();
         sink.deliver(event).unwrap();
     });
-    (seen, open, Box::new(gated))
+    (seen, Gate { _open: open, waiting }, Box::new(gated))
 }
 
 fn audit(sinks: Vec<Box<dyn Sink>>) -> Audit {
@@ -140,7 +148,7 @@ async fn all_sinks_see_the_same_events_in_the_same_order_from_many_threads() {
 
 #[tokio::test]
 async fn a_sink_that_lags_costs_the_caller_nothing_and_is_told_what_it_missed() {
-    let (seen, open, slow) = gated();
+    let (seen, gate, slow) = gated();
     let (other, quick) = memory();
     let audit = audit(vec![slow, quick]);
     // Nothing of this could end if the caller waited for the gate.
@@ -149,7 +157,7 @@ async fn a_sink_that_lags_costs_the_caller_nothing_and_is_told_what_it_missed() 
     }
     let missed = audit.dropped();
     assert!(missed >= 100_000 - 4098, "{missed} were dropped");
-    drop(open);
+    drop(gate);
     exec(&audit);
     closed(&audit).await;
     for seen in [seen.lock().unwrap(), other.lock().unwrap()] {
@@ -165,12 +173,16 @@ async fn a_sink_that_lags_costs_the_caller_nothing_and_is_told_what_it_missed() 
 
 #[tokio::test]
 async fn what_is_missing_at_the_end_is_said_at_the_end() {
-    let (seen, open, sink) = gated();
+    let (seen, gate, sink) = gated();
     let audit = Audit::new("s", vec![sink], AuditOptions { queue: 1, ..AuditOptions::default() });
-    for _ in 0..5 {
+    let span = audit.begin(Op::Exec, Value::Null);
+    // The first event leaves the only place in the queue, so that nothing leaves it later.
+    gate.waiting.recv_timeout(SOON).unwrap();
+    span.finish(End::Ok, Value::Null);
+    for _ in 0..4 {
         exec(&audit);
     }
-    drop(open);
+    drop(gate);
     closed(&audit).await;
     let seen = seen.lock().unwrap();
     let last = seen.last().unwrap();
@@ -280,7 +292,7 @@ async fn every_sink_is_told_what_its_own_policy_says() {
 
 #[tokio::test]
 async fn large_events_do_not_fill_the_memory() {
-    let (_seen, open, sink) = gated();
+    let (_seen, gate, sink) = gated();
     let audit = audit(vec![sink]);
     let large = "x".repeat(60_000);
     for _ in 0..500 {
@@ -288,19 +300,19 @@ async fn large_events_do_not_fill_the_memory() {
     }
     let kept = 1000 - audit.dropped();
     assert!((200..300).contains(&kept), "{kept} of 60 kB each are kept");
-    drop(open);
+    drop(gate);
     closed(&audit).await;
 }
 
 #[tokio::test]
 async fn a_sink_that_never_returns_is_left_behind() {
-    let (_seen, open, stuck) = gated();
+    let (_seen, gate, stuck) = gated();
     let (seen, quick) = memory();
     let audit = audit(vec![stuck, quick]);
     exec(&audit);
     assert_eq!(audit.close(Duration::from_millis(50)).await, Flushed::TimedOut);
     assert_eq!(seen.lock().unwrap().len(), 2);
-    drop(open);
+    drop(gate);
     assert_eq!(audit.close(SOON).await, Flushed::Complete, "it has caught up");
 }
 
