@@ -20,11 +20,14 @@ use crate::{
 pub(crate) fn choose(sandbox: &SandboxArg, render: &Render) -> Result<Arc<dyn SandboxClient>, Failure> {
     match sandbox {
         SandboxArg::Local => Ok(Arc::new(UnixLocal::new())),
-        SandboxArg::Docker(image) => {
-            let client = Docker::image(image).engine(Engine::from_env()?);
-            Ok(Arc::new(if render.has_terminal() { client.on_progress(show) } else { client }))
-        }
+        SandboxArg::Docker(image) => Ok(Arc::new(containers(image, render)?)),
     }
+}
+
+/// The client that makes containers of an image.
+pub(crate) fn containers(image: &str, render: &Render) -> Result<Docker, Failure> {
+    let client = Docker::image(image).engine(Engine::from_env()?);
+    Ok(if render.has_terminal() { client.on_progress(show) } else { client })
 }
 
 /// How far the image is, on one line that is written over.

@@ -48,6 +48,7 @@ async fn local(report: &mut Report<'_>) -> Result<(), Failure> {
         Ok(Some(sessions)) => {
             machines(&sessions.local(), report).await?;
             orphans(&sessions, report).await?;
+            records(&sessions, report)?;
         }
         Ok(None) => {}
         Err(failure) => report.failed("sessions", failure),
@@ -125,6 +126,23 @@ async fn orphans(sessions: &Machines, report: &mut Report<'_>) -> Result<(), Fai
     Ok(())
 }
 
+/// Records whose writers were killed before they had finished.
+fn records(sessions: &Machines, report: &mut Report<'_>) -> Result<(), Failure> {
+    let store = sessions.store();
+    let left = store.half_written().unwrap_or_else(|error| {
+        report.failed("sessions", error.into());
+        Vec::new()
+    });
+    for name in left {
+        let removed = if report.is_dry() { Ok(()) } else { store.remove_half_written(&name) };
+        match removed {
+            Ok(()) => report.removed(Item::new("record", name, "it was never written to its end"))?,
+            Err(error) => report.failed(&format!("record {name}"), error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Runs whose removal was begun and never finished.
 async fn runs(store: RunStore, report: &mut Report<'_>) -> Result<(), Failure> {
     for name in store.half_removed() {
@@ -151,11 +169,14 @@ async fn engine(args: &GcArgs, report: &mut Report<'_>) -> Result<(), Failure> {
         Err(error) => return no_engine(args, Failure::from(error), report),
     };
     report.doing(&format!("looking at the engine {engine}"));
-    let found = match engine.leftovers().await {
+    let mut found = match engine.leftovers().await {
         Ok(found) => found,
         Err(error) => return no_engine(args, Failure::from(error).without_machine(), report),
     };
     report.looked_at(&engine);
+    let lost = unclaimed(&found.kept, report);
+    found.kept.retain(|kept| !lost.iter().any(|one| one.name == kept.name));
+    found.dead.extend(lost);
     for Found { kind, name, why, .. } in &found.kept {
         report.kept(Item::new(kind.name(), name.clone(), why.clone()));
     }
@@ -170,6 +191,18 @@ async fn engine(args: &GcArgs, report: &mut Report<'_>) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Containers that outlive their makers, and that no session has: those makers were killed before they wrote them down.
+fn unclaimed(kept: &[Found], report: &mut Report<'_>) -> Vec<Found> {
+    let found = Machines::of_sessions().and_then(|sessions| match sessions {
+        Some(sessions) => sessions.unclaimed(kept),
+        None => Ok(Vec::new()),
+    });
+    found.unwrap_or_else(|failure| {
+        report.failed("sessions", failure);
+        Vec::new()
+    })
 }
 
 fn no_engine(args: &GcArgs, failure: Failure, report: &mut Report<'_>) -> Result<(), Failure> {

@@ -69,7 +69,8 @@ fn options(args: &McpArgs) -> Result<SessionOptions, Failure> {
         let repository = place::repository(path, &spec.mounts)?;
         spec.mounts.extend(repository);
     }
-    let manifest = reaching(plan::manifest(&args.fill, &args.env)?, &spec);
+    let manifest = plan::with_user(plan::manifest(&args.fill, &args.env)?, args.user.as_ref());
+    let manifest = reaching(manifest, &spec);
     let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
     if let Some(path) = &args.audit {
@@ -105,7 +106,8 @@ async fn serve(session: &SandboxSession, args: &McpArgs, render: &Render) -> Res
     if terminal::is_terminal() {
         render.note("an MCP server speaks here, and waits for a client; `sandbar mcp --help` shows how one starts it");
     }
-    let server = Server::new(session.clone(), words::instructions(args, session, &ports), args.machine.network);
+    let acting = args.user.as_ref().map_or_else(|| session.clone(), |user| session.user(user));
+    let server = Server::new(acting, words::instructions(args, session, &ports), args.machine.network);
     let broken = |error| Failure::new("cannot use the standard streams").because(error);
     let (transport, written) = transport::open().map_err(broken)?;
     match server.serve(transport).await {

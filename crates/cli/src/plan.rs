@@ -9,8 +9,9 @@ use std::{
 
 use sandbar::{
     Access, Command, EnvValue, HostMount, Limits, MachinePath, MachineSpec, Manifest, Network, PathGrant, SecretStore,
-    Workspace,
+    User, Workspace,
     doctor::{CgroupState, cgroups},
+    takes_an_account,
 };
 
 use crate::{
@@ -72,12 +73,22 @@ pub(crate) fn spec(args: &MachineArgs) -> Result<MachineSpec, Failure> {
     })
 }
 
-/// The same machine with a user of this name, unless it is one that every machine has, or a number, which needs none.
+/// The same machine with a user of this name.
 pub(crate) fn inhabited(mut spec: MachineSpec, user: Option<&String>) -> MachineSpec {
-    if let Some(name) = user.filter(|name| *name != "agent" && name.parse::<u16>().is_err()) {
+    if let Some(name) = user.filter(|name| takes_an_account(name)) {
         spec.accounts = spec.accounts.user(name);
     }
     spec
+}
+
+/// The same manifest with this user, if it has none of the name: a machine that is made cannot get another one.
+pub(crate) fn with_user(manifest: Manifest, user: Option<&String>) -> Manifest {
+    let grouped = manifest.groups.iter().flat_map(|group| &group.users);
+    let known: Vec<&String> = manifest.users.iter().chain(grouped).map(|known| &known.name).collect();
+    match user.filter(|name| takes_an_account(name) && !known.contains(name)) {
+        Some(name) => manifest.user(User::new(name)),
+        None => manifest,
+    }
 }
 
 /// What was asked for by name must hold: a weaker level that cannot keep it is refused, not taken for good enough.

@@ -92,7 +92,8 @@ async fn begin(args: Box<RunArgs>, render: &Render) -> Result<u8, (Failure, u8)>
 /// What `--agent` names; whatever is wrong with it, its name is said.
 fn agent_file(args: &RunArgs) -> Result<(AgentFile, SandboxAgent), Failure> {
     let Some(path) = &args.agent else {
-        let file = AgentFile::default();
+        let mut file = AgentFile::default();
+        file.run_as.clone_from(&args.user);
         let agent = file.agent(asking(args.ask))?;
         return Ok((file, agent));
     };
@@ -104,7 +105,8 @@ fn agent_file(args: &RunArgs) -> Result<(AgentFile, SandboxAgent), Failure> {
         };
         Failure::new(what).causes_of(&error).code("agent_file")
     };
-    let file = AgentFile::load(path).map_err(wrong)?;
+    let mut file = AgentFile::load(path).map_err(wrong)?;
+    file.run_as = args.user.clone().or(file.run_as);
     if file.max_turns == Some(0) {
         let what = format!("cannot use the agent file {name}; max_turns must be at least 1");
         return Err(Failure::new(what).code("agent_file"));

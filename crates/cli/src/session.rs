@@ -16,7 +16,8 @@ mod run;
 use std::{
     env,
     fs::{DirBuilder, File},
-    os::unix::fs::DirBuilderExt,
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -87,8 +88,19 @@ impl Home {
     fn maker(&self, sandbox: &SandboxArg, render: &Render) -> Result<Arc<dyn SandboxClient>, Failure> {
         match sandbox {
             SandboxArg::Local => Ok(self.client.clone()),
-            SandboxArg::Docker(_) => client::choose(sandbox, render),
+            SandboxArg::Docker(image) => Ok(Arc::new(client::containers(image, render)?.register(self.register()?))),
         }
+    }
+
+    /// What tells this list of sessions from others, for as long as it is there.
+    fn register(&self) -> Result<String, Failure> {
+        let look = || {
+            let (place, found) = (self.directory.canonicalize()?, self.directory.metadata()?);
+            Ok(format!("{}:{}:{}", found.dev(), found.ino(), place.display()))
+        };
+        look().map_err(|error: io::Error| {
+            Failure::new(format!("cannot look at {}", self.directory.display())).because(error)
+        })
     }
 
     /// Says that a session is being made, until this is dropped.

@@ -24,5 +24,6 @@ mod run {
     mod stops;
     mod streams;
     mod terminal;
+    mod users;
     mod words;
 }

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use crate::{MachineError, Result};
 
+/// The one user that every machine has.
+const AGENT: &str = "agent";
 /// More users, groups or members of a group are refused.
 const MOST: usize = 1024;
 
@@ -51,7 +53,7 @@ impl Accounts {
     #[must_use]
     pub fn more_than_one(&self) -> Option<&str> {
         let groups = self.groups.iter().flat_map(|group| std::iter::once(&group.name).chain(&group.members));
-        self.users.iter().chain(groups).map(String::as_str).find(|name| *name != "agent")
+        self.users.iter().chain(groups).map(String::as_str).find(|name| *name != AGENT)
     }
 
     /// Refuses, for a client whose machines have one user, whatever takes more; with what is missing and what to do.
@@ -92,6 +94,12 @@ impl Accounts {
     }
 }
 
+/// Whether a machine has this user only if it is given: every machine has `agent`, and a number needs no account.
+#[must_use]
+pub fn takes_an_account(user: &str) -> bool {
+    user != AGENT && user.parse::<u16>().is_err()
+}
+
 /// Why a name cannot be one of an account, if it cannot.
 #[must_use]
 pub fn account_name_fault(name: &str) -> Option<&'static str> {
@@ -126,6 +134,10 @@ mod tests {
             assert!(Accounts::default().group(bad, [""; 0]).check().is_err(), "{bad:?}");
             assert!(Accounts::default().group("g", [bad]).check().is_err(), "{bad:?}");
         }
+        assert_eq!(
+            ["agent", "0", "1000", "ada", "1000x", ""].map(takes_an_account),
+            [false, false, false, true, true, true]
+        );
         assert!(Accounts::default().group("g", ["a"]).group("g", ["b"]).check().is_err());
         let many = Accounts { users: vec!["a".to_owned(); MOST + 1], groups: Vec::new() };
         assert!(many.check().unwrap_err().to_string().contains("1024"));

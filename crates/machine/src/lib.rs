@@ -38,7 +38,7 @@ pub mod tar;
 mod tarcheck;
 mod traced;
 
-pub use account::{AccountGroup, Accounts, account_name_fault};
+pub use account::{AccountGroup, Accounts, account_name_fault, takes_an_account};
 pub use bare::{Bare, BareClient};
 pub use client::{MachineHandle, SandboxClient};
 pub use command::{Command, Control, Exit, ExitReason, Output, Process, Signal, TerminalSize};

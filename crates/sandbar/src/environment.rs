@@ -9,7 +9,7 @@ use sandbar_agent::{
     BoxError, Environment, Kit,
     environment::{Ending, Entering, Stay},
 };
-use sandbar_machine::{Lifetime, MachineError};
+use sandbar_machine::{Lifetime, MachineError, takes_an_account};
 use sandbar_sandbox::{Exec, Manifest, SandboxError, SandboxSession, SessionState, WorkspacePath};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -289,7 +289,7 @@ fn shape(manifest: &mut Manifest, needs: &Needs) -> Result<(), SandboxError> {
     for capability in needs.capabilities.iter() {
         capability.shape(manifest)?;
     }
-    if let Some(user) = &needs.run_as {
+    if let Some(user) = needs.run_as.as_ref().filter(|user| takes_an_account(user)) {
         let mut alone = Manifest::new();
         alone.add_user(user);
         alone.check().map_err(|error| {

@@ -118,7 +118,8 @@ pub(crate) struct CommandArgs {
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) env: Vec<Variable>,
 
-    /// Run it as this user of the machine, which a new machine is given if it does not have it: a name, or a number.
+    /// Run it as this user of the machine, which a new machine is given if it does not have it: a name, or a number. The
+    /// workspace belongs to agent; others read it.
     #[arg(long, value_name = "NAME", value_parser = values::user)]
     pub(crate) user: Option<String>,
 

@@ -93,6 +93,11 @@ pub(crate) struct RunArgs {
         value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) env: Vec<Variable>,
 
+    /// Do everything as this user of the machine, who is made if it does not have one. The workspace belongs to agent:
+    /// others read it [default: the agent file's run_as, or agent].
+    #[arg(long, value_name = "NAME", help_heading = "Agent", value_parser = values::user)]
+    pub(crate) user: Option<String>,
+
     /// Print what happens as JSON lines, the last one with the result.
     #[arg(long)]
     pub(crate) json: bool,

@@ -11,8 +11,7 @@ use std::{
 };
 
 use sandbar::{
-    Access, Manifest, Network, SandboxClient, SandboxSession, SessionOptions, User, Workspace, agent_file::AgentFile,
-    audit::Jsonl,
+    Access, Network, SandboxClient, SandboxSession, SessionOptions, Workspace, agent_file::AgentFile, audit::Jsonl,
 };
 
 use super::keyboard::Keyboard;
@@ -173,22 +172,10 @@ fn options(args: &RunArgs, file: &AgentFile) -> Result<SessionOptions, Failure> 
         (None, Some(manifest)) => plan::granting(plan::with_env(manifest, &args.env)?, &args.fill.grants)?,
         _ => plan::manifest(&args.fill, &args.env)?,
     };
-    let manifest = match &file.run_as {
-        Some(user) => inhabited(manifest, user),
-        None => manifest,
-    };
+    let manifest = plan::with_user(manifest, file.run_as.as_ref());
     let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
     Ok(options)
-}
-
-/// The same manifest with this user: a machine that is made cannot get another one.
-fn inhabited(manifest: Manifest, user: &str) -> Manifest {
-    let grouped = manifest.groups.iter().flat_map(|group| &group.users);
-    if manifest.users.iter().chain(grouped).any(|known| known.name == user) {
-        return manifest;
-    }
-    manifest.user(User::new(user))
 }
 
 /// The workspace's own files, before any manifest.

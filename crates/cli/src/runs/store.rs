@@ -1,9 +1,9 @@
 //! The runs of this user on this host, a directory each: its record, its working copy, and what that began as.
 
 use std::{
-    fs::{self, DirBuilder, File},
+    fs::{self, DirBuilder, File, Permissions},
     io::{self, BufWriter, Read, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -76,8 +76,12 @@ impl RunStore {
         let id = Uuid::now_v7().to_string();
         let path = self.dir.join(&id);
         let failed = |error| Failure::new(format!("cannot make {}", path.display())).because(error);
-        let private = |path: &Path| DirBuilder::new().mode(0o700).create(path);
-        private(&path).and_then(|()| private(&path.join("workspace"))).map_err(failed)?;
+        let make = |path: &Path, mode| {
+            DirBuilder::new().mode(0o700).create(path)?;
+            fs::set_permissions(path, Permissions::from_mode(mode))
+        };
+        // Other users of the host end at the first; other users of the machine begin at the second.
+        make(&path, 0o700).and_then(|()| make(&path.join("workspace"), 0o755)).map_err(failed)?;
         let run = RunDir { hold: File::open(&path).map_err(failed)?, id, path: path.clone() };
         flock(&run.hold, FlockOperation::NonBlockingLockExclusive).map_err(|error| failed(error.into()))?;
         let now = Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::UNIX_EPOCH);

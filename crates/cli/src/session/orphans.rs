@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use rustix::fs::{FlockOperation, flock};
-use sandbar::client::UnixLocal;
+use sandbar::{
+    SessionStore,
+    client::{UnixLocal, docker::Found},
+};
 
 use super::{Home, Making, state_directory};
 use crate::failure::Failure;
@@ -23,7 +26,7 @@ impl Machines {
     /// Those there are; nothing where nobody ever made a session.
     pub(crate) fn of_sessions() -> Result<Option<Self>, Failure> {
         match state_directory() {
-            Ok(directory) if directory.join("machines").exists() => Home::open().map(Self).map(Some),
+            Ok(directory) if directory.join("sessions").exists() => Home::open().map(Self).map(Some),
             _ => Ok(None),
         }
     }
@@ -31,6 +34,24 @@ impl Machines {
     /// Who makes them.
     pub(crate) fn local(&self) -> UnixLocal {
         self.0.local()
+    }
+
+    /// What is written down of the sessions.
+    pub(crate) fn store(&self) -> &SessionStore {
+        &self.0.store
+    }
+
+    /// Which of these containers no session has, of those whose dead makers kept their sessions here.
+    pub(crate) fn unclaimed(&self, found: &[Found]) -> Result<Vec<Found>, Failure> {
+        let register = self.0.register()?;
+        let here: Vec<&Found> = found.iter().filter(|one| one.register.as_ref() == Some(&register)).collect();
+        if here.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Their makers are dead: what is in no record by now will never be in one.
+        let known = self.0.recorded("container")?;
+        let lost = here.into_iter().filter(|one| !known.contains(&one.name));
+        Ok(lost.map(|one| one.clone().unclaimed("no session has it")).collect())
     }
 
     /// Those that no session has.
@@ -57,11 +78,15 @@ impl Home {
         }
         // What is there by now and in no record will never be in one.
         let machines = self.ids()?;
+        let known = self.recorded("id")?;
+        Ok(Orphans::Found(machines.into_iter().filter(|id| !known.contains(id)).collect()))
+    }
+
+    /// What the machines of all records are called, under this name in their handles.
+    fn recorded(&self, name: &str) -> Result<Vec<String>, Failure> {
         let known = self.store.list()?.into_iter().map(|state| state.machine);
         let known = known.chain(self.store.damaged()?.into_iter().filter_map(|one| one.machine));
-        let known: Vec<String> =
-            known.filter_map(|machine| Some(machine.state.get("id")?.as_str()?.to_owned())).collect();
-        Ok(Orphans::Found(machines.into_iter().filter(|id| !known.contains(id)).collect()))
+        Ok(known.filter_map(|machine| Some(machine.state.get(name)?.as_str()?.to_owned())).collect())
     }
 
     /// Ends such a machine and removes everything it has.

@@ -1,6 +1,6 @@
 //! Containers and volumes: of a harness that was killed, of one that lives, and of others.
 
-use std::process::Child;
+use std::{fs, path::PathBuf, process::Child};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -136,6 +136,59 @@ fn what_a_killed_harness_left_goes_and_nothing_else() {
     let again = document(&gc(&sandbar, &["--json"]));
     assert_eq!((&again["removed"], &again["failed"]), (&Value::Array(vec![]), &Value::Array(vec![])), "{again}");
     assert!(again["engine"]["reached"] == true && lists(&again, "kept", &stays[0]), "{again:#}");
+    kill_process(Pid::from_child(&living), Signal::TERM).expect("end");
+    finish(living);
+}
+
+/// A session in a container, and the container.
+fn session(sandbar: &Sandbar) -> (String, Thing) {
+    let run = sandbar.run(&["session", "create", "--sandbox", "docker:sandbar-test:bookworm"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let id = run.stdout.trim().to_owned();
+    let record = fs::read_to_string(record_of(sandbar, &id)).expect("a record");
+    let record: Value = serde_json::from_str(&record).expect("json");
+    let name = record["machine"]["state"]["container"].as_str().expect("a name").to_owned();
+    (id, Thing { kind: "container", name })
+}
+
+fn record_of(sandbar: &Sandbar, id: &str) -> PathBuf {
+    sandbar.dir().join(format!("state/sandbar/sessions/{id}.json"))
+}
+
+#[test]
+fn a_container_that_was_never_written_down_goes_and_those_of_sessions_stay() {
+    if !has_engine(IMAGE) {
+        return;
+    }
+    let _alone = alone();
+    let sandbar = Sandbar::own();
+    let ((living, _), (kept, its_container), (lost, left)) = (harness(&sandbar), session(&sandbar), session(&sandbar));
+    let (theirs, own) = (labels(&left.name), container_of(living.id()).expect("a container"));
+    // As if its maker had been killed a moment earlier.
+    fs::remove_file(record_of(&sandbar, &lost)).expect("removed");
+    let run = |labels: &Labels, changes: &[(&str, Option<&str>)]| {
+        Thing::container(&["run", "--detach"], &with(labels, changes))
+    };
+    let written = theirs["sandbar.register"].as_str();
+    let detached = ("sandbar.lifetime", Some("detached"));
+    let stays = [
+        its_container,
+        run(&theirs, &[("sandbar.register", Some("somewhere else"))]),
+        run(&theirs, &[("sandbar.register", None)]),
+        run(&theirs, &[("sandbar.owner", Some("4242@elsewhere"))]),
+        // Its maker may still write it down.
+        run(&labels(&own), &[detached, ("sandbar.register", Some(written))]),
+    ];
+    let told = document(&gc(&sandbar, &["--dry-run", "--json"]));
+    assert!(lists(&told, "removed", &left) && !lists(&told, "kept", &left), "{told:#}");
+    let run = gc(&sandbar, &[]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    assert!(run.stdout.contains(&format!("removed container {}: no session has it", left.name)), "{run:?}");
+    assert!(!left.is_there(), "{run:?}");
+    assert!(stays.iter().all(Thing::is_there), "{run:?}\n{stays:#?}");
+    let ran = sandbar.run(&["session", "exec", &kept, "--", "echo", "alive"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "alive\n"), "{ran:?}");
+    assert_eq!(sandbar.run(&["session", "rm", &kept]).code, 0);
     kill_process(Pid::from_child(&living), Signal::TERM).expect("end");
     finish(living);
 }

@@ -137,3 +137,21 @@ fn a_directory_that_somebody_else_planted_is_said_and_left() {
     assert!(run.stderr.contains("belongs to another user") && run.stderr.lines().count() == 1, "{run:?}");
     assert!(planted.join("0123456789abcdef").exists());
 }
+
+#[test]
+fn a_record_that_was_never_written_to_its_end_goes() {
+    let sandbar = Sandbar::own();
+    let made = sandbar.run(&["session", "create"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    let place = |drawn: &str| sandbar.dir().join(format!("state/sandbar/sessions/.{}.{drawn}", made.stdout.trim()));
+    let (old, fresh) = (place(&"0".repeat(32)), place(&"1".repeat(32)));
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(24 * 60 * 60);
+    fs::File::create(&old).expect("a file").set_modified(long_ago).expect("long ago");
+    fs::File::create(&fresh).expect("a file");
+    let run = gc(&sandbar, &["--dry-run"]);
+    assert!(run.stdout.contains("would remove record .") && old.exists(), "{run:?}");
+    let run = gc(&sandbar, &[]);
+    assert!(run.code == 0 && run.stdout.ends_with("removed 1 record\n"), "{run:?}");
+    assert!(!old.exists() && fresh.exists(), "{run:?}");
+    assert_eq!(sandbar.run(&["session", "rm", made.stdout.trim()]).code, 0);
+}

@@ -43,6 +43,28 @@ fn the_server_says_what_it_is_and_which_tools_it_has() {
 }
 
 #[test]
+fn everything_is_done_as_the_user_that_is_asked_for() {
+    each(|sandbar| {
+        sandbar.make_file(
+            "m.yaml",
+            "users: [ada, bob]\nentries: {hers: {type: dir, group: ada, permissions: 'drwxrwx---'}}\n",
+        );
+        let mut client = Client::start(sandbar, &["--manifest", "m.yaml", "--user", "ada"]);
+        assert_eq!(output(&client.exec("id -un")), "ada\n");
+        client.done("write_file", json!({"path": "hers/note", "content": "of ada"}));
+        assert_eq!(output(&client.exec("stat -c %U hers/note")), "ada\n");
+        let text = client.refused("write_file", json!({"path": "elsewhere", "content": "x"}));
+        assert!(text.contains("elsewhere") && text.contains("ermission denied"), "{text}");
+        assert_eq!(client.close().code, 0);
+        // The control: another user may not even look.
+        let mut client = Client::start(sandbar, &["--manifest", "m.yaml", "--user", "bob"]);
+        let text = client.refused("list_directory", json!({"path": "hers"}));
+        assert!(text.contains("ermission denied"), "{text}");
+        assert_eq!(client.close().code, 0);
+    });
+}
+
+#[test]
 fn commands_run_go_on_and_are_typed_to() {
     each(|sandbar| {
         let mut client = Client::start(sandbar, &[]);

@@ -232,7 +232,11 @@ impl SandboxClient for Docker {
             launch: &launch,
             image: &image,
             user: &choice,
-            labels: labels::owned(&session, place.as_ref().map(|place| place.seal.as_str())),
+            labels: labels::owned(
+                &session,
+                place.as_ref().map(|place| place.seal.as_str()),
+                self.options.register.as_deref(),
+            ),
         };
         let body = plan::body(wish)?;
         let state = place.as_ref().map_or_else(|| Ok(json!({ "container": name })), Place::state)?;

@@ -10,6 +10,8 @@ pub(super) const SESSION: &str = "sandbar.session";
 pub(super) const LIFETIME: &str = "sandbar.lifetime";
 /// What the handle of a detached machine knows too, so that nothing is removed by one that was changed.
 pub(super) const SEAL: &str = "sandbar.seal";
+/// Where whoever made a machine writes down those that outlive it.
+pub(super) const REGISTER: &str = "sandbar.register";
 pub(super) const OWNER: &str = "sandbar.owner";
 pub(super) const HOST: &str = "sandbar.host";
 pub(super) const BOOT: &str = "sandbar.boot";
@@ -17,8 +19,8 @@ pub(super) const NAMESPACES: &str = "sandbar.namespaces";
 pub(super) const PID: &str = "sandbar.pid";
 pub(super) const PID_STARTED: &str = "sandbar.pid-started";
 
-/// The labels of one machine; a detached one has a seal.
-pub(super) fn owned(session: &str, seal: Option<&str>) -> HashMap<String, String> {
+/// The labels of one machine; a detached one has a seal, and may be in a register.
+pub(super) fn owned(session: &str, seal: Option<&str>, register: Option<&str>) -> HashMap<String, String> {
     let lifetime = if seal.is_some() { "detached" } else { "bound" };
     let labels = [
         (SESSION, session.to_owned()),
@@ -33,8 +35,9 @@ pub(super) fn owned(session: &str, seal: Option<&str>) -> HashMap<String, String
         (PID_STARTED, started("self").map(|ticks| ticks.to_string()).unwrap_or_default()),
     ];
     // Always all of them: an image could have labels of its own.
-    let seal = (SEAL, seal.unwrap_or_default().to_owned());
-    labels.into_iter().chain([seal]).map(|(name, value)| (name.to_owned(), value)).collect()
+    let rest = [(SEAL, seal), (REGISTER, register)];
+    let rest = rest.map(|(name, value)| (name, value.unwrap_or_default().to_owned()));
+    labels.into_iter().chain(rest).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// This user on this host.
@@ -100,14 +103,15 @@ mod tests {
 
     #[test]
     fn a_label_names_this_very_process() {
-        let labels = owned("abc", None);
+        let labels = owned("abc", None, None);
         assert_eq!(labels[PID], std::process::id().to_string());
         assert!(labels[PID_STARTED].parse::<u64>().is_ok_and(|ticks| ticks > 0), "{labels:?}");
         assert_eq!(labels[BOOT].len(), 36);
         assert!(labels[NAMESPACES].contains("pid:["), "{labels:?}");
         assert_eq!((labels[LIFETIME].as_str(), labels[SEAL].as_str()), ("bound", ""));
-        let detached = owned("abc", Some("xyz"));
+        let detached = owned("abc", Some("xyz"), Some("here"));
         assert_eq!((detached[LIFETIME].as_str(), detached[SEAL].as_str()), ("detached", "xyz"));
+        assert_eq!((detached[REGISTER].as_str(), labels[REGISTER].as_str()), ("here", ""));
     }
 
     #[test]

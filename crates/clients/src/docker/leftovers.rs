@@ -35,6 +35,9 @@ pub struct Found {
     pub name: String,
     /// Why it is removed, or kept.
     pub why: String,
+    /// Where the handle of a container that outlives its maker [was to be written down](super::Docker::register). Said only
+    /// once its maker is dead: if it is not there by then, nobody has it.
+    pub register: Option<String>,
     /// What the engine knows it by, for good.
     id: String,
     removal: Removal,
@@ -110,6 +113,14 @@ impl Engine {
     }
 }
 
+impl Found {
+    /// The same, once it is known that nobody has its handle: it goes even while it runs.
+    #[must_use]
+    pub fn unclaimed(self, why: impl Into<String>) -> Self {
+        Self { why: why.into(), removal: Removal::Forced, ..self }
+    }
+}
+
 impl Kind {
     /// Its name.
     #[must_use]
@@ -142,12 +153,15 @@ fn container(found: ContainerSummary, here: &Here) -> Option<(Found, Fate)> {
         None | Some(BOUND) => Removal::Forced,
         Some(_) => Removal::Idle,
     };
+    let by_labels = judge(&labels, here);
+    let registered = labels.get(labels::REGISTER).filter(|register| !register.is_empty());
+    let register = registered.filter(|_| matches!(by_labels, Verdict::Dead(_))).cloned();
     let judged = match (removal, found.state) {
         (_, Some(State::REMOVING)) => Verdict::Kept("the engine is removing it".to_owned()),
-        (Removal::Forced, _) | (_, Some(State::CREATED | State::EXITED | State::DEAD)) => judge(&labels, here),
+        (Removal::Forced, _) | (_, Some(State::CREATED | State::EXITED | State::DEAD)) => by_labels,
         (Removal::Idle, _) => Verdict::Kept("it outlives its maker, and runs".to_owned()),
     };
-    Some(judged.about(Found { kind: Kind::Container, name, why: String::new(), id, removal }))
+    Some(judged.about(Found { kind: Kind::Container, name, why: String::new(), register, id, removal }))
 }
 
 fn volume(found: Volume, here: &Here) -> (Found, Fate) {
@@ -157,7 +171,7 @@ fn volume(found: Volume, here: &Here) -> (Found, Fate) {
         Verdict::Kept("somebody gave it a name".to_owned())
     };
     let (id, name) = (found.name.clone(), found.name);
-    judged.about(Found { kind: Kind::Volume, name, why: String::new(), id, removal: Removal::Idle })
+    judged.about(Found { kind: Kind::Volume, name, why: String::new(), register: None, id, removal: Removal::Idle })
 }
 
 /// Whether an engine thought of this name itself.

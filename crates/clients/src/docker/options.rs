@@ -23,6 +23,7 @@ pub(super) struct Options {
     pub(super) cpus: Option<f64>,
     pub(super) pids: Option<u64>,
     pub(super) labels: BTreeMap<String, String>,
+    pub(super) register: Option<String>,
     pub(super) runtime: Option<String>,
     pub(super) user: Option<String>,
     pub(super) platform: Option<String>,
@@ -46,6 +47,7 @@ impl Default for Options {
             cpus: None,
             pids: None,
             labels: BTreeMap::new(),
+            register: None,
             runtime: None,
             user: None,
             platform: None,
@@ -147,6 +149,15 @@ impl Docker {
     #[must_use]
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.labels.insert(name.into(), value.into());
+        self
+    }
+
+    /// Where the handles of machines that outlive their maker are written down, in words of the caller's. What
+    /// [`Engine::leftovers`](super::Engine::leftovers) finds of them says it again, so that the caller can tell a machine
+    /// whose handle was never written down, because its maker was killed first.
+    #[must_use]
+    pub fn register(mut self, name: impl Into<String>) -> Self {
+        self.options.register = Some(name.into());
         self
     }
 

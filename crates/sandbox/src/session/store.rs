@@ -5,6 +5,7 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::fs::OFlags;
@@ -15,6 +16,9 @@ use crate::{Result, SandboxError};
 
 /// A saved session is never larger than this; one whose manifest holds more is refused.
 const STATE_LIMIT: u64 = 64 << 20;
+
+/// Longer than anybody takes to write such a file.
+const WRITING: Duration = Duration::from_secs(60 * 60);
 
 /// What is left of a saved session whose file cannot be used any more.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,13 +167,41 @@ impl SessionStore {
     /// # Errors
     /// `session_store_error`.
     pub fn remove(&self, session_id: &str) -> Result<()> {
-        let place = self.file(session_id)?;
-        match fs::remove_file(&place) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                Err(store_error(&place, "the record cannot be removed").because(cause))
+        removed(&self.file(session_id)?)
+    }
+
+    /// What writers left that were killed before they had finished, by its names.
+    ///
+    /// # Errors
+    /// `session_store_error` when the directory cannot be read.
+    pub fn half_written(&self) -> Result<Vec<String>> {
+        let failed =
+            |cause: io::Error| store_error(&self.dir, "the directory of sessions cannot be read").because(cause);
+        let mut left = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            // One that is gone by now was finished.
+            let Ok(found) = entry.metadata() else { continue };
+            let age = found.modified().ok().and_then(|at| at.elapsed().ok());
+            if is_temporary(&name) && found.is_file() && age.is_some_and(|age| age > WRITING) {
+                left.push(name);
             }
-            _ => Ok(()),
         }
+        left.sort();
+        Ok(left)
+    }
+
+    /// Removes something [half written](Self::half_written); one that is not there is fine.
+    ///
+    /// # Errors
+    /// `session_store_error`, also for any other name.
+    pub fn remove_half_written(&self, name: &str) -> Result<()> {
+        let place = self.dir.join(name);
+        if !is_temporary(name) {
+            return Err(store_error(&place, "it is not what a writer leaves"));
+        }
+        removed(&place)
     }
 
     fn file(&self, session_id: &str) -> Result<PathBuf> {
@@ -178,6 +210,23 @@ impl SessionStore {
         }
         Ok(self.dir.join(format!("{session_id}.json")))
     }
+}
+
+fn removed(place: &Path) -> Result<()> {
+    match fs::remove_file(place) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            Err(store_error(place, "the record cannot be removed").because(cause))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a file is called as one is until it is whole: a dot, the session, a dot, and something drawn.
+fn is_temporary(name: &str) -> bool {
+    let parts = name.strip_prefix('.').and_then(|rest| rest.split_once('.'));
+    parts.is_some_and(|(session_id, drawn)| {
+        is_id(session_id) && drawn.len() == 32 && drawn.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
 }
 
 fn is_id(text: &str) -> bool {
@@ -318,5 +367,31 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(SessionStore::open(temp.path()).unwrap_err().code(), "session_store_error");
+    }
+
+    #[test]
+    fn what_killed_writers_left_is_found_once_nobody_can_be_writing_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = SessionStore::open(temp.path()).unwrap();
+        let drawn = "0123456789abcdef0123456789abcdef";
+        let long_ago = std::time::SystemTime::now() - WRITING - Duration::from_secs(60);
+        let make = |name: &str, at| {
+            let file = File::create(temp.path().join(name)).unwrap();
+            file.set_modified(at).unwrap();
+        };
+        let old = format!(".a-1.{drawn}");
+        make(&old, long_ago);
+        make(&format!(".b.{drawn}"), std::time::SystemTime::now());
+        for other in ["a.json", ".a-1.x", &format!("a.{drawn}"), &format!(".a/b.{drawn}").replace('/', "_"), ".swp"] {
+            make(other, long_ago);
+        }
+        assert_eq!(store.half_written().unwrap(), [old.clone()]);
+        store.remove_half_written(&old).unwrap();
+        store.remove_half_written(&old).unwrap();
+        assert_eq!(store.half_written().unwrap(), [""; 0]);
+        for wrong in ["a.json", "../a", &format!("../.a.{drawn}")] {
+            assert_eq!(store.remove_half_written(wrong).unwrap_err().code(), "session_store_error", "{wrong}");
+        }
+        assert!(temp.path().join("a.json").exists() && temp.path().join(format!(".b.{drawn}")).exists());
     }
 }

@@ -257,7 +257,7 @@ fn runs_are_found_listed_and_removed() {
     assert_eq!(status(&world.store), [RunStatus::Lost, RunStatus::Completed]);
     let dir = world.temp.path().join("state/sandbar/runs");
     for (path, bits) in
-        [("", 0o700), ("record.json", 0o600), ("base.json", 0o600), ("base.data", 0o600), ("workspace", 0o700)]
+        [("", 0o700), ("record.json", 0o600), ("base.json", 0o600), ("base.data", 0o600), ("workspace", 0o755)]
     {
         let found = fs::metadata(dir.join(&first).join(path)).unwrap();
         assert_eq!(found.mode() & 0o777, bits, "{path}");

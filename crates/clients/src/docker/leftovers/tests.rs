@@ -130,6 +130,6 @@ fn this_very_process_lives_and_others_do_not() {
         Process::Hidden => false,
     });
     assert_eq!(process(u32::MAX), Process::None);
-    let mine = labels::owned("s", None);
+    let mine = labels::owned("s", None, None);
     assert!(matches!(judge(&mine, &Here::look()), Verdict::Kept(_)), "{mine:?}");
 }
