@@ -90,7 +90,7 @@ fn change_a_control_group() -> Outcome {
                 let _best_effort = std::fs::remove_dir(&fresh);
                 return Outcome::Reached(fresh.display().to_string());
             }
-            Err(error) => last = error.raw_os_error().unwrap_or(last),
+            Err(error) => last = latest(last, error.raw_os_error().unwrap_or(last)),
         }
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten().take(1000) {
             let path = entry.path();
@@ -99,12 +99,17 @@ fn change_a_control_group() -> Outcome {
             } else if let Some(path) = path.to_str() {
                 match open(path, libc::O_WRONLY, 0) {
                     Ok(_) => return Outcome::Reached(path.to_owned()),
-                    Err(errno) => last = errno,
+                    Err(errno) => last = latest(last, errno),
                 }
             }
         }
     }
     Outcome::Refused(last, name_of(last))
+}
+
+/// Groups come and go: one that is gone when it is looked at says nothing about who may change it.
+fn latest(last: i32, errno: i32) -> i32 {
+    if errno == ENOENT && last != 0 { last } else { errno }
 }
 
 fn fork_bomb(_: &Args) -> Outcome {

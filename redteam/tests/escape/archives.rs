@@ -61,7 +61,7 @@ pub(crate) async fn run(rig: &Rig) {
 async fn unpack(machine: &dyn Machine, tar: &[u8]) -> Result<(), MachineError> {
     let root = Target::from(MachinePath::new("/workspace/in").expect("a path"));
     let hang = || MachineError::invalid("the archive", "HANGS: there is no answer");
-    timeout(SOON / 4, machine.unpack(&root, once(tar.to_vec()))).await.unwrap_or_else(|_| Err(hang()))
+    timeout(SOON, machine.unpack(&root, once(tar.to_vec()))).await.unwrap_or_else(|_| Err(hang()))
 }
 
 fn intruders(workspace: &Path, canary: &Path) -> Vec<String> {

@@ -12,16 +12,18 @@ use crate::escape::{
 const MEMORY: u64 = 64 << 20;
 const DISK: u64 = 8 << 20;
 
-/// Hoards, each of which says `done` when nobody stops it; then it stays for a while, to be found.
+/// Seconds for which a hoard stays where nobody looks for it, and where somebody does, who may be held up.
+const STAY: [&str; 2] = ["4", "40"];
+/// Hoards, each of which stays for `STAY` seconds, to be found, and says `done` when nobody stops it.
 const MEMORY_HOARDS: [(&str, &str); 3] = [
     (
         "J72.memory-of-a-process",
-        "import time; x = [bytearray(b'x') * (10 << 20) for _ in range(25)]; time.sleep(4); print('done')",
+        "import time; x = [bytearray(b'x') * (10 << 20) for _ in range(25)]; time.sleep(STAY); print('done')",
     ),
     (
         "J72.memory-of-many-processes",
-        "import os, time\nfor _ in range(10):\n  if os.fork() == 0:\n    x = bytearray(b'x') * (25 << 20); time.sleep(6); os._exit(0)\n\
-         for _ in range(10): assert os.wait()[1] == 0\nprint('done')",
+        "import os, time\nfor _ in range(10):\n  if os.fork() == 0:\n    x = bytearray(b'x') * (25 << 20); time.sleep(STAY); os._exit(0)\n\
+         for _ in range(10):\n  if os.wait()[1] != 0: os.kill(0, 9)\nprint('done')",
     ),
     ("J72.memory-in-tmp", "f = open('/tmp/x', 'wb')\nfor _ in range(200): f.write(b'x' * (1 << 20))\nprint('done')"),
 ];
@@ -44,23 +46,30 @@ pub(crate) async fn run(rig: &Rig) {
     let held = make(rig, "held", limits).await;
     let memory = held.features().limits.memory;
     for (name, script) in MEMORY_HOARDS.into_iter().chain((memory == Enforcement::Hard).then_some(HIDDEN_HOARD)) {
-        let python = || Command::new(["python3", "-c", script]).deadline(Duration::from_secs(50));
-        let control = run_inside(free.as_ref(), python()).await;
+        let [python, patient] = STAY.map(|stay| {
+            Command::new(["python3", "-c", &script.replace("STAY", stay)]).deadline(Duration::from_secs(50))
+        });
+        let control = run_inside(free.as_ref(), python).await;
         tally.control("J72", control.stdout.contains("done"), name);
-        let ran = run_inside(held.as_ref(), python()).await;
+        let ran = run_inside(held.as_ref(), patient).await;
         let ended = !ran.stdout.contains("done") && ran.exit.is_some_and(|exit| !exit.success());
         let how = format!("{memory:?}: {:?}", ran.exit);
         tally.expect(name, ended && is_typed(name, &ran) && answers(held.as_ref()).await, how);
         run_inside(held.as_ref(), Command::new(["rm", "-f", "/tmp/x"])).await;
     }
     for (name, place) in DISK_HOARDS {
-        let fill = "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero >f$i || exit 9; i=$((i+1)); done";
-        // What ended before is counted by then, and not taken for this one's.
-        let script = format!("sleep 2; {place}\n{fill}; sleep 4; echo done; rm -f f*");
-        let shell = || Command::new(["sh", "-c", &script]).deadline(Duration::from_secs(50));
-        let control = run_inside(free.as_ref(), shell()).await;
+        let one = "head -c 1000000 /dev/zero >f$i || exit 9; i=$((i+1))";
+        let fill = format!("i=0; while [ $i -lt 40 ]; do {one}; done");
+        // Whoever looks late may take the first for what ended before, and spares it once: there is more to come.
+        let more = format!("while [ $i -lt 80 ]; do sleep 1; {one}; done");
+        let [shell, patient] = ["sleep 0", &more].map(|then| {
+            // What ended before is counted by then, and not taken for this one's.
+            let script = format!("sleep 2; {place}\n{fill}; {then}; echo done; rm -f f*");
+            Command::new(["sh", "-c", &script]).deadline(Duration::from_secs(50))
+        });
+        let control = run_inside(free.as_ref(), shell).await;
         tally.control("J73", control.stdout.contains("done"), name);
-        let ran = run_inside(held.as_ref(), shell()).await;
+        let ran = run_inside(held.as_ref(), patient).await;
         let ended = ran.exit.is_some_and(|exit| exit.reason == ExitReason::Disk);
         tally.expect(name, ended && answers(held.as_ref()).await, format!("{:?}", ran.exit));
         let clean = "chmod 700 c; rm -rf ./* ~/f*";

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::escape::{
     lifetime::rss,
-    rig::{Rig, SOON, inside, run as run_inside},
+    rig::{Rig, SOON, inside, run as run_inside, until},
     tally::Tally,
 };
 
@@ -102,28 +102,31 @@ async fn bomb(rig: &Rig, tally: &mut Tally) {
     other.stop().await.expect("stop");
     drop(storm);
     let stopped = timeout(SOON, bombed.stop()).await;
-    let held =
-        ran.exit.is_some_and(|exit| exit.success()) && took < Duration::from_secs(10) && matches!(stopped, Ok(Ok(())));
+    let held = ran.exit.is_some_and(|exit| exit.success()) && took < SOON && matches!(stopped, Ok(Ok(())));
     tally.expect("J71.host-stays-responsive", held, format!("another machine came and went in {took:?}; {stopped:?}"));
 }
 
 /// Numbers 57 and 58: ports of another machine, and ports that were not declared.
 async fn ports(rig: &Rig, tally: &mut Tally) {
     let workspace = rig.dir("workspace");
-    let server = "import socket; s=socket.socket(); s.bind(('127.0.0.1',8123)); s.listen(); c,_=s.accept(); c.send(b'hello'); c.close(); import time; time.sleep(60)";
+    let server = "import socket; s=socket.socket(); s.bind(('127.0.0.1',8123)); s.listen()\n\
+                  while True: c,_=s.accept(); c.send(b'hello'); c.close()";
     let one = rig.create(MachineSpec { ports: vec![8123], ..rig.spec(&workspace) }).await;
     let other = rig.create(rig.spec(&workspace)).await;
     let serving = one.spawn(Command::new(["python3", "-c", server])).await.expect("a server");
-    sleep(Duration::from_millis(500)).await;
-    let endpoint = one.port(8123).await.expect("a declared port");
-    let hello = tokio::task::spawn_blocking(move || {
-        let mut text = String::new();
-        let stream = std::net::TcpStream::connect(endpoint.address);
-        stream.and_then(|mut stream| std::io::Read::read_to_string(&mut stream, &mut text)).map(|_| text)
-    });
-    let hello = hello.await.expect("no panic");
+    let address = one.port(8123).await.expect("a declared port").address;
+    // Until it listens, whoever connects is told nothing.
+    let hello = until(async || {
+        let said = tokio::task::spawn_blocking(move || {
+            let mut text = String::new();
+            let stream = std::net::TcpStream::connect(address);
+            stream.and_then(|mut stream| std::io::Read::read_to_string(&mut stream, &mut text)).map(|_| text)
+        });
+        said.await.expect("no panic").is_ok_and(|text| text == "hello")
+    })
+    .await;
     for number in ["G57", "G58"] {
-        tally.control(number, hello.as_deref().is_ok_and(|text| text == "hello"), "the declared port answers");
+        tally.control(number, hello, "the declared port answers");
     }
     let words = ["port=8123".to_owned()];
     let ran = run_inside(other.as_ref(), inside("G50.host-loopback", words)).await;

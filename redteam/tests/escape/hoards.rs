@@ -121,7 +121,7 @@ async fn spin(rig: &Rig, other: &dyn Machine, tally: &mut Tally) {
     let took = start.elapsed();
     let ended = timeout(SOON, crate::escape::rig::finish(spinning)).await;
     let late = ended.is_ok_and(|ran| ran.exit.is_some_and(|exit| exit.reason == ExitReason::Deadline));
-    let held = ran.exit.is_some_and(|exit| exit.success()) && late && start.elapsed() < Duration::from_secs(30);
+    let held = ran.exit.is_some_and(|exit| exit.success()) && late && start.elapsed() < SOON;
     tally.expect("J76.spin", held, format!("another command took {took:?}, all ended after {:?}", start.elapsed()));
     machine.stop().await.expect("stop");
 }

@@ -7,14 +7,14 @@ use sandbar_machine::{Access, Command, HostMount, Machine, MachineError, Machine
 use tokio::time::{Duration, timeout};
 
 use crate::escape::{
-    rig::{Mode, Rig, SOON, inside, run as run_inside, token},
+    rig::{Mode, Rig, SOON, inside, run as run_inside, token, works_once},
     tally::Tally,
 };
 
 /// As many host-side operations as the issue asks for.
 const OPERATIONS: usize = 10_000;
 /// An answer that takes longer counts as a hang.
-const PROMPT: Duration = Duration::from_secs(10);
+const PROMPT: Duration = SOON;
 
 pub(crate) async fn run(rig: &Rig) {
     let mut tally = Tally::new(rig.mode);
@@ -164,11 +164,12 @@ async fn race(mode: Mode, machine: &dyn Machine, (workspace, canary): (&Path, &P
     let script = format!("mkdir d && echo inside > d/f && ln -s {} l", canary.display());
     run_inside(machine, Command::new(["sh", "-c", &script])).await;
     let storm = machine.spawn(inside("swap", ["dir=/workspace".to_owned()])).await.expect("the storm starts");
-    let naive = (0..100_000).any(|_| fs::read_to_string(workspace.join("d/f")).is_ok_and(|text| text == secret));
+    let naive = works_once(|| fs::read_to_string(workspace.join("d/f")).is_ok_and(|text| text == secret));
     tally.control("B13", naive, "a harness that opens the path is fooled");
     let (start, operations) = (Instant::now(), if mode.in_container() { OPERATIONS / 4 } else { OPERATIONS });
-    let (mut hits, mut inside_reads, mut wrote, mut refused) = (0, 0, 0, 0);
-    for round in 0..operations / 2 {
+    let (mut hits, mut inside_reads, mut wrote, mut refused, mut round) = (0, 0, 0, 0, 0);
+    // A storm that is held up is waited for: without both ends nothing was raced.
+    while round < operations / 2 || (wrote == 0 || refused == 0) && start.elapsed() < SOON {
         let (file, fresh) = (format!("/workspace/d/{}", if round % 4 < 2 { "f" } else { "w" }), "/workspace/d/w");
         let (from, to) = if round % 2 == 0 { (at(&file), at(fresh)) } else { (beneath(&file), beneath(fresh)) };
         match read(machine, &from).await {
@@ -180,13 +181,15 @@ async fn race(mode: Mode, machine: &dyn Machine, (workspace, canary): (&Path, &P
             Ok(()) => wrote += 1,
             Err(_) => refused += 1,
         }
+        round += 1;
     }
     if canary.join("w").exists() {
         hits += 1;
     }
     drop(storm);
     let detail = format!(
-        "{operations} operations in {:?}: {inside_reads} read inside, {wrote} written inside, {refused} refused, {hits} on the host",
+        "{} operations in {:?}: {inside_reads} read inside, {wrote} written inside, {refused} refused, {hits} on the host",
+        2 * round,
         start.elapsed()
     );
     tally.expect("B13.swap-race", hits == 0 && wrote > 0 && refused > 0, detail);

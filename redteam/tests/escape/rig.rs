@@ -8,7 +8,7 @@ use std::{
     pin::Pin,
     process::{Command as HostCommand, Stdio},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
@@ -17,7 +17,7 @@ use sandbar_machine::{
     Access, Command, Exit, HostMount, Machine, MachinePath, MachineSpec, Output, Process, SandboxClient, Workspace,
 };
 use sandbar_redteam::sys;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// The unprivileged user that `cargo xtask setup` makes.
 const USER: &str = "sandbar-test";
@@ -215,6 +215,31 @@ impl Rig {
     pub(crate) fn probe(&self) -> PathBuf {
         self.kit.join("probe")
     }
+}
+
+/// Looks again and again whether something is so; `false` when it has not become so within a minute.
+pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) -> bool {
+    let start = Instant::now();
+    loop {
+        if is_so().await {
+            return true;
+        }
+        if start.elapsed() > SOON {
+            return false;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Tries something that takes luck, such as a moment in somebody's work, without a pause; `false` after a minute without.
+pub(crate) fn works_once(mut tried: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < SOON {
+        if tried() {
+            return true;
+        }
+    }
+    false
 }
 
 /// What a command printed and how it ended.

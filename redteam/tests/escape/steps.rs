@@ -18,7 +18,7 @@ use crate::escape::{
 };
 
 /// A harness that does not move is not waited for longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What the harness calls when its machine is there: the same call as one that is watched, with words nobody uses.
 const MARK: u64 = 0x7EAD;
 

@@ -3,7 +3,7 @@
 use sandbar_machine::{Accounts, Command, Machine, MachinePath, MachineSpec, Target, collect, once};
 
 use crate::escape::{
-    rig::{Rig, run as run_inside, token},
+    rig::{Rig, run as run_inside, token, until},
     tally::Tally,
 };
 
@@ -35,12 +35,16 @@ pub(crate) async fn run(rig: &Rig) {
     );
     let ada = Command::new(["sh", "-c", &script]).user("ada").env("TOKEN", &secret);
     let running = machine.spawn(ada).await.expect("a process of ada's");
-    let pid = loop {
-        let said = run_inside(machine.as_ref(), Command::new(["cat", "/tmp/pid"])).await.stdout;
-        if said.trim().parse::<u32>().is_ok() {
-            break said.trim().to_owned();
-        }
-    };
+    // While it becomes another program, nobody can read its environment.
+    let script = "read pid </tmp/pid && grep -qx sleep /proc/$pid/comm && echo $pid";
+    let mut pid = String::new();
+    let settled = until(async || {
+        let look = Command::new(["sh", "-c", script]).user("ada").cwd(MachinePath::root());
+        pid = run_inside(machine.as_ref(), look).await.stdout.trim().to_owned();
+        pid.parse::<u32>().is_ok()
+    })
+    .await;
+    assert!(settled, "a process of ada's: {pid}");
     let tried = async |user: &str, attack: &str| {
         let attack = attack.replace("PID", &pid);
         let command = Command::new(["sh", "-c", &attack]).user(user).cwd(MachinePath::root());

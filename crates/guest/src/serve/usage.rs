@@ -303,7 +303,8 @@ mod tests {
         let one = whole(&dir);
         assert!((1 << 20..1 << 21).contains(&one), "{one}");
         fs::hard_link(dir.join("a"), dir.join("b")).unwrap();
-        assert_eq!(whole(&dir), one);
+        // A file system may take another block or two once it writes the file out.
+        assert!(whole(&dir) < one + (64 << 10));
         fs::File::create(dir.join("hole")).unwrap().set_len(1 << 30).unwrap();
         std::os::unix::fs::symlink("/usr", dir.join("link")).unwrap();
         assert!(whole(&dir) < one + (64 << 10));

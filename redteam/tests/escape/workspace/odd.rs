@@ -79,9 +79,11 @@ fn hangs(stage: &Stage<'_>) -> bool {
         move || told.send(fs::read(fifo).is_ok())
     });
     let waits = answer.recv_timeout(Duration::from_millis(500)).is_err();
-    // Whoever waits for a writer gets one.
-    let writer = fs::File::options().read(true).write(true).open(&fifo);
-    drop(writer);
+    // Whoever waits for a writer gets one, and whoever comes to wait only now another.
+    while !opening.is_finished() {
+        drop(fs::File::options().read(true).write(true).open(&fifo));
+        thread::sleep(Duration::from_millis(10));
+    }
     let _told = opening.join();
     waits && fs::metadata(stage.workspace.join("sparse")).is_ok_and(|found| found.len() == 1 << 40)
 }

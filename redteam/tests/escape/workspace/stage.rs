@@ -14,7 +14,7 @@ use tokio::time::{Duration, timeout};
 use crate::escape::rig::{Rig, SOON, token};
 
 /// An answer that takes longer counts as a hang.
-pub(super) const PROMPT: Duration = Duration::from_secs(20);
+pub(super) const PROMPT: Duration = SOON;
 
 pub(super) struct Stage<'r> {
     pub(super) rig: &'r Rig,

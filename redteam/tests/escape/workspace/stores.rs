@@ -5,7 +5,6 @@ use std::{
     net::TcpListener,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use sandbar_machine::{Lifetime, MachineSpec};
@@ -15,7 +14,10 @@ use sandbar_sandbox::{
 use tokio::{task::spawn_blocking, time::timeout};
 
 use super::stage::{Canary, brief, client, prompt, refused, soon};
-use crate::escape::{rig::Rig, tally::Tally};
+use crate::escape::{
+    rig::{Rig, SOON},
+    tally::Tally,
+};
 
 pub(super) async fn run(rig: &Rig, tally: &mut Tally) {
     let canary = Canary::new(rig.dir("stores-canary"));
@@ -73,7 +75,7 @@ async fn strange_files(tally: &mut Tally, store: &SessionStore, dir: &Path) {
     let made = std::process::Command::new("mkfifo").arg(&fifo).status().is_ok_and(|status| status.success());
     let listing = store.clone();
     let listed = spawn_blocking(move || listing.list().map(|all| all.len()));
-    let answer = timeout(Duration::from_secs(5), listed).await;
+    let answer = timeout(SOON, listed).await;
     // Whoever waits for a writer gets one.
     let _released = fs::File::options().read(true).write(true).open(&fifo);
     fs::remove_file(&fifo).expect("it goes");
@@ -81,7 +83,7 @@ async fn strange_files(tally: &mut Tally, store: &SessionStore, dir: &Path) {
     fs::write(dir.join("junk.json"), "[".repeat(1 << 20)).expect("junk");
     std::os::unix::fs::symlink("/dev/zero", dir.join("endless.json")).expect("a link");
     let listing = store.clone();
-    let answer = timeout(Duration::from_secs(30), spawn_blocking(move || listing.list().map(|all| all.len()))).await;
+    let answer = timeout(SOON, spawn_blocking(move || listing.list().map(|all| all.len()))).await;
     for name in ["junk.json", "endless.json"] {
         fs::remove_file(dir.join(name)).expect("it goes");
     }

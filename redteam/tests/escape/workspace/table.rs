@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::stage::{brief, open, prompt, refused, soon};
 use crate::escape::{
     lifetime::{a_daemon_survives, rss},
-    rig::Rig,
+    rig::{Rig, until},
     tally::Tally,
 };
 
@@ -54,17 +54,15 @@ async fn count(session: &SandboxSession) -> usize {
     ran.stdout_text().trim().parse().unwrap_or(usize::MAX)
 }
 
-/// Whether, within five seconds, hardly anything is left.
+/// Whether hardly anything is left, as soon as what was killed is gone.
 async fn quiet(session: &SandboxSession) -> (bool, usize) {
     let mut left = 0;
-    for _ in 0..50 {
+    let calm = until(async || {
         left = count(session).await;
-        if left <= IDLE {
-            return (true, left);
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
-    (false, left)
+        left <= IDLE
+    })
+    .await;
+    (calm, left)
 }
 
 async fn flood(session: &SandboxSession, tally: &mut Tally) {
@@ -109,27 +107,34 @@ async fn timed_out(session: &SandboxSession, tally: &mut Tally) {
 
 /// Typing to what has ended is an answer, and never somebody else's input.
 async fn after_the_end(session: &SandboxSession, tally: &mut Tally) {
-    let args = ExecCommandArgs::new("sleep 0.6; exit 7").tty().yield_time_ms(250);
+    let args = ExecCommandArgs::new("until [ -e /workspace/go ]; do sleep 0.1; done; exit 7").tty().yield_time_ms(250);
     let update = soon(session.exec_command(args)).await.expect("it starts");
     let Some(id) = update.process_id else {
         tally.expect("D30.table-stdin-after-exit", false, "it ended too soon");
         return;
     };
-    sleep(Duration::from_secs(1)).await;
+    soon(session.write("go", "x")).await.expect("it may end");
+    let ended = || session.processes().iter().any(|process| process.id == id && process.exit_code.is_some());
+    let ended = until(async || ended()).await;
     let type_to = || session.write_stdin(WriteStdinArgs::new(id, "echo typed\n".repeat(10_000)).yield_time_ms(250));
     let first = prompt(type_to()).await;
     let second = prompt(type_to()).await;
     let told = first.as_ref().is_ok_and(|update| update.exit_code == Some(7)) || refused(&first);
-    let detail = format!("{} then {}", brief(&first), brief(&second));
-    tally.expect("D30.table-stdin-after-exit", told && refused(&second), detail);
+    let detail = format!("ended: {ended}, {} then {}", brief(&first), brief(&second));
+    tally.expect("D30.table-stdin-after-exit", ended && told && refused(&second), detail);
 }
 
 async fn somebody_elses(session: &SandboxSession, other: &SandboxSession, tally: &mut Tally) {
     let args = ExecCommandArgs::new("cat").tty().yield_time_ms(250);
     let update = soon(session.exec_command(args)).await.expect("it starts");
     let id = update.process_id.expect("it runs");
-    let own = soon(session.write_stdin(WriteStdinArgs::new(id, "mine\n").yield_time_ms(250))).await;
-    tally.control("D25", own.is_ok_and(|update| update.output.contains("mine")), "its own session reaches the process");
+    // What is typed may come back only later.
+    let own = until(async || {
+        let typed = soon(session.write_stdin(WriteStdinArgs::new(id, "mine\n").yield_time_ms(250))).await;
+        typed.is_ok_and(|update| update.output.contains("mine"))
+    })
+    .await;
+    tally.control("D25", own, "its own session reaches the process");
     let wrote = prompt(other.write_stdin(WriteStdinArgs::new(id, "not mine\n").yield_time_ms(250))).await;
     let ended = prompt(other.terminate(id)).await;
     let followed = other.follow(id).is_err();
@@ -144,8 +149,12 @@ async fn crowd(session: &SandboxSession, tally: &mut Tally) {
     for _ in 0..5 {
         join_all((0..20).map(|_| start(session, "exec sleep 1000"))).await;
     }
-    let (listed, inside) = (session.processes().len(), count(session).await);
-    let held = listed <= 64 && inside <= 64 + IDLE;
+    let (mut listed, mut inside) = (0, 0);
+    let held = until(async || {
+        (listed, inside) = (session.processes().len(), count(session).await);
+        listed <= 64 && inside <= 64 + IDLE
+    })
+    .await;
     tally.expect("D30.table-crowd", held, format!("of 100 started, {listed} are listed and {inside} run"));
     soon(session.stop()).await.expect("stop");
     let (calm, left) = quiet(session).await;
