@@ -28,7 +28,7 @@ const RECORD: &str = "cgroups";
 /// What groups are called, before the machine's name.
 const PREFIX: &str = "sandbar-";
 /// How often the removal of a group is tried, a millisecond apart: its last processes may take a while to be gone.
-const TRIES: u32 = 2000;
+const TRIES: u32 = 10_000;
 /// Tries after which whatever is still in a group is killed.
 const PATIENT_TRIES: u32 = 20;
 const CGROUP: i64 = 0x27_e0eb;

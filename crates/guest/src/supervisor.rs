@@ -326,7 +326,7 @@ fn wait(pidfd: BorrowedFd<'_>, leash: &UnixStream, door: Option<&Door>, hold: Ho
 /// Without a PID namespace, processes outlive the guest if it was killed; they are this process's children now.
 fn end_orphans() {
     let me = rustix::process::getpid().as_raw_nonzero().get();
-    for _ in 0..1000 {
+    for _ in 0..10_000 {
         let children = boot::children_of(me);
         if children.is_empty() {
             return;

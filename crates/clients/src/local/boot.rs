@@ -27,7 +27,7 @@ use crate::{Farewell, GuestMachine, GuestSetup, guest_binary};
 const EXPLANATION: Duration = Duration::from_secs(5);
 
 /// How long a supervisor may take to remove everything.
-const REMOVAL: Duration = Duration::from_secs(10);
+const REMOVAL: Duration = Duration::from_secs(30);
 
 /// The longest explanation that is read.
 const MAX_FAILURE: u64 = 64 * 1024;
@@ -141,7 +141,7 @@ impl Farewell for Leash {
             };
             let trouble = match timeout(REMOVAL, gone).await {
                 Ok(_status) => BootFailure::decode(&words).ok().map(|failure| cause(&failure).to_string()),
-                Err(_late) => Some("the supervisor is still at it after 10 seconds".to_owned()),
+                Err(_late) => Some(format!("the supervisor is still at it after {} seconds", REMOVAL.as_secs())),
             };
             match trouble {
                 None => Ok(()),

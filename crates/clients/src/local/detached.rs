@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// How long a supervisor may take to remove everything.
-const REMOVAL: Duration = Duration::from_secs(15);
+const REMOVAL: Duration = Duration::from_secs(30);
 
 /// What a handle holds of a machine that outlives its maker. The nonce is what lets its holder in.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
