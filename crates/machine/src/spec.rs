@@ -77,8 +77,8 @@ pub enum Lifetime {
     /// same time. Commands end with the holder that started them, unless they were started as
     /// [`kept`](crate::Command::kept); what they left in the background stays.
     Detached,
-    /// The same, but it also ends by itself when nobody has been attached to it for this long. A directory of the host that
-    /// was its workspace stays.
+    /// The same, but it also ends by itself when nobody has been attached to it for this long. Who attaches and asks for
+    /// nothing stops that clock and does not turn it back. A directory of the host that was its workspace stays.
     Leased(Duration),
 }
 

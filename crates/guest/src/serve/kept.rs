@@ -27,11 +27,32 @@ pub(crate) struct Lease {
     length: Duration,
     /// Since when there is none; `None` while there is one.
     idle: Option<Instant>,
+    /// How long there had been none when the first of those came who are here now. Nothing once one of them has asked for
+    /// something: who only looks whether the machine lives does not make it live longer.
+    spent: Duration,
 }
 
 impl Lease {
     pub(crate) fn new(length: Duration) -> Self {
-        Self { length, idle: Some(Instant::now()) }
+        Self { length, idle: Some(Instant::now()), spent: Duration::ZERO }
+    }
+
+    fn attended(&mut self) {
+        if let Some(since) = self.idle.take() {
+            self.spent += since.elapsed();
+        }
+    }
+
+    fn left_alone(&mut self) {
+        self.idle.get_or_insert_with(Instant::now);
+    }
+
+    fn used(&mut self) {
+        self.spent = Duration::ZERO;
+    }
+
+    fn end(&self) -> Option<Instant> {
+        self.idle?.checked_add(self.length.saturating_sub(self.spent))
     }
 }
 
@@ -168,12 +189,19 @@ impl Server {
     pub(super) fn watch_lease(&mut self) {
         let attended = self.links.values().any(Link::is_open);
         if let Some(lease) = &mut self.lease {
-            lease.idle = if attended { None } else { lease.idle.or_else(|| Some(Instant::now())) };
+            if attended { lease.attended() } else { lease.left_alone() }
+        }
+    }
+
+    /// A host asked for something.
+    pub(super) fn use_lease(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.used();
         }
     }
 
     /// When the machine ends unless somebody comes.
     pub(super) fn lease_end(&self) -> Option<Instant> {
-        self.lease.as_ref().and_then(|lease| lease.idle?.checked_add(lease.length))
+        self.lease.as_ref().and_then(Lease::end)
     }
 }

@@ -83,6 +83,7 @@ impl Server {
         if id.channel == 0 || self.channels.contains_key(&id) {
             return Err(io::Error::other("the channel is in use"));
         }
+        self.use_lease();
         let answer = self.try_open(id, window, open);
         if let Err(Fail { kind, errno, message }) = answer {
             self.push(id, &Event::Fail(kind, errno, message));
