@@ -16,7 +16,7 @@ use super::{GuestMachine, GuestSetup};
 
 /// Every await of a test ends, one way or the other.
 pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(10), what).await.expect("took longer than 10 seconds")
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("took longer than a minute")
 }
 
 pub(super) fn setup() -> GuestSetup {
