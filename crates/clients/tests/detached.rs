@@ -57,6 +57,7 @@ async fn part() {
             let machine = soon(client.attach(&handle())).await.expect("attach").expect("it lives");
             let beat = "while :; do echo x >>beat; sleep 0.05; done";
             let _process = soon(machine.spawn(Command::new(["sh", "-c", beat]))).await.expect("spawn");
+            soon(async { while machine.stat(&file("beat")).await.expect("stat").is_none() {} }).await;
             println!("holding");
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
@@ -167,7 +168,7 @@ async fn the_supervisor_keeps_nothing_of_its_maker() {
 /// Knocks with these bytes, in hexadecimal digits, at the door whose path is given, and says how much was answered.
 const KNOCK: &str = "import socket, sys
 s = socket.socket(socket.AF_UNIX)
-s.settimeout(20)
+s.settimeout(50)
 s.connect(sys.argv[1])
 try:
     s.sendall(bytes.fromhex(sys.argv[2]))

@@ -13,7 +13,7 @@ use sandbar_machine::{
 };
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), what).await.expect("took longer than 20 seconds")
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("took longer than a minute")
 }
 
 /// Everything a command prints to standard output.
@@ -134,7 +134,9 @@ async fn a_hundred_megabytes_pass_through_without_filling_the_memory() {
         }
     }
     assert_eq!(total, 100_000_000);
-    assert!(peak - before < 16 << 20, "grew by {} bytes", peak - before);
+    // It may even have less, when the host took some of it back.
+    let grown = peak.saturating_sub(before);
+    assert!(grown < 16 << 20, "grew by {grown} bytes");
     soon(machine.stop()).await.expect("stop");
 }
 

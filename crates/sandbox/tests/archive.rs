@@ -15,7 +15,7 @@ use sandbar_sandbox::{
 };
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), what).await.expect("took longer than 20 seconds")
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("took longer than a minute")
 }
 
 async fn machine_at(directory: &Path) -> Arc<dyn Machine> {

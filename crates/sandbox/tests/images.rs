@@ -13,7 +13,7 @@ use sandbar_sandbox::{
 };
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(40), what).await.expect("took longer than 40 seconds")
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("took longer than a minute")
 }
 
 async fn sh(machine: &dyn Machine, script: &str) {

@@ -73,18 +73,18 @@ async fn processes_use_a_machine_side_by_side_and_a_killed_one_takes_only_its_ow
     let machine = soon(client.attach(&handle)).await.expect("attach").expect("it lives on");
     let size = || async { soon(machine.stat(&file("beat"))).await.expect("stat").expect("it ran").size };
     let mut sizes = vec![size().await];
-    while sizes.len() < 20 && !sizes.ends_with(&[size().await; 2]) {
+    while sizes.len() < 120 && !sizes.ends_with(&[size().await; 2]) {
         tokio::time::sleep(Duration::from_millis(500)).await;
         sizes.push(size().await);
     }
-    assert!(sizes.len() < 20, "the killed process's command still runs: {sizes:?}");
+    assert!(sizes.len() < 120, "the killed process's command still runs: {sizes:?}");
     soon(machine.stop()).await.expect("stop");
     assert_eq!(bench.left().await, Vec::<String>::new());
 }
 
 async fn a_maker_killed_at_any_moment_leaves_nothing_or_a_whole_machine(bench: Bench) {
     let mut whole = 0;
-    for delay in [1, 5, 10, 15, 20, 25, 30, 40, 60, 120, 180, 240, 400, 4000] {
+    for delay in [1, 5, 10, 15, 20, 25, 30, 40, 60, 120, 180, 240, 400, 60_000] {
         let mut maker = bench.play("make");
         let begun = std::time::Instant::now();
         while begun.elapsed() < Duration::from_millis(delay) && maker.try_wait().expect("wait").is_none() {
@@ -97,14 +97,14 @@ async fn a_maker_killed_at_any_moment_leaves_nothing_or_a_whole_machine(bench: B
         if made.exists() {
             let (handle, _): (MachineHandle, Features) =
                 serde_json::from_slice(&fs::read(&made).expect("read")).expect("json");
-            soon(bench.any_client().delete(&handle)).await.expect("delete");
+            let client = bench.any_client();
+            soon(client.delete(&handle)).await.expect("delete");
+            assert!(soon(client.attach(&handle)).await.expect("attach").is_none());
             fs::remove_file(&made).expect("it goes");
             whole += 1;
-        } else {
-            // Nobody knows the handle of one that was just ready, and an engine keeps what never ran.
-            bench.sweep().await;
         }
-        bench.is_empty().await;
+        // Nobody knows the handle of one that was just ready, and an engine keeps what never ran.
+        bench.is_empty_once_swept().await;
     }
     assert!(whole > 0, "no maker was given enough time");
 }
@@ -122,7 +122,15 @@ async fn a_create_that_is_cancelled_leaves_nothing(bench: Bench) {
             Err(_late) => cancelled += 1,
         }
     }
-    assert!(cancelled > 0, "none was slow enough");
+    // The first may have been much slower than all others.
+    let mut patience = all / 15;
+    while cancelled == 0 {
+        patience /= 2;
+        match tokio::time::timeout(patience, client.create(detached())).await {
+            Ok(made) => soon(client.delete(&made.expect("create").handle())).await.expect("delete"),
+            Err(_late) => cancelled += 1,
+        }
+    }
     bench.is_empty().await;
 }
 
@@ -143,7 +151,7 @@ async fn deleting_is_prompt_whoever_holds_the_machine(bench: Bench) {
         soon(client.delete(&handle)).await.expect("delete");
     }
     println!("deleted in {:?}", begun.elapsed());
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
     assert_eq!(bench.left().await, Vec::<String>::new());
     assert!(soon(client.attach(&handle)).await.expect("attach").is_none());
     for mut process in [maker, holder] {

@@ -3,11 +3,11 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use sandbar_machine::{
-    Access, Command, Control, Lifetime, Machine, MachineError, MachineSpec, Output, Process, ProcessId, ProcessState,
-    SandboxClient, TerminalSize, Workspace,
+    Access, Command, Control, Lifetime, Machine, MachineError, MachineSpec, Output, Process, ProcessId, ProcessInfo,
+    ProcessState, SandboxClient, TerminalSize, Workspace, once,
 };
 
-use super::bench::{Bench, detached, hear, soon, until};
+use super::bench::{Bench, detached, file, hear, soon, until};
 
 const ECHO: &str = "stty -echo 2>/dev/null; echo ready; while read line; do echo \"got $line\"; done";
 
@@ -18,7 +18,8 @@ pub(crate) async fn hold(client: &dyn SandboxClient, place: &Path) {
     let machine = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
     let mut ids = Vec::new();
     let flood = "head -c 3000000 /dev/zero; sleep 300";
-    for command in [shell(ECHO).tty(TerminalSize::default()), shell(flood), shell("sleep 1; echo over; exit 5")] {
+    let over = "while ! test -e go; do sleep 0.05; done; echo over; exit 5";
+    for command in [shell(ECHO).tty(TerminalSize::default()), shell(flood), shell(over)] {
         let process = soon(machine.spawn(command.kept())).await.expect("spawn");
         ids.push(process.id.expect("an id"));
         // Neither dropped nor read.
@@ -33,7 +34,7 @@ fn shell(script: &str) -> Command {
 }
 
 async fn adopt(machine: &dyn Machine, id: ProcessId) -> Process {
-    for _ in 0..500 {
+    for _ in 0..3000 {
         match soon(machine.adopt(id)).await {
             Ok(found) => return found.expect("it is there"),
             Err(MachineError::Held(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -88,12 +89,31 @@ async fn what_a_killed_or_ended_process_kept_is_found_by_another() {
         }
         soon(flood.control.send(Control::Leave)).await.expect("it is left");
         drop(flood);
+        soon(machine.write(&file("go"), once(""))).await.expect("write");
         let mut over = adopt(&*machine, ids[2]).await;
         let (text, _) = heard(&mut over, "exit 5").await;
         assert!(text.starts_with("over\n"), "{text:?}");
         soon(machine.stop()).await.expect("stop");
         processes.are_gone().await;
     }
+}
+
+fn has_ended(info: &ProcessInfo) -> bool {
+    matches!(info.state, ProcessState::Ended(_))
+}
+
+/// The commands of a machine, once that is so of them.
+async fn list_once(machine: &dyn Machine, is_so: impl Fn(&[ProcessInfo]) -> bool) -> Vec<ProcessInfo> {
+    soon(async {
+        loop {
+            let list = machine.processes().await.expect("a list");
+            if is_so(&list) {
+                return list;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await
 }
 
 #[tokio::test]
@@ -103,19 +123,19 @@ async fn of_commands_that_ended_alone_the_latest_are_kept() {
     let machine = soon(bench.client().attach(&handle)).await.expect("attach").expect("it lives");
     let mut all = Vec::new();
     for turn in 0..70 {
-        let script = if turn == 0 { "sleep 1" } else { "sleep 5" };
-        all.push(soon(machine.spawn(shell(script).kept())).await.expect("spawn"));
+        let word = if turn == 0 { "first" } else { "others" };
+        let script = format!("while ! test -e {word}; do sleep 0.5; done");
+        all.push(soon(machine.spawn(shell(&script).kept())).await.expect("spawn"));
     }
     let first = all[0].id.expect("an id");
     drop(machine);
     drop(all);
     let machine = soon(bench.client().attach(&handle)).await.expect("attach").expect("it lives");
-    let list = || async { soon(machine.processes()).await.expect("a list") };
-    let mut left = list().await;
-    while left.iter().any(|info| !matches!(info.state, ProcessState::Ended(_))) {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        left = list().await;
-    }
+    list_once(&*machine, |list| list.iter().all(|info| info.state == ProcessState::Alone)).await;
+    soon(machine.write(&file("first"), once(""))).await.expect("write");
+    list_once(&*machine, |list| list.iter().any(|info| info.id == first && has_ended(info))).await;
+    soon(machine.write(&file("others"), once(""))).await.expect("write");
+    let left = list_once(&*machine, |list| list.iter().all(has_ended)).await;
     assert_eq!(left.len(), 64);
     assert!(left.iter().all(|info| info.id != first), "the one that ended first was forgotten");
     soon(machine.stop()).await.expect("stop");
@@ -144,12 +164,18 @@ async fn a_lease_removes_a_machine_and_never_the_hosts_own_directory() {
     fs::create_dir(&own).expect("a directory");
     fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("open to whoever the machine is");
     fs::write(own.join("file"), "precious").expect("write");
-    let spec = MachineSpec {
+    let leased = |milliseconds: u64| MachineSpec {
         workspace: Workspace::Host { path: own.clone(), access: Access::ReadWrite },
-        lifetime: Lifetime::Leased(Duration::from_millis(300)),
+        lifetime: Lifetime::Leased(Duration::from_millis(milliseconds)),
         ..detached()
     };
-    let machine = soon(bench.client().create(spec)).await.expect("create");
+    let mut made = soon(bench.client().create(leased(300))).await;
+    if made.is_err() {
+        // Whoever is held up while making one finds that its lease is over.
+        until("what there was of it is gone", || bench.machines().is_empty()).await;
+        made = soon(bench.client().create(leased(20_000))).await;
+    }
+    let machine = made.expect("create");
     let (handle, processes) = (machine.handle(), bench.processes().await);
     drop(machine);
     processes.are_gone().await;

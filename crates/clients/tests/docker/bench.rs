@@ -17,7 +17,7 @@ pub(crate) const EMPTY: &str = "sandbar-test:empty";
 /// Whether these tests can run. `cargo xtask setup` puts an engine and the images in place.
 pub(crate) async fn has_engine() -> bool {
     if let Ok(docker) = bollard::Docker::connect_with_defaults() {
-        let answers = tokio::time::timeout(Duration::from_secs(10), docker.inspect_image(DEBIAN)).await;
+        let answers = tokio::time::timeout(Duration::from_secs(60), docker.inspect_image(DEBIAN)).await;
         if matches!(answers, Ok(Ok(_))) {
             return true;
         }

@@ -104,7 +104,7 @@ async fn nothing_inside_knows_the_nonce_or_gets_in_without_it() {
         assert!(!visible.contains(nonce), "{visible}");
         for closed in ["environ", "mem", "maps", "fd/0"] {
             let script = format!(
-                "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in /.sandbar/guest*) \
+                "for p in /proc/[0-9]*; do case $(cat $p/cmdline 2>/dev/null | tr '\\0' ' ') in /.sandbar/guest*) \
                  head -c1 $p/{closed} >/dev/null 2>&1 && echo open; esac; done; true"
             );
             assert_eq!(sh(&*machine, &script).await, "", "{closed}");
@@ -136,15 +136,16 @@ async fn the_nonce_is_nowhere_in_the_containers_files() {
     soon(machine.stop()).await.expect("stop");
 }
 
-/// Watches for bridges, tries to take what goes through them and to end them, and says what it got.
+/// Watches for bridges, tries to take what goes through them and to end them, and says what it got. It ends when it is told
+/// to, and has seen one.
 const HIGHWAYMAN: &str = r#"
 import os, signal, time
 def lives(pid):
     # One that is ending has no memory any more, and nothing in it that could be closed.
     return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[20] != "0"
-got, seen, end = set(), set(), time.time() + 6
+got, seen, end = set(), set(), time.time() + 50
 print("ready", flush=True)
-while time.time() < end:
+while time.time() < end and not (seen and os.path.exists("end")):
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             if b"guest\0bridge" not in open(f"/proc/{pid}/cmdline", "rb").read():
@@ -178,10 +179,14 @@ async fn a_bridge_is_closed_to_commands_from_its_first_moment() {
         let mut lurking = soon(machine.spawn(Command::new(["python3", "-c", HIGHWAYMAN]))).await.expect("spawn");
         let first = soon(lurking.output.recv()).await.expect("output").expect("output");
         assert!(format!("{first:?}").contains("ready"), "{first:?}");
+        let mut last = None;
         for _ in 0..8 {
             let found = soon(client.attach(&machine.handle())).await.expect("attach").expect("it lives");
             assert_eq!(sh(&*found, "echo well").await, "well\n");
+            last = Some(found);
         }
+        let end = sandbar_machine::Target::from(sandbar_machine::MachinePath::workspace().join("end").expect("a path"));
+        soon(machine.write(&end, sandbar_machine::once(""))).await.expect("write");
         let mut said = String::new();
         while let Some(output) = soon(lurking.output.recv()).await {
             if let sandbar_machine::Output::Stdout(bytes) = output.expect("output") {
@@ -189,6 +194,7 @@ async fn a_bridge_is_closed_to_commands_from_its_first_moment() {
             }
         }
         assert_eq!(said, "True []\n");
+        drop(last);
         soon(machine.stop()).await.expect("stop");
         nothing_left("sandbar.test=bridge").await;
     }

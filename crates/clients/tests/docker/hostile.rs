@@ -6,7 +6,7 @@ use bollard::{models::ContainerInspectResponse, query_parameters::RemoveImageOpt
 use futures::StreamExt;
 use sandbar_clients::{Docker, docker::Build};
 use sandbar_machine::{Machine, MachinePath, MachineSpec, SandboxClient, Target, once};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::bench::{engine, has_engine, nothing_left, run, sh, soon};
 
@@ -87,7 +87,9 @@ async fn attempt(name: &'static str, mut lines: String, must: Must) {
     fs::write(directory.path().join("Dockerfile"), format!("FROM sandbar-test:busybox\n{lines}\n")).expect("a file");
     let build = Build::from(directory.path()).tag(format!("sandbar-test:hostile-{name}"));
     let client = Docker::build(build).label("sandbar.test", "hostile");
-    let machine = match soon(client.create(MachineSpec::default())).await {
+    // Its image is built first, beside others.
+    let created = timeout(Duration::from_secs(300), client.create(MachineSpec::default())).await;
+    let machine = match created.expect("took longer than five minutes") {
         Ok(machine) => machine,
         Err(error) => {
             let reason = std::error::Error::source(&error).map(ToString::to_string);

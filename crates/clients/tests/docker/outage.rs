@@ -42,7 +42,7 @@ async fn ends_with_an_error(process: &mut Process) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_ends_and_comes_back_is_used_again() {
     let Some(mut second) = Second::start(None).await else { return };
-    let client = second.client(Duration::from_secs(10));
+    let client = second.client(Duration::from_secs(60));
     for signal in [Signal::TERM, Signal::KILL] {
         let machine = soon(client.create(MachineSpec::default())).await.expect("create");
         let mut process = soon(machine.spawn(Command::new(["sleep", "1000"]))).await.expect("spawn");
@@ -74,7 +74,7 @@ async fn an_engine_that_ends_and_comes_back_is_used_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_is_an_error_and_not_the_end() {
     let Some(second) = Second::start(Some("40m")).await else { return };
-    let client = second.client(Duration::from_secs(30));
+    let client = second.client(Duration::from_secs(60));
     let machine = soon(client.create(MachineSpec::default())).await.expect("create");
     let at = |path: &str| Target::from(MachinePath::new(path).expect("a path"));
     let filled = sh(&*machine, "busybox dd if=/dev/zero of=/workspace/filler bs=64k 2>&1; echo ended").await;

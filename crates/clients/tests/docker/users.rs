@@ -246,7 +246,8 @@ async fn users_are_still_there_when_a_machine_is_found_again() {
     assert!(machine.features().users);
     assert_eq!(says(&*machine, Some("ada"), "id -un").await, "ada\n");
     // The bridge is root's, and nobody's here.
-    let bridge = "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in /.sandbar/guest\\ bridge*) \
+    let bridge = "for p in /proc/[0-9]*; do case $(cat $p/cmdline 2>/dev/null | tr '\\0' ' ') in \
+                  /.sandbar/guest\\ bridge*) \
                   kill -9 ${p#/proc/} 2>/dev/null && echo killed; grep -E 'CapEff|CapPrm' $p/status; esac; done";
     for user in [None, Some("ada"), Some("root")] {
         let said = says(&*machine, user, bridge).await;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
+use tokio::time::Instant;
 
 use super::{
     detached::{attach, detached, is_gone},
@@ -13,8 +14,9 @@ use crate::{
     ProcessState, SandboxClient, Signal, TerminalSize,
 };
 
-/// Waits for a file, so that it goes on when nobody holds it any more.
-const GO: &str = "echo ready; while ! test -e go; do sleep 0.05; done";
+/// Waits for a file, so that it goes on when nobody holds it any more. It says nothing, which a holder could have taken
+/// without having said so yet.
+const WAIT: &str = "while ! test -e go; do sleep 0.05; done";
 
 /// A holder is gone without a word: its connection ends first, and whatever it does then nobody hears.
 fn vanish(rig: Rig, process: Process) -> ProcessId {
@@ -65,6 +67,17 @@ async fn becomes(rig: &Rig, id: ProcessId, state: ProcessState) {
     .await;
 }
 
+/// Lets a command go on, and waits until it has said what it has to say.
+async fn goes_on(rig: &Rig) {
+    rig.put("go", "").await;
+    soon("it to go on alone", async {
+        while rig.stat("said").await.is_none() {
+            pause(20).await;
+        }
+    })
+    .await;
+}
+
 /// Everything there was to hear of a command, in the order of its kinds.
 #[derive(Debug, Default)]
 struct Heard {
@@ -94,18 +107,14 @@ async fn hear(process: &mut Process) -> Heard {
 pub async fn a_kept_command_outlives_its_holder_with_its_output(client: &dyn SandboxClient) {
     let Some(rig) = detached(client, MachineSpec::default()).await else { return };
     let handle = rig.machine.handle();
-    let script = format!("{GO}; echo one; echo two >&2; echo three; touch said; read line; echo got $line; exit 7");
+    let script = format!(
+        "echo ready; {WAIT}; echo one; echo two >&2; echo three; touch said; read line; echo got $line; exit 7"
+    );
     let mut process = rig.spawn(shell(&script).stdin().kept()).await;
     until(&mut process, "ready").await;
     let id = vanish(rig, process);
     let rig = attach(client, &handle).await;
-    rig.put("go", "").await;
-    soon("it to go on alone", async {
-        while rig.stat("said").await.is_none() {
-            pause(20).await;
-        }
-    })
-    .await;
+    goes_on(&rig).await;
     becomes(&rig, id, ProcessState::Alone).await;
     let mut process = adopt(&rig, id).await;
     assert_eq!(process.id, Some(id));
@@ -121,21 +130,12 @@ pub async fn a_kept_command_outlives_its_holder_with_its_output(client: &dyn San
 pub async fn what_does_not_fit_is_counted_exactly(client: &dyn SandboxClient) {
     let Some(rig) = detached(client, MachineSpec::default()).await else { return };
     let handle = rig.machine.handle();
-    let script = format!("{GO}; seq 1000000 1700000; touch said; read line; echo end");
-    let mut process = rig.spawn(shell(&script).stdin().kept()).await;
-    until(&mut process, "ready").await;
-    // What the holder took is confirmed by now.
-    pause(300).await;
+    let script = format!("{WAIT}; seq 1000000 1700000; touch said; read line; echo end");
+    let process = rig.spawn(shell(&script).stdin().kept()).await;
     let id = vanish(rig, process);
     let rig = attach(client, &handle).await;
     becomes(&rig, id, ProcessState::Alone).await;
-    rig.put("go", "").await;
-    soon("the flood to be over", async {
-        while rig.stat("said").await.is_none() {
-            pause(50).await;
-        }
-    })
-    .await;
+    goes_on(&rig).await;
     let mut process = adopt(&rig, id).await;
     send(&process, "\n").await;
     let heard = hear(&mut process).await;
@@ -155,14 +155,17 @@ pub async fn a_kept_terminal_can_be_typed_into_again(client: &dyn SandboxClient)
         return;
     }
     let handle = rig.machine.handle();
-    let script =
-        "stty -echo; (sleep 1; echo meanwhile)& echo ready; while read line; do echo \"<$line>\"; stty size; done";
-    let mut process = rig.spawn(shell(script).tty(TerminalSize::new(33, 101)).kept()).await;
+    let script = format!(
+        "stty -echo; ({WAIT}; echo meanwhile; touch said)& echo ready; \
+         while read line; do echo \"<$line>\"; stty size; done"
+    );
+    let mut process = rig.spawn(shell(&script).tty(TerminalSize::new(33, 101)).kept()).await;
     until(&mut process, "ready").await;
     send(&process, "early\n").await;
     until(&mut process, "33 101").await;
     let id = vanish(rig, process);
     let rig = attach(client, &handle).await;
+    goes_on(&rig).await;
     let mut process = adopt(&rig, id).await;
     assert!(info(&rig, id).await.tty);
     until(&mut process, "meanwhile").await;
@@ -180,9 +183,7 @@ pub async fn a_kept_terminal_can_be_typed_into_again(client: &dyn SandboxClient)
 pub async fn a_command_that_ended_alone_is_told_once(client: &dyn SandboxClient) {
     let Some(rig) = detached(client, MachineSpec::default()).await else { return };
     let handle = rig.machine.handle();
-    let mut process = rig.spawn(shell(&format!("{GO}; echo last words; exit 3")).kept()).await;
-    until(&mut process, "ready").await;
-    pause(300).await;
+    let process = rig.spawn(shell(&format!("{WAIT}; echo last words; exit 3")).kept()).await;
     let id = vanish(rig, process);
     let rig = attach(client, &handle).await;
     rig.put("go", "").await;
@@ -235,12 +236,13 @@ pub async fn a_command_that_is_left_is_there_for_the_next(client: &dyn SandboxCl
 pub async fn input_waits_for_a_command_that_was_left(client: &dyn SandboxClient) {
     let Some(rig) = detached(client, MachineSpec::default()).await else { return };
     let handle = rig.machine.handle();
-    let script = format!("dd bs=1 count=1 >/dev/null 2>&1; {GO}; wc -c");
+    let script = format!("dd bs=1 count=1 >/dev/null 2>&1; echo ready; {WAIT}; wc -c");
     let mut process = rig.spawn(shell(&script).stdin().kept()).await;
     // More than a pipe holds, less than may be on its way.
     send(&process, vec![b'x'; 200_001]).await;
     until(&mut process, "ready").await;
-    pause(300).await;
+    // Its first byte has arrived, so all of it is on its way; what is asked after it is answered when all has arrived.
+    rig.stat("").await.expect("the workspace is there");
     let id = vanish(rig, process);
     let rig = attach(client, &handle).await;
     let mut process = adopt(&rig, id).await;
@@ -267,12 +269,20 @@ pub async fn dropping_control_kills_a_kept_command(client: &dyn SandboxClient) {
 
 /// Nobody has to be there for a deadline to pass.
 pub async fn a_deadline_holds_without_a_holder(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let Some(mut rig) = detached(client, MachineSpec::default()).await else { return };
     let handle = rig.machine.handle();
-    let process = rig.spawn(Command::new(["sleep", "300"]).deadline(Duration::from_secs(2)).kept()).await;
-    let id = vanish(rig, process);
-    let rig = attach(client, &handle).await;
-    becomes(&rig, id, ProcessState::Ended(Exit { code: 137, reason: ExitReason::Deadline })).await;
+    for deadline in [2, 15, 40].map(Duration::from_secs) {
+        let begun = Instant::now();
+        let process = rig.spawn(Command::new(["sleep", "300"]).deadline(deadline).kept()).await;
+        let id = vanish(rig, process);
+        let vanished = begun.elapsed();
+        rig = attach(client, &handle).await;
+        // A holder that was held up until the deadline may have been told, and then nobody else is.
+        if vanished < deadline {
+            return becomes(&rig, id, ProcessState::Ended(Exit { code: 137, reason: ExitReason::Deadline })).await;
+        }
+    }
+    panic!("no holder was gone before a deadline");
 }
 
 /// Every holder sees what runs, and can end it.
@@ -334,21 +344,41 @@ pub async fn a_bound_machine_keeps_nothing(client: &dyn SandboxClient) {
 
 /// It ends when nobody was there for as long as it was given, and not while somebody is.
 pub async fn a_lease_ends_an_idle_machine_and_no_other(client: &dyn SandboxClient) {
-    let lifetime = Lifetime::Leased(Duration::from_millis(1500));
+    for lease in [1500, 12_000] {
+        if a_lease_is_kept(client, lease).await.is_ok() {
+            return;
+        }
+    }
+    panic!("nobody came back within a lease");
+}
+
+/// The next holder came only when the lease, in milliseconds, was over: nothing is shown.
+struct TooLate;
+
+async fn a_lease_is_kept(client: &dyn SandboxClient, lease: u64) -> Result<(), TooLate> {
+    let (length, begun) = (Duration::from_millis(lease), Instant::now());
+    let lifetime = Lifetime::Leased(length);
     let rig = match soon("create", client.create(MachineSpec { lifetime, ..MachineSpec::default() })).await {
         Ok(machine) => Rig { machine },
-        Err(MachineError::Unsupported(_)) => return,
+        Err(MachineError::Unsupported(_)) => return Ok(()),
+        // Its maker is a holder, too.
+        Err(_) if begun.elapsed() >= length => return Err(TooLate),
         Err(other) => panic!("{other}"),
     };
     let handle = rig.machine.handle();
     // A command is not a client.
     let process = rig.spawn(Command::new(["sleep", "300"]).kept()).await;
-    pause(2500).await;
+    pause(lease + 1000).await;
     rig.put("file", "still here").await;
+    let left = Instant::now();
     vanish(rig, process);
     pause(300).await;
-    let rig = attach(client, &handle).await;
-    pause(2500).await;
+    let Some(machine) = soon("attach", client.attach(&handle)).await.expect("no error") else {
+        assert!(left.elapsed() >= length, "it ended after {:?}", left.elapsed());
+        return Err(TooLate);
+    };
+    let rig = Rig { machine };
+    pause(lease + 1000).await;
     assert_eq!(rig.get("file").await, "still here");
     drop(rig);
     soon("it to end", async {
@@ -358,4 +388,5 @@ pub async fn a_lease_ends_an_idle_machine_and_no_other(client: &dyn SandboxClien
         }
     })
     .await;
+    Ok(())
 }

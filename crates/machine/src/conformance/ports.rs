@@ -1,6 +1,9 @@
 //! Promises about ports inside that the host can reach. A machine without ports must say so.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -39,10 +42,17 @@ while data := peer.recv(65536):
 print("got", len(got), flush=True)
 "#;
 
-/// A port free on the host, in case the machine shares its network.
+/// A port free on the host, in case the machine shares its network. It is below those that the system gives to whoever
+/// takes any, so that it stays free.
 async fn free() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("the host has a loopback");
-    listener.local_addr().expect("it has an address").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(8).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 10_000 + u16::try_from(number % 20_000).expect("a port");
+        if TcpListener::bind(("127.0.0.1", port)).await.is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A machine with this port declared; `None`, once the refusal is checked, for one without ports.

@@ -140,14 +140,18 @@ pub async fn unread_output_is_not_hoarded(client: &dyn SandboxClient) {
 /// The exit is the command's own; what its children print later comes later.
 pub async fn the_exit_does_not_wait_for_background_children(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
-    let mut process = rig.spawn(shell("(sleep 2; echo late) & echo early; exit 4")).await;
+    let script = "(while ! test -e go; do sleep 0.05; done; echo late) & echo early; exit 4";
+    let mut process = rig.spawn(shell(script)).await;
     let (mut before, mut after, mut ended) = (Vec::new(), Vec::new(), None);
     while let Some(output) = soon("output", process.output.recv()).await {
         match output.expect("the machine lives") {
             Output::Stdout(bytes) if ended.is_none() => before.extend_from_slice(&bytes),
             Output::Stdout(bytes) => after.extend_from_slice(&bytes),
             other @ (Output::Stderr(_) | Output::Omitted(_)) => panic!("{other:?}"),
-            Output::Exit(exit) => assert_eq!(ended.replace(exit.code), None, "the exit arrives once"),
+            Output::Exit(exit) => {
+                assert_eq!(ended.replace(exit.code), None, "the exit arrives once");
+                rig.put("go", "").await;
+            }
         }
     }
     assert_eq!((before.as_slice(), ended, after.as_slice()), (b"early\n".as_slice(), Some(4), b"late\n".as_slice()));

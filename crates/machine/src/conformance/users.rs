@@ -121,7 +121,8 @@ pub async fn what_is_made_for_a_group_belongs_to_it(client: &dyn SandboxClient) 
 /// One user's processes are closed to another's, who can see that they are there.
 pub async fn one_users_processes_are_closed_to_another(client: &dyn SandboxClient) {
     let Some(rig) = rig(client).await else { return };
-    let script = "echo $$ >/tmp/pid.new && mv /tmp/pid.new /tmp/pid && exec sleep 300";
+    // Not a last `exec`: whoever is just becoming another program has no variables to be read.
+    let script = "echo $$ >/tmp/pid.new && mv /tmp/pid.new /tmp/pid; while :; do sleep 1; done";
     let running =
         rig.spawn(Command::new(["sh", "-c", script]).user("ada").env("SECRET", "s3").cwd(MachinePath::root()));
     let running = running.await;

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read, Write},
-    os::unix::process::ExitStatusExt,
+    os::{fd::AsFd, unix::process::ExitStatusExt},
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -17,14 +17,18 @@ use sandbar_machine::{Command, Control, Exit, ExitReason, Output, Process, Resul
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::Child,
-    sync::{mpsc, watch},
-    task::JoinHandle,
+    sync::{mpsc, oneshot, watch},
 };
 
 /// What marks a process as part of a tree.
 pub(crate) const MARK: &str = "HOST_MACHINE_TREE";
 
 type Outputs = mpsc::Sender<Result<Output>>;
+
+/// Tells who reads an output that the command has ended; what it is given is dropped when all the command wrote was read.
+type Ended = oneshot::Sender<mpsc::Sender<()>>;
+/// The same for the reader.
+type Ending = oneshot::Receiver<mpsc::Sender<()>>;
 
 /// Signals every process whose mark begins like this; a kill repeats until there are none.
 pub(crate) fn signal_tree(mark: &str, signal: Signal) {
@@ -55,7 +59,7 @@ fn marked(mark: &str) -> Vec<String> {
 struct Started {
     child: Child,
     mark: String,
-    pumps: Vec<JoinHandle<()>>,
+    pumps: Vec<Ended>,
     terminal: Option<File>,
 }
 
@@ -85,8 +89,9 @@ fn on_pipes(
 ) -> io::Result<(Started, Option<mpsc::Sender<Bytes>>)> {
     let input = if stdin { Stdio::piped() } else { Stdio::null() };
     let mut child = prepared.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let out = tokio::spawn(pump(child.stdout.take().unwrap(), output.clone(), Output::Stdout));
-    let err = tokio::spawn(pump(child.stderr.take().unwrap(), output.clone(), Output::Stderr));
+    let ((out, out_ending), (err, err_ending)) = (oneshot::channel(), oneshot::channel());
+    tokio::spawn(pump(child.stdout.take().unwrap(), output.clone(), Output::Stdout, out_ending));
+    tokio::spawn(pump(child.stderr.take().unwrap(), output.clone(), Output::Stderr, err_ending));
     let stdin = child.stdin.take().map(feed);
     Ok((Started { child, mark, pumps: vec![out, err], terminal: None }, stdin))
 }
@@ -109,13 +114,18 @@ fn on_terminal(
     let master = File::from(master);
     let (mut reader, mut writer) = (master.try_clone()?, master.try_clone()?);
     let to = output.clone();
-    let pump = tokio::task::spawn_blocking(move || {
+    let reading = tokio::task::spawn_blocking(move || {
         let mut buffer = vec![0; 16 << 10];
         while let Ok(read @ 1..) = reader.read(&mut buffer) {
             if to.blocking_send(Ok(Output::Stdout(Bytes::copy_from_slice(&buffer[..read])))).is_err() {
                 return;
             }
         }
+    });
+    let (pump, ending): (Ended, Ending) = oneshot::channel();
+    tokio::spawn(async move {
+        let _read = ending.await;
+        let _hung_up = reading.await;
     });
     let (sender, mut receiver) = mpsc::channel::<Bytes>(4);
     std::thread::spawn(move || {
@@ -144,10 +154,31 @@ fn feed(mut stdin: tokio::process::ChildStdin) -> mpsc::Sender<Bytes> {
     sender
 }
 
-async fn pump(mut from: impl AsyncRead + Unpin, to: Outputs, wrap: fn(Bytes) -> Output) {
+async fn pump(mut from: impl AsyncRead + AsFd + Unpin, to: Outputs, wrap: fn(Bytes) -> Output, mut ending: Ending) {
+    // As much as a pipe holds.
     let mut buffer = vec![0; 64 << 10];
+    let piece = |bytes: &[u8]| Ok(wrap(Bytes::copy_from_slice(bytes)));
+    let read = loop {
+        tokio::select! {
+            biased;
+            read = &mut ending => break read,
+            read = from.read(&mut buffer) => {
+                let Ok(read @ 1..) = read else { return };
+                if to.send(piece(&buffer[..read])).await.is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    // It does not block, so that an empty pipe is told from one that nobody was woken for yet.
+    if let Ok(last @ 1..) = rustix::io::read(&from, &mut buffer[..])
+        && to.send(piece(&buffer[..last])).await.is_err()
+    {
+        return;
+    }
+    drop(read);
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if to.send(Ok(wrap(Bytes::copy_from_slice(&buffer[..read])))).await.is_err() {
+        if to.send(piece(&buffer[..read])).await.is_err() {
             return;
         }
     }
@@ -190,8 +221,12 @@ async fn attend(
         }
     };
     // What the command itself wrote is in the pipes already; children may hold them open for as long as they like.
-    let pumps = futures::future::join_all(started.pumps);
-    let _still_open = tokio::time::timeout(Duration::from_millis(500), pumps).await;
+    let (read, mut all_read) = mpsc::channel::<()>(1);
+    for pump in started.pumps {
+        let _at_its_end = pump.send(read.clone());
+    }
+    drop(read);
+    let _terminal_still_open = tokio::time::timeout(Duration::from_secs(60), all_read.recv()).await;
     let _caller_gone = output.send(Ok(Output::Exit(exit(status, late)))).await;
 }
 

@@ -1,8 +1,11 @@
 //! How sessions begin and end.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use sandbar_machine::{Lifetime, SandboxClient};
@@ -160,14 +163,19 @@ pub(super) async fn every_operation_is_audited(client: Arc<dyn SandboxClient>) {
     session.apply_patch("*** Begin Patch\n*** Delete File: b\n*** End Patch\n", Default::default()).await.unwrap();
     assert!(session.read("../etc/passwd").await.is_err());
     session.delete().await.unwrap();
-    let events = events.lock().unwrap();
-    let seen = |op: &str, phase: &str, ok: Option<bool>| {
-        let fits = |event: &&Event| {
+    let has = |events: &[Event], op: &str, phase: &str, ok: Option<bool>| {
+        let fits = |event: &Event| {
             let value = serde_json::to_value(event).unwrap();
             value["op"] == op && value["phase"] == phase && ok.is_none_or(|ok| value["ok"] == ok)
         };
-        events.iter().any(|event| fits(&event))
+        events.iter().any(fits)
     };
+    // An end waits for a slow sink, but not for ever.
+    while !has(&events.lock().unwrap(), "delete", "finish", Some(true)) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let events = events.lock().unwrap();
+    let seen = |op: &str, phase: &str, ok: Option<bool>| has(&events, op, phase, ok);
     let ops = ["create", "start", "materialize", "exec", "read", "write", "list", "stat", "make_dir", "remove"];
     for op in ops.iter().chain(&["apply_patch", "stop", "shutdown", "delete"]) {
         assert!(seen(op, "start", None) && seen(op, "finish", Some(true)), "{op} is missing: {events:#?}");

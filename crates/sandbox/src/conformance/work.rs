@@ -1,14 +1,43 @@
 //! Commands in a session.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sandbar_machine::{Lifetime, SandboxClient, Signal};
 
 use super::open;
 use crate::{
     Exec, Manifest, SandboxSession, SessionOptions,
-    processes::{ExecCommandArgs, WriteStdinArgs},
+    processes::{ExecCommandArgs, Update, WriteStdinArgs},
 };
+
+/// How long is looked for something that comes at once on a calm host.
+const LONG: u64 = 30_000;
+
+/// Types, and looks until that was said or it has ended: a program that is held up may have fallen silent before, and
+/// whoever held it may not have let go yet.
+async fn hears(session: &SandboxSession, id: u64, chars: &str, words: &str) -> Update {
+    let mut args = WriteStdinArgs::new(id, chars).yield_time_ms(LONG);
+    let (mut output, mut omitted_bytes) = (String::new(), 0);
+    loop {
+        match session.write_stdin(args.clone()).await {
+            Ok(update) => {
+                output.push_str(&update.output);
+                omitted_bytes += update.omitted_bytes;
+                if output.contains(words) || update.process_id.is_none() {
+                    return Update { output, omitted_bytes, ..update };
+                }
+                args = WriteStdinArgs::poll(id);
+            }
+            Err(error) if error.to_string().contains("another program") => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
 
 pub(super) async fn a_command_says_how_it_ended(client: Arc<dyn SandboxClient>) {
     let session = open(&client, Manifest::new().file("d/x", "")).await;
@@ -27,12 +56,27 @@ pub(super) async fn a_command_says_how_it_ended(client: Arc<dyn SandboxClient>) 
 
 pub(super) async fn a_command_that_takes_too_long_is_killed(client: Arc<dyn SandboxClient>) {
     let session = open(&client, Manifest::new()).await;
-    let slow = Exec::shell("echo begun; sleep 1000 & sleep 1000").timeout(Duration::from_millis(300));
-    let error = session.exec(slow).await.unwrap_err();
-    assert_eq!((error.code(), error.retryable()), ("exec_timeout", Some(false)));
-    assert_eq!(error.context()["stdout"], "begun\n");
-    let left = session.exec(Exec::shell("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '")).await.unwrap();
-    assert!(!left.stdout_text().contains("sleep 1000"), "{}", left.stdout_text());
+    let mut said = String::new();
+    // One that is held up may not have said anything by then.
+    for limit in [300, 3000, 30_000].map(Duration::from_millis) {
+        let slow = Exec::shell("echo begun; sleep 1000 & sleep 1000").timeout(limit);
+        let begun = Instant::now();
+        let error = session.exec(slow).await.unwrap_err();
+        if error.code() == "exec_transport_error" && begun.elapsed() > limit + Duration::from_secs(9) {
+            // Nor is a machine waited for that is held up itself.
+            continue;
+        }
+        assert_eq!((error.code(), error.retryable()), ("exec_timeout", Some(false)));
+        said = error.context()["stdout"].as_str().unwrap().to_owned();
+        if !said.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(said, "begun\n");
+    let look = || Exec::shell("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '");
+    while session.exec(look()).await.unwrap().stdout_text().contains("sleep 1000") {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     session.delete().await.unwrap();
 }
 
@@ -50,7 +94,7 @@ pub(super) async fn a_background_child_does_not_hold_up_the_result(client: Arc<d
     let session = open(&client, Manifest::new()).await;
     let result = session.exec(Exec::shell("sleep 1000 & echo done").timeout(Duration::from_secs(60))).await.unwrap();
     assert_eq!(result.stdout_text(), "done\n");
-    assert!(result.duration < Duration::from_secs(20), "{:?}", result.duration);
+    assert!(result.duration < Duration::from_secs(50), "{:?}", result.duration);
     session.delete().await.unwrap();
 }
 
@@ -58,11 +102,14 @@ pub(super) async fn a_process_goes_on_between_looks(client: Arc<dyn SandboxClien
     let session = open(&client, Manifest::new()).await;
     let args = ExecCommandArgs::new("echo one; while [ ! -e go ]; do sleep 0.02; done; echo two").yield_time_ms(300);
     let update = session.exec_command(args).await.unwrap();
-    assert_eq!(update.output, "one\n");
     let id = update.process_id.expect("it still runs");
+    match update.output.as_str() {
+        "" => assert_eq!(hears(&session, id, "", "one\n").await.output, "one\n"),
+        said => assert_eq!(said, "one\n"),
+    }
     assert_eq!(session.processes().len(), 1);
     session.write("go", "").await.unwrap();
-    let update = session.write_stdin(WriteStdinArgs::poll(id).yield_time_ms(10_000)).await.unwrap();
+    let update = hears(&session, id, "", "an end").await;
     assert_eq!((update.output.as_str(), update.exit_code, update.process_id), ("two\n", Some(0), None));
     let gone = session.write_stdin(WriteStdinArgs::poll(id)).await.unwrap_err();
     assert_eq!(gone.code(), "pty_session_not_found");
@@ -76,7 +123,7 @@ pub(super) async fn a_terminal_can_be_typed_into(client: Arc<dyn SandboxClient>)
     }
     let args = ExecCommandArgs::new("read word; echo \"got $word\"; read word").tty().yield_time_ms(250);
     let id = session.exec_command(args).await.unwrap().process_id.expect("it waits");
-    let update = session.write_stdin(WriteStdinArgs::new(id, "hello\n").yield_time_ms(10_000)).await.unwrap();
+    let update = hears(&session, id, "hello\n", "got hello").await;
     assert!(update.output.contains("got hello"), "{:?}", update.output);
     session.terminate(id).await.unwrap();
     assert!(session.processes().is_empty());
@@ -99,6 +146,10 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
     let ended = session.exec_command(args("sleep 1000")).await.unwrap().process_id.expect("it runs");
     let saved = serde_json::to_string(&session.state()).unwrap();
     session.terminate(ended).await.unwrap();
+    // Whoever goes before the machine has heard that its end was told leaves it to the next.
+    while session.machine().processes().await.unwrap().len() > 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     drop(session);
     let attach = || async {
         let state = serde_json::from_str(&saved).unwrap();
@@ -110,29 +161,17 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
     let flooding = Exec::shell("touch begin; while [ ! -e flooded ]; do sleep 0.05; done");
     assert_eq!(visitor.exec(flooding).await.unwrap().exit.code, 0);
     let session = attach().await;
-    let update = session.write_stdin(WriteStdinArgs::new(terminal, "hello\n").yield_time_ms(10_000)).await.unwrap();
+    let update = hears(&session, terminal, "hello\n", "got hello").await;
     assert!(update.output.contains("got hello"), "{:?}", update.output);
     assert_eq!(update.process_id, Some(terminal));
     let busy = visitor.write_stdin(WriteStdinArgs::new(terminal, "x\n")).await.unwrap_err();
     assert!(busy.to_string().contains("another program"), "{busy}");
     drop(visitor);
     session.write("go", "").await.unwrap();
-    let mut printed = 0;
-    let code = loop {
-        let poll = WriteStdinArgs::poll(flood).yield_time_ms(10_000);
-        let update = session.write_stdin(poll).await.unwrap();
-        printed += update.omitted_bytes;
-        if let Some(code) = update.exit_code {
-            assert!(
-                update.output.contains("bytes omitted") && update.output.contains("1300000\n"),
-                "{}",
-                update.output
-            );
-            assert!(printed > 1_000_000, "{printed}");
-            break code;
-        }
-    };
-    assert_eq!(code, 3);
+    let update = hears(&session, flood, "", "an end").await;
+    assert!(update.output.contains("bytes omitted") && update.output.contains("1300000\n"), "{}", update.output);
+    assert!(update.omitted_bytes > 1_000_000, "{}", update.omitted_bytes);
+    assert_eq!(update.exit_code, Some(3));
     let gone = session.write_stdin(WriteStdinArgs::poll(ended)).await.unwrap_err();
     assert_eq!(gone.code(), "pty_session_not_found");
     assert_eq!(session.state().processes.len(), 1);

@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+use futures::{StreamExt, stream};
 use sandbar_machine::{Machine, MachinePath, MemoryMachine, ScanOptions, Target};
 use sha2::Digest;
 
@@ -156,11 +157,12 @@ async fn a_file_that_shrinks_while_it_is_read_is_an_error() {
     let path = temp.path().join("shrinks");
     fs::write(&path, vec![1; 8 << 20]).unwrap();
     let opened = Roots::new(temp.path()).open(Path::new("shrinks")).unwrap();
-    let feed = file(File::from(opened), b"shrinks".to_vec(), 0o644, 1 << 30);
-    // Only a few pieces are read ahead of whoever takes them, so most of it is still to be read.
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    let mut feed = file(File::from(opened), b"shrinks".to_vec(), 0o644, 1 << 30);
+    // Only a few pieces are read ahead of whoever takes them, so most of it is still to be read, and its size is known.
+    let first = feed.tar.next().await.unwrap();
     File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
-    let (report, _) = take(feed).await;
+    let tar = Box::pin(stream::iter([first]).chain(feed.tar));
+    let (report, _) = take(Feed { tar, report: feed.report }).await;
     assert!(fault(report).1.contains("path_changed_during_copy"));
 }
 

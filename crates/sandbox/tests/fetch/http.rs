@@ -182,16 +182,23 @@ async fn a_server_that_falls_silent_is_given_up() {
     })
     .await;
     for (path, said) in [("/mute", "the server does not answer"), ("/half", "the server has gone silent half way")] {
-        let mut impatient = request(server.url(path));
-        impatient.timeouts.idle = Duration::from_millis(100);
-        impatient.timeouts.connect = Duration::from_millis(500);
-        let error = fails(&impatient).await;
-        assert_eq!(
-            (error.code(), reason(&error).as_str(), error.retryable()),
-            ("remote_fetch_error", said, Some(true))
-        );
+        let mut told = Vec::new();
+        // A host that is held up makes any server seem silent from the beginning.
+        for connect in [500, 5000, 30_000] {
+            let mut impatient = request(server.url(path));
+            impatient.timeouts.idle = Duration::from_millis(100);
+            impatient.timeouts.connect = Duration::from_millis(connect);
+            let error = fails(&impatient).await;
+            assert_eq!((error.code(), error.retryable()), ("remote_fetch_error", Some(true)));
+            told.push(reason(&error));
+            if told.last().is_some_and(|reason| reason == said) {
+                break;
+            }
+        }
+        assert!(told.last().is_some_and(|reason| reason == said), "{path}: {told:?}");
+        let asked = server.asked().iter().filter(|question| question.path == path).count();
+        assert!(asked <= told.len(), "{path} was asked for {asked} times: {told:?}");
     }
-    assert_eq!(server.asked().len(), 2);
 }
 
 #[tokio::test]

@@ -199,7 +199,7 @@ fn lines_that_nearly_match_everywhere_cost_no_more_than_a_look_at_each() {
     let begin = std::time::Instant::now();
     assert!(updated(Profile::Sdk, &file, &body).is_err());
     // Comparing at each place anew takes minutes.
-    assert!(begin.elapsed() < std::time::Duration::from_secs(20));
+    assert!(begin.elapsed() < std::time::Duration::from_secs(60));
 }
 
 #[test]

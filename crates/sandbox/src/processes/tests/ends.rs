@@ -193,8 +193,12 @@ async fn nothing_survives_an_end_among_many_starts() {
             puppet.await.unwrap();
         }
     });
-    let starts: Vec<_> =
-        (0..200).map(|_| table.clone()).map(|table| tokio::spawn(async move { table.start(pipes()).await })).collect();
+    // However late the end comes, none of them is told before that it runs on.
+    let patient = || pipes().yield_time(Duration::from_secs(30));
+    let starts: Vec<_> = (0..200)
+        .map(|_| (table.clone(), patient()))
+        .map(|(table, start)| tokio::spawn(async move { table.start(start).await }))
+        .collect();
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
