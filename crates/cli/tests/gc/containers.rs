@@ -133,8 +133,12 @@ fn what_a_killed_harness_left_goes_and_nothing_else() {
     for name in its_volumes {
         assert!(!Thing { kind: "volume", name }.is_there(), "{run:?}");
     }
-    let again = document(&gc(&sandbar, &["--json"]));
-    assert_eq!((&again["removed"], &again["failed"]), (&Value::Array(vec![]), &Value::Array(vec![])), "{again}");
+    // Other tests leave something too, and have it removed.
+    let mut again = Value::Null;
+    until("nothing is left to remove", PATIENCE, || {
+        again = document(&gc(&sandbar, &["--json"]));
+        [&again["removed"], &again["failed"]].iter().all(|list| list.as_array().is_some_and(Vec::is_empty))
+    });
     assert!(again["engine"]["reached"] == true && lists(&again, "kept", &stays[0]), "{again:#}");
     kill_process(Pid::from_child(&living), Signal::TERM).expect("end");
     finish(living);
@@ -186,6 +190,7 @@ fn a_signal_ends_it_and_what_was_done_is_said() {
     for (words, expected) in
         [(&["gc"][..], "nothing to remove; interrupted\n"), (&["gc", "--json"], "\"interrupted\":true")]
     {
+        while listener.accept().is_ok() {}
         let child = sandbar.command(words).env("DOCKER_HOST", &address).spawn().expect("spawn");
         // It listens for signals by then: it has begun to ask.
         let mut asked = None;
