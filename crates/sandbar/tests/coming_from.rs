@@ -18,7 +18,7 @@ fn agent(turns: impl IntoIterator<Item = Item>) -> SandboxAgent {
 }
 
 fn exec(cmd: &str) -> Item {
-    Item::function_call("call_1", "exec_command", serde_json::json!({ "cmd": cmd }).to_string())
+    Item::function_call("call_1", "exec_command", serde_json::json!({ "cmd": cmd, "yield_time_ms": 30000 }).to_string())
 }
 
 fn told(result: &RunResult) -> String {

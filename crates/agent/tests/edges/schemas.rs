@@ -23,7 +23,7 @@ fn a_schema_that_doubles_at_every_level_is_refused_in_time() {
     let began = Instant::now();
     let output = OutputType::by_hand("Bomb", root, |_| Ok(()));
     assert!(output.format().is_err());
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
 
 #[test]

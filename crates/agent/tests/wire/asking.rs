@@ -127,6 +127,13 @@ pub(crate) fn saying(body: impl Into<String>) -> String {
     saying_as("text/event-stream", body)
 }
 
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request).to_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    body.len() >= length.unwrap_or(0)
+}
+
 /// The same under another content type.
 pub(crate) fn saying_as(kind: &'static str, body: impl Into<String>) -> String {
     let body = body.into();
@@ -135,8 +142,13 @@ pub(crate) fn saying_as(kind: &'static str, body: impl Into<String>) -> String {
     thread::spawn(move || {
         for connection in listener.incoming() {
             let Ok(mut connection) = connection else { return };
-            let mut request = [0; 4096];
-            let _any_request = connection.read(&mut request);
+            // All of it: a connection that is closed before is reset.
+            let (mut request, mut piece) = (Vec::<u8>::new(), [0; 4096]);
+            while !is_whole(&request)
+                && let Ok(count @ 1..) = connection.read(&mut piece)
+            {
+                request.extend_from_slice(&piece[..count]);
+            }
             let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n");
             let _client_gone = connection.write_all(format!("{head}{body}").as_bytes());
         }

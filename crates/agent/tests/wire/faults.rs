@@ -111,12 +111,19 @@ async fn a_server_that_never_answers_is_given_up() {
 
 #[tokio::test]
 async fn a_server_that_falls_silent_is_given_up() {
-    let slow = || Fault::Slow { bytes: 100_000, every: Duration::from_secs(60) };
-    let server = server([slow(), slow()]);
-    let (endpoint, notes) = endpoint(&server);
-    let model = Responses::new("m").at(endpoint.idle_timeout(Duration::from_millis(100)));
-    assert_eq!(ask(&model, hello()).await.summary(), GOOD, "the third attempt is fine");
-    assert_eq!(notes.millis(), [500, 1000]);
+    let slow = || Fault::Slow { bytes: 100_000, every: Duration::from_secs(600) };
+    let mut heard = Vec::new();
+    // A busy machine may be silent for longer than that itself.
+    for idle in [100, 3_000, 20_000] {
+        let server = server([slow(), slow()]);
+        let (endpoint, notes) = endpoint(&server);
+        let model = Responses::new("m").at(endpoint.idle_timeout(Duration::from_millis(idle)));
+        heard.push((ask(&model, hello()).await.summary(), notes.millis()));
+        if heard.last().is_some_and(|(summary, _)| summary == GOOD) {
+            break;
+        }
+    }
+    assert_eq!(heard.last(), Some(&(GOOD.to_owned(), vec![500, 1000])), "the third attempt is fine: {heard:?}");
 }
 
 #[tokio::test]

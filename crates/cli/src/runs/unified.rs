@@ -203,7 +203,7 @@ mod tests {
         let entry = |text: &str| Entry::File { mode: 0o644, size: text.len() as u64, sha256: None, at: None };
         let change = Change { path: Name(b"x".to_vec()), old: old.map(entry), new: new.map(entry) };
         let content = |text: Option<&str>| Content::Text(text.unwrap_or_default().as_bytes().to_vec());
-        let patch = patch(&change, &content(old), &content(new), Instant::now() + Duration::from_secs(5));
+        let patch = patch(&change, &content(old), &content(new), Instant::now() + Duration::from_secs(60));
         String::from_utf8(patch.text).unwrap()
     }
 

@@ -17,8 +17,8 @@ use tempfile::TempDir;
 
 const OTHER: &str = "sandbar-test";
 
-/// How long anything here may take before it counts as hanging.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long anything here may take before it counts as hanging: the machine may be busy with something else for long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Sandbar {
     temp: TempDir,
@@ -151,9 +151,9 @@ impl Sandbar {
         path
     }
 
-    /// Nothing is left, neither files nor processes, at once or very soon.
-    pub(crate) fn leaves_nothing(&self, marker: &str, within: Duration) {
-        until("nothing is left", within, || self.left().is_empty() && marked(marker).is_empty());
+    /// Nothing is left, neither files nor processes, at once or soon.
+    pub(crate) fn leaves_nothing(&self, marker: &str) {
+        until("nothing is left", PATIENCE, || self.left().is_empty() && marked(marker).is_empty());
     }
 }
 
@@ -182,6 +182,28 @@ pub(crate) fn finish(child: Child) -> Run {
     // A process that a signal ended has no code; shells make one up.
     let code = output.status.code().or_else(|| output.status.signal().map(|signal| 128 + signal)).expect("an end");
     Run { code, stdout: text(&output.stdout), stderr: text(&output.stderr) }
+}
+
+/// A long sleep that nobody else asks for: other tests look at the processes of this host too.
+pub(crate) fn nap(number: u32) -> String {
+    format!("sleep {number}{}", naps())
+}
+
+/// What all of those have in their arguments.
+pub(crate) fn naps() -> String {
+    format!(".{:07}", std::process::id())
+}
+
+/// Sends a signal until the child ends: two that come before it looks are one to it.
+pub(crate) fn insist(child: &mut Child, signal: Signal) {
+    let mut sent = None;
+    until("it ends", PATIENCE, || {
+        if sent.is_none_or(|sent: Instant| sent.elapsed() > Duration::from_secs(2)) {
+            let _ended_meanwhile = kill_process(Pid::from_child(child), signal);
+            sent = Some(Instant::now());
+        }
+        child.try_wait().expect("wait").is_some()
+    });
 }
 
 /// Processes of this host with these words among their arguments.

@@ -30,6 +30,11 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn open(sandbar: &Sandbar, words: &[&str]) -> Self {
+        Self::of_size(sandbar, words, (30, 100))
+    }
+
+    /// One of this size from the beginning: so many rows, so many columns.
+    pub(crate) fn of_size(sandbar: &Sandbar, words: &[&str], (rows, cols): (u16, u16)) -> Self {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("openpt");
         grantpt(&keyboard).expect("grantpt");
         unlockpt(&keyboard).expect("unlockpt");
@@ -37,7 +42,7 @@ impl Terminal {
         let line =
             rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).expect("open");
         let before = tcgetattr(&line).expect("tcgetattr");
-        resize(&keyboard, 30, 100);
+        resize(&keyboard, rows, cols);
         let end = || Stdio::from(line.try_clone().expect("clone"));
         // Makes it the controlling terminal, so that the kernel tells about new sizes and Ctrl-C.
         let launcher = ["env", "--default-signal=INT,TERM,HUP,QUIT", "TERM=xterm", "setsid", "--ctty"];

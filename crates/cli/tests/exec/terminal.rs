@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use rustix::process::Signal;
 
 use super::{
-    rig::{PATIENCE, Sandbar, each, marked, until},
+    rig::{PATIENCE, Sandbar, each, marked, nap, naps, until},
     screen::{Terminal, resize},
 };
 
@@ -20,18 +20,15 @@ fn a_shell_on_a_terminal_is_usable() {
         terminal.shows("xterm\r\n");
         terminal.shows("allthree\r\n");
         resize(&terminal.keyboard, 40, 120);
-        for _ in 0..200 {
+        until("the new size is there", PATIENCE, || {
             terminal.types("stty size\r");
             thread::sleep(Duration::from_millis(50));
-            if terminal.shown().contains("40 120\r\n") {
-                break;
-            }
-        }
-        terminal.shows("40 120\r\n");
-        terminal.types("sleep 9191.1\r");
-        until("sleep runs", PATIENCE, || marked("sleep 9191.1").iter().any(|line| line.starts_with("sleep")));
+            terminal.shown().contains("40 120\r\n")
+        });
+        terminal.types(&format!("{}\r", nap(9191)));
+        until("sleep runs", PATIENCE, || marked(&nap(9191)).iter().any(|line| line.starts_with("sleep")));
         terminal.types("\x03");
-        until("sleep is gone", PATIENCE, || marked("sleep 9191.1").is_empty());
+        until("sleep is gone", PATIENCE, || marked(&nap(9191)).is_empty());
         terminal.types("echo code=$?\r");
         terminal.shows("code=130\r\n");
         terminal.types("exit 7\r");
@@ -67,14 +64,14 @@ fn a_full_screen_program_has_the_whole_screen() {
 fn the_terminal_is_put_back_when_sandbar_is_told_to_go() {
     each(|sandbar| {
         for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
-            let script = "trap '' TERM INT HUP; echo deaf; sleep 9292.1; sleep 9292.2";
-            let terminal = Terminal::open(sandbar, &["exec", "--tty", "--", "sh", "-c", script]);
+            let script = format!("trap '' TERM INT HUP; echo deaf; {}; {}", nap(9292), nap(9293));
+            let terminal = Terminal::open(sandbar, &["exec", "--tty", "--", "sh", "-c", &script]);
             terminal.shows("deaf\r\n");
             assert!(terminal.is_raw());
             terminal.signal(signal);
             let (run, _) = terminal.ends();
             assert!(run.code > 128, "{run:?}");
-            sandbar.leaves_nothing("sleep 9292", Duration::from_secs(5));
+            sandbar.leaves_nothing(&naps());
         }
     });
 }
@@ -85,11 +82,11 @@ fn without_tty_a_terminal_is_no_input_and_ctrl_c_is_a_signal() {
         let terminal = Terminal::open(sandbar, &["exec", "--", "sh", "-c", "cat; test -t 1 || echo no terminal"]);
         let (run, shown) = terminal.ends();
         assert_eq!((run.code, shown.as_str()), (0, "no terminal\r\n"));
-        let mut terminal = Terminal::open(sandbar, &["exec", "--", "sleep", "9393.1"]);
-        until("sleep runs", PATIENCE, || marked("sleep 9393.1").iter().any(|line| line.starts_with("sleep")));
+        let mut terminal = Terminal::open(sandbar, &["exec", "--", "sh", "-c", &format!("exec {}", nap(9393))]);
+        until("sleep runs", PATIENCE, || marked(&nap(9393)).iter().any(|line| line.starts_with("sleep")));
         terminal.types("\x03");
         assert_eq!(terminal.ends().0.code, 130);
-        sandbar.leaves_nothing("sleep 9393.1", Duration::from_secs(5));
+        sandbar.leaves_nothing(&naps());
     });
 }
 

@@ -122,19 +122,27 @@ fn what_a_killed_harness_left_goes_and_nothing_else() {
             assert!(run.stdout.contains("would remove container sandbar-"), "{run:?}");
         }
     }
-    let run = gc(&sandbar, &[]);
-    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
-    let last = run.stdout.lines().last().expect("a summary");
-    assert!(last.starts_with("removed ") && last.contains(" containers, "), "{run:?}");
-    assert!(run.stdout.contains("and is gone"), "{run:?}");
+    // What another test left may be removed by somebody else at the same moment, which is a failure and not ours.
+    let mut said = String::new();
+    until("nothing fails", PATIENCE, || {
+        let run = gc(&sandbar, &[]);
+        said.push_str(&run.stdout);
+        (run.code, run.stderr.as_str()) == (0, "")
+    });
+    let is_summary = |line: &str| line.starts_with("removed ") && line.contains(" containers, ");
+    assert!(said.lines().any(is_summary) && said.contains("and is gone"), "{said}");
     let there = |things: &[Thing]| things.iter().map(Thing::is_there).collect::<Vec<_>>();
-    assert_eq!(there(&gone), [false; 7], "{run:?}\n{gone:#?}");
-    assert_eq!(there(&stays), [true; 14], "{run:?}\n{stays:#?}");
+    assert_eq!(there(&gone), [false; 7], "{said}\n{gone:#?}");
+    assert_eq!(there(&stays), [true; 14], "{said}\n{stays:#?}");
     for name in its_volumes {
-        assert!(!Thing { kind: "volume", name }.is_there(), "{run:?}");
+        assert!(!Thing { kind: "volume", name }.is_there(), "{said}");
     }
-    let again = document(&gc(&sandbar, &["--json"]));
-    assert_eq!((&again["removed"], &again["failed"]), (&Value::Array(vec![]), &Value::Array(vec![])), "{again}");
+    // Other tests leave something too, and have it removed.
+    let mut again = Value::Null;
+    until("nothing is left to remove", PATIENCE, || {
+        again = document(&gc(&sandbar, &["--json"]));
+        [&again["removed"], &again["failed"]].iter().all(|list| list.as_array().is_some_and(Vec::is_empty))
+    });
     assert!(again["engine"]["reached"] == true && lists(&again, "kept", &stays[0]), "{again:#}");
     kill_process(Pid::from_child(&living), Signal::TERM).expect("end");
     finish(living);
@@ -207,7 +215,7 @@ fn unnamed_volumes_go_with_the_container_that_has_them() {
     let held = Thing::container(&["create", "--volume", "/data", "--volume", "/more"], &theirs);
     let inside = volumes(&held.name);
     assert_eq!(inside.len(), 2);
-    assert_eq!(gc(&sandbar, &[]).code, 0);
+    until("nothing fails", PATIENCE, || gc(&sandbar, &[]).code == 0);
     assert!(!held.is_there());
     for name in inside {
         assert!(!Thing { kind: "volume", name }.is_there());
@@ -239,6 +247,7 @@ fn a_signal_ends_it_and_what_was_done_is_said() {
     for (words, expected) in
         [(&["gc"][..], "nothing to remove; interrupted\n"), (&["gc", "--json"], "\"interrupted\":true")]
     {
+        while listener.accept().is_ok() {}
         let child = sandbar.command(words).env("DOCKER_HOST", &address).spawn().expect("spawn");
         // It listens for signals by then: it has begun to ask.
         let mut asked = None;

@@ -73,6 +73,11 @@ impl Client {
         self.lines.recv_timeout(PATIENCE).expect("the server speaks")
     }
 
+    /// Keeps what was heard for whoever asks for it later.
+    pub(super) fn keep(&self, message: Value) {
+        self.early.borrow_mut().push(message);
+    }
+
     /// What the server answers to this request.
     pub(super) fn answer(&self, id: &Value) -> Value {
         let mut early = self.early.borrow_mut();
@@ -119,8 +124,9 @@ impl Client {
         answer.text
     }
 
+    /// What a command says that ends by itself, on a busy machine too.
     pub(super) fn exec(&mut self, cmd: &str) -> String {
-        self.done("exec_command", json!({"cmd": cmd}))
+        self.done("exec_command", json!({"cmd": cmd, "yield_time_ms": 30000}))
     }
 
     /// Closes the connection and waits for the end.

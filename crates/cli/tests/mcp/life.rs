@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     client::{Client, running},
-    rig::{PATIENCE, Sandbar, each, marked, until},
+    rig::{PATIENCE, Sandbar, each, marked, naps, until},
     screen::Terminal,
 };
 
@@ -26,7 +26,7 @@ fn busy(sandbar: &Sandbar, marker: &str) -> Client {
 #[test]
 fn nothing_is_left_when_the_client_goes_away() {
     each(|sandbar| {
-        let marker = format!("{}11", std::process::id());
+        let marker = format!("1111{}", naps());
         let run = busy(sandbar, &marker).close();
         assert_eq!((run.code, run.stderr.as_str()), (0, ""));
         assert!(marked(&marker).is_empty() && sandbar.left().is_empty(), "{:?}", sandbar.left());
@@ -37,7 +37,7 @@ fn nothing_is_left_when_the_client_goes_away() {
 fn nothing_is_left_after_a_signal() {
     each(|sandbar| {
         for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
-            let marker = format!("{}22", std::process::id());
+            let marker = format!("2222{}", naps());
             let run = busy(sandbar, &marker).signal(signal);
             assert_eq!((run.code, run.stderr.as_str()), (code, ""));
             assert!(marked(&marker).is_empty() && sandbar.left().is_empty(), "{:?}", sandbar.left());
@@ -48,9 +48,9 @@ fn nothing_is_left_after_a_signal() {
 #[test]
 fn nothing_is_left_when_the_server_is_killed() {
     each(|sandbar| {
-        let marker = format!("{}33", std::process::id());
+        let marker = format!("3333{}", naps());
         assert_eq!(busy(sandbar, &marker).signal(Signal::KILL).code, 137);
-        sandbar.leaves_nothing(&marker, PATIENCE);
+        sandbar.leaves_nothing(&marker);
     });
 }
 
@@ -60,7 +60,7 @@ fn calls_that_are_under_way_when_the_input_ends_are_still_answered() {
     let hello =
         json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello});
-    let call = json!({"name": "exec_command", "arguments": {"cmd": "sleep 0.5; echo done"}});
+    let call = json!({"name": "exec_command", "arguments": {"cmd": "sleep 0.5; echo done", "yield_time_ms": 30000}});
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call});
     // Not even the last line has an end.
     let input: &'static str = format!("{hello}\n{call}").leak();
@@ -128,7 +128,7 @@ fn a_client_that_stops_reading_ends_the_server() {
         stdin.write_all(format!("{ping}\n").as_bytes()).is_err() || child.try_wait().expect("wait").is_some()
     });
     child.wait().expect("wait");
-    sandbar.leaves_nothing("no such marker", PATIENCE);
+    sandbar.leaves_nothing("no such marker");
 }
 
 #[test]

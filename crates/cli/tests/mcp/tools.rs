@@ -73,9 +73,9 @@ fn commands_run_go_on_and_are_typed_to() {
         assert!(output(&text).contains("out\n") && output(&text).contains("err\n"), "{text}");
         let text = client.done("exec_command", json!({"cmd": "cat", "tty": true, "yield_time_ms": 250}));
         let id = running(&text).expect("it runs");
-        let text = client.done("write_stdin", json!({"session_id": id, "chars": "hello\n", "yield_time_ms": 5000}));
+        let text = client.done("write_stdin", json!({"session_id": id, "chars": "hello\n", "yield_time_ms": 30000}));
         assert!(output(&text).contains("hello"), "{text}");
-        let text = client.done("write_stdin", json!({"session_id": id, "chars": "\u{3}", "yield_time_ms": 5000}));
+        let text = client.done("write_stdin", json!({"session_id": id, "chars": "\u{3}", "yield_time_ms": 30000}));
         assert_eq!(code(&text), Some(130), "{text}");
         let text = client.refused("write_stdin", json!({"session_id": id}));
         assert!(text.ends_with(&format!("write_stdin failed: PTY session not found: {id}")), "{text}");

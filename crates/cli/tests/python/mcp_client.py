@@ -23,7 +23,7 @@ async def main():
         command=SANDBAR, args=["mcp", "--workspace", str(WORKSPACE)], env={"TMPDIR": os.environ["TMPDIR"]}
     )
     called = set()
-    with anyio.fail_after(60):
+    with anyio.fail_after(110):
         async with Client(stdio_client(server), mode=MODE) as client:
 
             async def call(tool, **arguments):
@@ -52,18 +52,18 @@ async def main():
             assert (image.type, image.mime_type) == ("image", "image/png"), image
             assert base64.b64decode(image.data) == PNG
 
-            ran = await text("exec_command", cmd="cat notes.txt; hostname; exit 5")
+            ran = await text("exec_command", cmd="cat notes.txt; hostname; exit 5", yield_time_ms=30000)
             assert "Process exited with code 5" in ran and "one\n2\n" in ran, ran
             started = await text("exec_command", cmd="cat", tty=True, yield_time_ms=250)
             session = int(started.split("session ID ")[1].split("\n")[0])
-            echoed = await text("write_stdin", session_id=session, chars="echo me\n", yield_time_ms=5000)
+            echoed = await text("write_stdin", session_id=session, chars="echo me\n", yield_time_ms=30000)
             assert "echo me" in echoed, echoed
-            ended = await text("write_stdin", session_id=session, chars="\x04", yield_time_ms=5000)
+            ended = await text("write_stdin", session_id=session, chars="\x04", yield_time_ms=30000)
             assert "Process exited with code 0" in ended, ended
 
             hidden = await call("read_file", path=SELF)
             assert hidden.is_error and "not inside the workspace" in hidden.content[0].text, hidden
-            assert "No such file" in await text("exec_command", cmd=f"cat {SELF}")
+            assert "No such file" in await text("exec_command", cmd=f"cat {SELF}", yield_time_ms=30000)
             try:
                 await client.call_tool("no_such_tool", {})
                 raise AssertionError("an unknown tool was called")
@@ -73,7 +73,7 @@ async def main():
             with anyio.move_on_after(0.5) as scope:
                 await call("exec_command", cmd="sleep 30", yield_time_ms=30000)
             assert scope.cancelled_caught
-            assert "still here" in await text("exec_command", cmd="echo still here")
+            assert "still here" in await text("exec_command", cmd="echo still here", yield_time_ms=30000)
 
             assert called == set(tools), set(tools) ^ called
     print("ok")

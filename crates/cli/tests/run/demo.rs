@@ -1,6 +1,6 @@
 //! The demo: only its model is played, and everything it shows has happened.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use serde_json::Value;
 
@@ -15,12 +15,18 @@ fn output<'a>(told: &'a Told, call: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("{call} in {told:?}"))["output"].as_str().unwrap_or_default()
 }
 
+fn is_in_time(told: &Told) -> bool {
+    let answers = [("call_live", "type a line>"), ("call_type", "5 words"), ("call_stop", "exited with code")];
+    answers.iter().all(|(call, words)| output(told, call).contains(words))
+}
+
 #[test]
 fn everything_the_demo_shows_is_real() {
     each(|sandbar| {
         // No network at all, and nothing that could be a key.
-        let mut command = sandbar.command(&["demo", "--json"]);
-        let told = told(command.spawn().expect("spawn"));
+        let played = || told(sandbar.command(&["demo", "--json"]).spawn().expect("spawn"));
+        // Its script waits a second for the program, and less for its answers: a busy machine may need another try.
+        let told = (0..4).map(|_| played()).find(is_in_time).unwrap_or_else(played);
         assert_eq!((told.run.code, told.status()), (0, "completed"), "{told:?}");
         assert_eq!(told.lines[0]["scripted"], true);
         assert_eq!(told.lines[0]["isolation"], "full");
@@ -52,7 +58,7 @@ fn everything_the_demo_shows_is_real() {
         assert!(published.is_ok(), "{published:?}");
         let audit = fs::read_to_string(dir.join("audit.jsonl")).expect("audit");
         assert!(audit.contains("publish.sh") && audit.contains("apply_patch"), "{audit}");
-        sandbar.leaves_nothing("./counter", Duration::from_secs(5));
+        sandbar.leaves_nothing("./counter");
     });
 }
 
@@ -60,7 +66,8 @@ fn everything_the_demo_shows_is_real() {
 fn the_demo_says_who_thinks_who_agreed_and_where_everything_is() {
     each(|sandbar| {
         // Without a network there is nothing to reach, and without a key nobody to ask.
-        let ended = sandbar.run(&["demo"]);
+        let played = || sandbar.run(&["demo"]);
+        let ended = (0..4).map(|_| played()).find(|ended| ended.stderr.contains("5 words")).unwrap_or_else(played);
         assert_eq!(ended.code, 0, "{ended:?}");
         let workspace = format!("{}/", super::play::runs(sandbar).display());
         for said in [
@@ -104,7 +111,7 @@ fn without_a_compiler_the_demo_says_so_and_leaves_nothing() {
         let said = if words.len() == 1 { &ended.stderr } else { &ended.stdout };
         assert!(said.contains("there is no C compiler here; install one"), "{ended:?}");
         assert_eq!(count(&sandbar), 0);
-        sandbar.leaves_nothing("no such words", Duration::from_secs(5));
+        sandbar.leaves_nothing("no such words");
     }
 }
 

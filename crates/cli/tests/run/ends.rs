@@ -1,7 +1,5 @@
 //! How a run ends: its exit code, its last line, what is listed of it, and that nothing else is left.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::{
@@ -34,7 +32,7 @@ fn every_end_has_its_code_its_last_line_and_its_place_in_the_list() {
             assert!(end["session_id"].as_str().is_some_and(|id| id.len() > 8), "{end}");
             assert!(end["usage"]["total_tokens"].as_u64() >= Some(110), "{end}");
             assert_eq!(listed(sandbar, told.id()), status);
-            sandbar.leaves_nothing("no such words", Duration::from_secs(5));
+            sandbar.leaves_nothing("no such words");
         }
     });
 }

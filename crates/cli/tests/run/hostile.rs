@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     play::{call, say, script, shell, told},
-    rig::Sandbar,
+    rig::{PATIENCE, Sandbar},
     screen::Terminal,
 };
 
@@ -54,7 +54,7 @@ fn a_flood_of_output_fits_into_a_small_program() {
     let status = format!("/proc/{}/status", child.id());
     let ends = std::thread::spawn(move || told(child));
     let (mut most, begun) = (0, Instant::now());
-    while !ends.is_finished() && begun.elapsed() < Duration::from_secs(30) {
+    while !ends.is_finished() && begun.elapsed() < PATIENCE {
         let text = fs::read_to_string(&status).unwrap_or_default();
         let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
         most = most.max(peak.unwrap_or(0));
@@ -64,7 +64,7 @@ fn a_flood_of_output_fits_into_a_small_program() {
     println!("at most {most} kB, {} bytes said, {:?}", told.run.stdout.len(), begun.elapsed());
     assert_eq!((told.run.code, told.status()), (0, "completed"), "{:?}", told.end());
     assert!((1..300 << 10).contains(&most), "{most} kB");
-    sandbar.leaves_nothing("no such words", Duration::from_secs(10));
+    sandbar.leaves_nothing("no such words");
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(crate) fn say(text: &str) -> Value {
 
 /// A command that the model wants to be run, and waits for.
 pub(crate) fn shell(command: &str) -> Value {
-    call("exec_command", &json!({"cmd": command, "yield_time_ms": 20_000}))
+    call("exec_command", &json!({"cmd": command, "yield_time_ms": 30_000}))
 }
 
 pub(crate) fn call(tool: &str, arguments: &Value) -> Value {

@@ -35,6 +35,11 @@ fn a_hundred_thousand_files_are_no_problem_and_can_be_given_up() {
         sandbar.command(&["diff", all.id(), "--name-only"]).env("XDG_STATE_HOME", &state).output().expect("diff");
     assert_eq!(String::from_utf8_lossy(&diff.stdout).trim(), "7/7");
     let runs = || fs::read_dir(state.join("sandbar/runs")).map_or(0, Iterator::count);
+    // However late the signal comes, it is not over: it waits for a file that never comes.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/x", silent.local_addr().expect("address"));
+    sandbar.make_file("slow.yaml", format!("entries:\n  x: {{type: remote_file, url: \"{url}\"}}\n"));
+    let words = [words.as_slice(), &["--manifest", "slow.yaml"]].concat();
     let command = &mut sandbar.behind(&["env", "--default-signal=INT"], &words);
     let child = command.env("XDG_STATE_HOME", &state).spawn().expect("spawn");
     until("it copies", PATIENCE, || runs() == 2);
@@ -80,7 +85,7 @@ fn a_full_disk_is_said_and_nothing_is_left_on_it() {
     let filled = run(&sandbar, &["--model", &model]);
     assert!(filled.outputs().contains("No space left on device"), "{filled:?}");
     assert_eq!(filled.end()["type"], "run_finished");
-    sandbar.leaves_nothing("no such words", PATIENCE);
+    sandbar.leaves_nothing("no such words");
     drop(disk);
 }
 

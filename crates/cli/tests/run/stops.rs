@@ -2,8 +2,9 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     process::{Child, Command},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,7 +12,7 @@ use sandbar::mock::{Fault, MockServer, Script, Turn, item};
 
 use super::{
     play::{Told, count, kept, listed, runs, say, script, shell, told},
-    rig::{PATIENCE, Sandbar, each, marked, until},
+    rig::{PATIENCE, Sandbar, each, finish, insist, marked, nap, naps, until},
 };
 
 pub(crate) fn send(child: &Child, signal: Signal) {
@@ -35,14 +36,21 @@ fn runs_on(words: &str) {
 #[test]
 fn ctrl_c_lets_the_turn_finish_and_again_does_not() {
     each(|sandbar| {
-        let once = [vec![say("I begin."), shell("touch begun; sleep 1.7171; touch ended")], vec![shell("touch more")]];
-        let model = script(sandbar, "once.json", once);
-        let child = start(sandbar, &["--model", &model]);
-        runs_on("sleep 1.7171");
+        let workspace = sandbar.make_dir("work");
+        let turn = "echo begun > begun; until test -e go; do sleep 0.1; done; touch ended";
+        let model = script(sandbar, "once.json", [vec![say("I begin."), shell(turn)], vec![shell("touch more")]]);
+        let mut child = start(sandbar, &["--model", &model, "--workspace", "work", "--in-place"]);
+        until("the turn has begun", PATIENCE, || workspace.join("begun").exists());
         send(&child, Signal::INT);
-        let told = told(child);
+        let mut lines = Vec::new();
+        for line in BufReader::new(child.stdout.take().expect("stdout")).lines().map_while(Result::ok) {
+            if line.contains("stopping after this turn") {
+                sandbar.make_file("work/go", "");
+            }
+            lines.push(serde_json::from_str(&line).expect("a line of JSON"));
+        }
+        let told = Told { run: finish(child), lines };
         ended(sandbar, &told, 130);
-        let workspace = kept(sandbar, told.id()).join("workspace");
         assert!(workspace.join("ended").exists() && !workspace.join("more").exists(), "{told:?}");
         let notices = told.of("notice");
         assert_eq!(notices[0]["text"], "stopping after this turn; Ctrl-C again stops at once");
@@ -53,28 +61,32 @@ fn ctrl_c_lets_the_turn_finish_and_again_does_not() {
 fn ended(sandbar: &Sandbar, told: &Told, code: i32) {
     assert_eq!((told.run.code, told.status()), (code, "cancelled"), "{told:?}");
     assert_eq!(listed(sandbar, told.id()), "cancelled");
-    sandbar.leaves_nothing("sleep 7171", Duration::from_secs(5));
+    sandbar.leaves_nothing(&naps());
 }
 
 #[test]
 fn a_second_ctrl_c_and_other_signals_stop_at_once() {
     each(|sandbar| {
-        let model = script(sandbar, "long.json", [vec![shell("(sleep 7171.1 &); sleep 7171.2")], vec![say("never")]]);
+        let long = format!("({} &); {}", nap(7171), nap(7172));
+        let model = script(sandbar, "long.json", [vec![shell(&long)], vec![say("never")]]);
         for (signals, code) in [
             ([Signal::INT, Signal::INT].as_slice(), 130),
             (&[Signal::TERM], 143),
             (&[Signal::HUP], 129),
             (&[Signal::INT, Signal::INT, Signal::INT, Signal::INT], 130),
         ] {
-            let child = start(sandbar, &["--model", &model]);
-            runs_on("sleep 7171.2");
-            let begun = Instant::now();
-            for signal in signals {
+            let mut child = start(sandbar, &["--model", &model]);
+            runs_on(&nap(7172));
+            let (last, before) = signals.split_last().expect("a signal");
+            for signal in before {
                 send(&child, *signal);
                 std::thread::sleep(Duration::from_millis(30));
             }
+            match before {
+                [] => send(&child, *last),
+                _ => insist(&mut child, *last),
+            }
             let told = told(child);
-            assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
             ended(sandbar, &told, code);
         }
     });
@@ -85,11 +97,11 @@ fn a_model_that_never_answers_can_be_left() {
     let sandbar = Sandbar::own();
     let hang = || Turn::new([item::text("never")]).fault(Fault::Hang);
     let server = MockServer::start(Script::new().turn(hang())).expect("a server");
-    let child = start(&sandbar, &["--base-url", &server.base_url()]);
+    let mut child = start(&sandbar, &["--base-url", &server.base_url()]);
     until("it asks", PATIENCE, || !server.requests().is_empty());
     send(&child, Signal::INT);
     std::thread::sleep(Duration::from_millis(300));
-    send(&child, Signal::INT);
+    insist(&mut child, Signal::INT);
     ended(&sandbar, &told(child), 130);
 }
 
@@ -105,12 +117,12 @@ fn an_approval_that_waits_for_nobody_is_no_reason_to_wait() {
 #[test]
 fn killed_from_behind_the_machine_dies_and_the_run_is_listed_as_lost() {
     each(|sandbar| {
-        let model = script(sandbar, "long.json", [vec![shell("sleep 7272.1")], vec![say("never")]]);
+        let model = script(sandbar, "long.json", [vec![shell(&nap(7272))], vec![say("never")]]);
         let child = start(sandbar, &["--model", &model]);
-        until("it runs", PATIENCE, || marked("sleep 7272.1").iter().any(|line| line.starts_with("sleep")));
+        runs_on(&nap(7272));
         send(&child, Signal::KILL);
-        assert_eq!(super::rig::finish(child).code, 137);
-        sandbar.leaves_nothing("sleep 7272", Duration::from_secs(10));
+        assert_eq!(finish(child).code, 137);
+        sandbar.leaves_nothing(&naps());
         let id = fs::read_dir(runs(sandbar)).expect("runs").next().expect("one").expect("entry").file_name();
         assert_eq!(listed(sandbar, id.to_str().unwrap()), "lost");
         assert_eq!(sandbar.run(&["runs", "rm", id.to_str().unwrap()]).code, 0);
@@ -124,15 +136,20 @@ fn stopped_before_it_begins_nothing_is_kept() {
     let model = script(&sandbar, "done.json", [vec![say("done")]]);
     // A download that never comes keeps the workspace from being filled.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    silent.set_nonblocking(true).expect("no waiting");
     let url = format!("http://127.0.0.1:{}/x", silent.local_addr().expect("address").port());
     let manifest = format!("entries:\n  x: {{type: remote_file, url: \"{url}\"}}\n");
     sandbar.make_file("slow.yaml", manifest);
     let child = start(&sandbar, &["--model", &model, "--manifest", "slow.yaml"]);
-    until("a run is begun", PATIENCE, || count(&sandbar) == 1 && !sandbar.left().is_empty());
-    std::thread::sleep(Duration::from_millis(200));
+    let mut asked = None;
+    until("a run is begun", PATIENCE, || {
+        asked = silent.accept().ok();
+        asked.is_some()
+    });
+    assert!(count(&sandbar) == 1 && !sandbar.left().is_empty(), "the state directory is elsewhere");
     send(&child, Signal::INT);
     let told = told(child);
     assert_eq!((told.run.code, told.status(), told.lines.len()), (130, "cancelled", 1), "{told:?}");
     assert_eq!(count(&sandbar), 0);
-    sandbar.leaves_nothing("no such words", Duration::from_secs(5));
+    sandbar.leaves_nothing("no such words");
 }

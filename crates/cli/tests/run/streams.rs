@@ -1,13 +1,10 @@
 //! What is said where: the answer on standard output, everything else on standard error, and colours only where wanted.
 
-use std::{
-    io::{BufRead, BufReader},
-    time::Duration,
-};
+use std::io::{BufRead, BufReader};
 
 use super::{
     play::{patch, run, say, script, shell, told},
-    rig::{Run, Sandbar, each, finish, marked, until},
+    rig::{PATIENCE, Run, Sandbar, each, finish, marked, nap, naps, until},
 };
 
 const ADD: &str = "*** Begin Patch\n*** Add File: a.txt\n+one\n*** End Patch\n";
@@ -55,7 +52,8 @@ fn colours_are_for_terminals_and_those_who_insist() {
 #[test]
 fn a_run_whose_reader_is_gone_stops() {
     let sandbar = Sandbar::own();
-    let turns = [vec![shell("while :; do echo x; sleep 0.1; done; sleep 8181.1")], vec![say("done")]];
+    let talk = format!("while :; do echo x; sleep 0.1; done; {}", nap(8181));
+    let turns = [vec![shell(&talk)], vec![say("done")]];
     let model = script(&sandbar, "talk.json", turns);
     let mut child = sandbar.command(&["run", "do it", "--json", "--model", &model]).spawn().expect("spawn");
     let mut line = String::new();
@@ -63,7 +61,7 @@ fn a_run_whose_reader_is_gone_stops() {
     assert!(line.contains("run_started"), "{line}");
     let ended = finish(child);
     assert_eq!((ended.code, ended.stderr.as_str()), (141, ""), "{ended:?}");
-    sandbar.leaves_nothing("sleep 8181", Duration::from_secs(5));
+    sandbar.leaves_nothing(&naps());
 }
 
 #[test]
@@ -78,16 +76,17 @@ fn an_answer_that_nobody_takes_is_not_a_success() {
 #[test]
 fn lines_come_as_things_happen() {
     let sandbar = Sandbar::own();
-    let model = script(&sandbar, "slow.json", [vec![shell("echo early; sleep 8282.5")], vec![say("done")]]);
+    let slow = format!("echo early; {}", nap(8282));
+    let model = script(&sandbar, "slow.json", [vec![shell(&slow)], vec![say("done")]]);
     let mut child = sandbar.command(&["run", "do it", "--json", "--model", &model]).spawn().expect("spawn");
     let mut lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
     let early = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("tool_progress"))).expect("some");
     assert!(early.expect("text").contains("early"));
-    until("it still runs", Duration::from_secs(5), || !marked("sleep 8282.5").is_empty());
+    until("it still runs", PATIENCE, || !marked(&nap(8282)).is_empty());
     super::stops::send(&child, rustix::process::Signal::TERM);
     let last = lines.last().expect("a line").expect("text");
     assert!(last.contains("\"status\":\"cancelled\""), "{last}");
     let ended = told(child).run;
     assert_eq!(ended.code, 143, "{ended:?}");
-    sandbar.leaves_nothing("sleep 8282", Duration::from_secs(5));
+    sandbar.leaves_nothing(&naps());
 }

@@ -3,10 +3,11 @@
 use std::{thread, time::Duration};
 
 use rustix::termios::{LocalModes, tcgetattr};
+use serde_json::Value;
 
 use super::{
     play::{patch, say, script, shell},
-    rig::{PATIENCE, Sandbar, each, marked, until},
+    rig::{PATIENCE, Sandbar, each, marked, nap, naps, until},
     screen::{Terminal, resize},
 };
 
@@ -17,6 +18,12 @@ fn screen(shown: &str, rows: u16, cols: u16) -> String {
     let mut parser = vt100::Parser::new(rows, cols, 0);
     parser.process(shown.as_bytes());
     parser.screen().contents()
+}
+
+/// A command that is in the middle of something until `go` is there.
+fn held(sandbar: &Sandbar) -> (Value, [&'static str; 3]) {
+    sandbar.make_dir("held");
+    (shell("echo begun; until test -e go; do sleep 0.1; done; echo ended"), ["--workspace", "held", "--in-place"])
 }
 
 fn asking(sandbar: &Sandbar) -> String {
@@ -50,7 +57,7 @@ fn a_person_is_asked_and_may_answer_in_every_way() {
             let (run, shown) = terminal.ends();
             assert_eq!(run.code, code, "{answers:?}: {shown}");
             assert!(screen(&shown, 200, 100).contains(seen), "{answers:?}: {shown}");
-            sandbar.leaves_nothing("no such words", Duration::from_secs(5));
+            sandbar.leaves_nothing("no such words");
         }
     });
 }
@@ -60,11 +67,14 @@ fn what_was_typed_before_a_question_is_not_its_answer() {
     let sandbar = Sandbar::own();
     let rule = "[[ask]]\ntool = \"exec_command\"\nmatches = \"rm *\"\n";
     sandbar.make_file("agent.toml", rule);
-    let turns = [vec![shell("echo begun; sleep 0.8")], vec![shell("rm -rf x")], vec![say("done")]];
-    let model = script(&sandbar, "ahead.json", turns);
-    let mut terminal = Terminal::open(&sandbar, &["run", "do it", "--model", &model, "--agent", "agent.toml"]);
+    let (command, there) = held(&sandbar);
+    let model = script(&sandbar, "ahead.json", [vec![command], vec![shell("rm -rf x")], vec![say("done")]]);
+    let words = [&["run", "do it", "--model", &model, "--agent", "agent.toml"], there.as_slice()].concat();
+    let mut terminal = Terminal::open(&sandbar, &words);
     terminal.shows("begun");
     terminal.types("y\ny\nqqq");
+    thread::sleep(Duration::from_millis(300));
+    sandbar.make_file("held/go", "");
     terminal.shows(ASK);
     thread::sleep(Duration::from_millis(300));
     assert!(!terminal.shown().contains("approved"), "{}", terminal.shown());
@@ -77,12 +87,15 @@ fn what_was_typed_before_a_question_is_not_its_answer() {
 #[test]
 fn keys_pressed_during_a_run_leave_no_mark() {
     let sandbar = Sandbar::own();
-    let model = script(&sandbar, "slow.json", [vec![shell("echo begun; sleep 1; echo ended")], vec![say("done")]]);
-    let mut terminal = Terminal::open(&sandbar, &["run", "do it", "--model", &model]);
+    let (command, there) = held(&sandbar);
+    let model = script(&sandbar, "slow.json", [vec![command], vec![say("done")]]);
+    let mut terminal = Terminal::open(&sandbar, &[&["run", "do it", "--model", &model], there.as_slice()].concat());
     terminal.shows("begun");
     let modes = tcgetattr(&terminal.keyboard).expect("tcgetattr").local_modes;
     assert!(!modes.contains(LocalModes::ECHO) && modes.contains(LocalModes::ISIG | LocalModes::ICANON));
     terminal.types("garbage\r\n\x1b[A");
+    thread::sleep(Duration::from_millis(300));
+    sandbar.make_file("held/go", "");
     let (run, shown) = terminal.ends();
     assert_eq!(run.code, 0, "{shown}");
     assert!(!shown.contains("garbage") && !shown.contains("^["), "{shown}");
@@ -91,26 +104,26 @@ fn keys_pressed_during_a_run_leave_no_mark() {
 #[test]
 fn ctrl_c_once_says_what_happens_and_twice_stops() {
     each(|sandbar| {
-        let turns = [vec![shell("echo begun; sleep 1.5151; echo ended")], vec![say("never")]];
-        let model = script(sandbar, "once.json", turns);
-        let mut terminal = Terminal::open(sandbar, &["run", "do it", "--model", &model]);
+        let (command, there) = held(sandbar);
+        let model = script(sandbar, "once.json", [vec![command], vec![say("never")]]);
+        let mut terminal = Terminal::open(sandbar, &[&["run", "do it", "--model", &model], there.as_slice()].concat());
         terminal.shows("begun");
         terminal.types("\x03");
         terminal.shows("stopping after this turn; Ctrl-C again stops at once");
+        sandbar.make_file("held/go", "");
         let (run, shown) = terminal.ends();
         assert_eq!(run.code, 130, "{shown}");
         assert!(shown.contains("ended") && !shown.contains("never") && !shown.contains("^C"), "{shown}");
-        let model = script(sandbar, "twice.json", [vec![shell("echo begun; sleep 6161.1")], vec![say("never")]]);
+        let model = script(sandbar, "twice.json", [vec![shell(&nap(6161))], vec![say("never")]]);
         let mut terminal = Terminal::open(sandbar, &["run", "do it", "--model", &model]);
-        terminal.shows("begun");
-        until("it sleeps", PATIENCE, || !marked("sleep 6161.1").is_empty());
+        until("it sleeps", PATIENCE, || marked(&nap(6161)).iter().any(|line| line.starts_with("sleep")));
         terminal.types("\x03");
         terminal.shows("stopping after this turn");
         terminal.types("\x03");
         let (run, shown) = terminal.ends();
         assert_eq!(run.code, 130, "{shown}");
         assert!(shown.contains("cancelled"), "{shown}");
-        sandbar.leaves_nothing("sleep 6161", Duration::from_secs(5));
+        sandbar.leaves_nothing(&naps());
     });
 }
 
@@ -130,9 +143,10 @@ fn the_screen_is_clean_at_the_end_also_a_narrow_one_and_after_a_change_of_its_si
     let model = script(&sandbar, "view.json", turns);
     let words = ["run", "do it", "--model", &model, "--workspace", "source"];
     for (rows, cols) in [(24, 80), (12, 40), (5, 20)] {
-        let terminal = Terminal::open(&sandbar, &words);
-        resize(&terminal.keyboard, rows, cols);
+        let terminal = Terminal::of_size(&sandbar, &words, (rows, cols));
         terminal.shows("line 2");
+        // Its lines stay as long as they are, or nobody could say what stands there now.
+        resize(&terminal.keyboard, rows + 6, cols);
         let (run, shown) = terminal.ends();
         assert_eq!(run.code, 0, "{shown}");
         let last = screen(&shown, 200, cols);

@@ -3,8 +3,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    thread,
-    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -105,8 +103,8 @@ fn what_is_being_made_is_never_swept() {
     assert_eq!(machines(&sandbar), 1);
     kill_process(Pid::from_child(&maker), Signal::KILL).expect("kill");
     assert_eq!(finish(maker).code, 137);
-    // Nobody is at it any more.
-    thread::sleep(Duration::from_millis(50));
-    assert_eq!(sandbar.run(&["session", "rm", "--all"]).code, 0);
-    assert!(sandbar.left().is_empty(), "{:?}", sandbar.left());
+    until("nobody is at it any more", PATIENCE, || {
+        assert_eq!(sandbar.run(&["session", "rm", "--all"]).code, 0);
+        sandbar.left().is_empty()
+    });
 }

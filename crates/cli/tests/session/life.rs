@@ -1,17 +1,12 @@
 //! A session from its making to its end: it outlives commands, serves several at once, and leaves nothing.
 
-use std::{
-    io::Read,
-    net::TcpStream,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io::Read, net::TcpStream, time::Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     made::Made,
-    rig::{PATIENCE, Sandbar, each, finish, marked, until},
+    rig::{PATIENCE, Sandbar, each, finish, marked, nap, naps, until},
     screen::Terminal,
 };
 
@@ -28,15 +23,15 @@ fn everything_can_be_done_with_a_session_and_nothing_is_left_of_it() {
         let run = made.sh("echo $GREETING; pwd; echo kept > file; echo trouble >&2; exit 7");
         assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (7, "hello\n/workspace\n", "trouble\n"));
         assert_eq!(made.does(&["read", "work:file"]), "kept\n");
-        let run = made.sh("(setsid sleep 4141.1 >/dev/null 2>&1 &) ; mkdir -p a/b; echo x > a/b/c");
+        let run = made.sh(&format!("(setsid {} >/dev/null 2>&1 &) ; mkdir -p a/b; echo x > a/b/c", nap(4141)));
         assert_eq!(run.code, 0, "{run:?}");
-        until("the daemon lives on", PATIENCE, || runs("sleep 4141.1"));
+        until("the daemon lives on", PATIENCE, || runs(&nap(4141)));
         assert_eq!(made.does(&["ls", "work"]), "a/\nfile\n");
         assert_eq!(made.listed().expect("listed")["state"], "running");
         let begun = Instant::now();
         assert_eq!(made.does(&["stop", "work"]), "");
         println!("stopping took {:?}", begun.elapsed());
-        assert!(!runs("sleep 4141.1"), "a stopped session has no processes");
+        assert!(!runs(&nap(4141)), "a stopped session has no processes");
         assert_eq!(made.listed().expect("listed")["state"], "stopped");
         let refused = made.sh("true");
         assert_eq!((refused.code, refused.stdout.as_str()), (125, ""), "{refused:?}");
@@ -51,12 +46,12 @@ fn everything_can_be_done_with_a_session_and_nothing_is_left_of_it() {
 fn removing_a_running_session_ends_everything_in_it() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
-        let mut running = made.start("echo up; exec sleep 4242.1");
+        let mut running = made.start(&format!("echo up; exec {}", nap(4242)));
         running.stdout.as_mut().expect("stdout").read_exact(&mut [0; 3]).expect("up");
         assert_eq!(made.does(&["rm", &made.id]), "");
         let run = finish(running);
         assert!(run.code == 125 || run.code == 137, "{run:?}");
-        sandbar.leaves_nothing("sleep 4242.1", PATIENCE);
+        sandbar.leaves_nothing(&naps());
     });
 }
 
@@ -79,9 +74,9 @@ fn a_command_in_a_session_ends_like_one_of_its_own() {
         let exec = |words: &[&str]| sandbar.run(&[&["session", "exec", &made.id], words].concat());
         assert_eq!(exec(&["--", "no-such-program"]).code, 127);
         assert_eq!(exec(&["--", "sh", "-c", "kill -9 $$"]).code, 137);
-        let late = exec(&["--timeout", "300ms", "--", "sh", "-c", "sleep 4343.1 & sleep 4343.2"]);
+        let late = exec(&["--timeout", "300ms", "--", "sh", "-c", &format!("{} & {}", nap(4343), nap(4344))]);
         assert_eq!(late.code, 124, "{late:?}");
-        until("both are dead", PATIENCE, || marked("sleep 4343").is_empty());
+        until("both are dead", PATIENCE, || marked(&naps()).is_empty());
         assert_eq!(exec(&["--env", "A=b", "--", "sh", "-c", "echo $A"]).stdout, "b\n");
         assert_eq!(made.sh("mkdir sub").code, 0);
         assert_eq!(exec(&["--cwd", "sub", "--", "pwd"]).stdout, "/workspace/sub\n");
@@ -89,9 +84,9 @@ fn a_command_in_a_session_ends_like_one_of_its_own() {
         assert_eq!((outside.code, outside.stdout.as_str()), (125, ""), "{outside:?}");
         let fed = sandbar.feed(&["session", "exec", &made.id, "--", "wc", "-c"], b"12345");
         assert_eq!(String::from_utf8_lossy(&fed.stdout).trim(), "5");
-        let asked = made.start("trap 'echo bye; exit 3' TERM; echo ready; sleep 4343.3 & wait");
-        until("it runs", PATIENCE, || runs("sleep 4343.3"));
-        thread::sleep(Duration::from_millis(200));
+        let mut asked = made.start(&format!("trap 'echo bye; exit 3' TERM; echo ready; {} & wait", nap(4345)));
+        asked.stdout.as_mut().expect("stdout").read_exact(&mut [0; 6]).expect("ready");
+        until("it runs", PATIENCE, || runs(&nap(4345)));
         kill_process(Pid::from_child(&asked), Signal::TERM).expect("kill");
         assert_eq!((finish(asked).code, made.sh("true").code), (3, 0));
     });
@@ -101,11 +96,11 @@ fn a_command_in_a_session_ends_like_one_of_its_own() {
 fn a_killed_exec_takes_its_command_but_not_the_session() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
-        let mut running = made.start("echo up; exec sleep 4444.1");
+        let mut running = made.start(&format!("echo up; exec {}", nap(4444)));
         running.stdout.as_mut().expect("stdout").read_exact(&mut [0; 3]).expect("up");
         kill_process(Pid::from_child(&running), Signal::KILL).expect("kill");
         assert_eq!(finish(running).code, 137);
-        until("its command is dead", PATIENCE, || marked("sleep 4444.1").is_empty());
+        until("its command is dead", PATIENCE, || marked(&nap(4444)).is_empty());
         assert_eq!(made.sh("echo alive").stdout, "alive\n");
     });
 }
@@ -190,6 +185,7 @@ fn a_shell_in_a_session_is_usable_and_the_session_stays() {
     let sandbar = Sandbar::own();
     let made = Made::new(&sandbar, &["--env", "PS1=ready> "]);
     let mut terminal = Terminal::open(&sandbar, &["session", "shell", &made.id]);
+    until("it is raw", PATIENCE, || terminal.is_raw());
     terminal.types("test -t 0 && echo on''terminal; echo $0; echo typed > kept\r");
     terminal.shows("onterminal");
     terminal.shows("bash\r\n");

@@ -22,6 +22,9 @@ const KEPT: usize = 128;
 /// Commands that ended alone whose output and exit are kept.
 const ENDED: usize = 64;
 
+/// How long its maker may take to come, before its time without hosts begins.
+const FIRST_HOST: Duration = Duration::from_secs(30);
+
 /// How long a machine lives without hosts.
 pub(crate) struct Lease {
     length: Duration,
@@ -34,7 +37,8 @@ pub(crate) struct Lease {
 
 impl Lease {
     pub(crate) fn new(length: Duration) -> Self {
-        Self { length, idle: Some(Instant::now()), spent: Duration::ZERO }
+        let now = Instant::now();
+        Self { length, idle: Some(now.checked_add(FIRST_HOST).unwrap_or(now)), spent: Duration::ZERO }
     }
 
     fn attended(&mut self) {

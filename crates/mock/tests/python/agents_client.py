@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 CHECKS, URL = sys.argv[1].split(","), sys.argv[2]
 set_tracing_disabled(True)
-CLIENT = AsyncOpenAI(base_url=URL, api_key="key", max_retries=0, timeout=20)
+CLIENT = AsyncOpenAI(base_url=URL, api_key="key", max_retries=0, timeout=60)
 MODELS = {
     "responses": OpenAIResponsesModel("m", openai_client=CLIENT),
     "chat": OpenAIChatCompletionsModel("m", openai_client=CLIENT),

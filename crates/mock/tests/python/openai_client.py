@@ -16,14 +16,14 @@ EVENT = TypeAdapter(ResponseStreamEvent)
 
 
 def client(key="key", retries=0, **options):
-    return openai.OpenAI(base_url=URL, api_key=key, max_retries=retries, timeout=20, **options)
+    return openai.OpenAI(base_url=URL, api_key=key, max_retries=retries, timeout=60, **options)
 
 
 def raw(path, body):
     """The answer as it is on the wire, without any help of the client."""
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(f"{URL}{path}", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=20) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         return response.read().decode()
 
 

@@ -21,7 +21,7 @@ fn dropping_it_ends_it_and_every_connection() {
     let address = server.address();
     assert_eq!(client.get("/models").json()["data"][0]["object"], "model");
     let mut hanging = TcpStream::connect(address).unwrap();
-    hanging.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    hanging.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let body = request(json!("hi")).to_string();
     write!(hanging, "POST /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
     while server.requests().len() < 2 {
@@ -29,7 +29,7 @@ fn dropping_it_ends_it_and_every_connection() {
     }
     let started = Instant::now();
     drop(server);
-    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(60));
     assert_eq!(hanging.read(&mut [0; 8]).unwrap_or(0), 0);
     assert!(TcpStream::connect(address).is_err());
 }

@@ -432,6 +432,6 @@ fn long_transcripts_are_judged_in_linear_time() {
     }
     let started = std::time::Instant::now();
     assert_eq!(client.ask(&request(json!(input))).said(), "ok");
-    assert!(started.elapsed().as_secs() < 20);
+    assert!(started.elapsed().as_secs() < 60);
     assert_eq!(server.problems(), []);
 }

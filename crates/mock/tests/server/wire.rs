@@ -32,7 +32,7 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(server: &MockServer) -> Self {
         let stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self { stream: BufReader::new(stream) }
     }
 

@@ -26,8 +26,8 @@ fn saved(paused: &RunResult) -> RunState {
 fn script() -> Rig {
     Rig::turns([
         call("exec_command", json!({ "cmd": "echo before > file; exec cat", "tty": true, "yield_time_ms": 0 })),
-        exec("echo ask; cat file"),
-        call("write_stdin", json!({ "session_id": 1000, "chars": "still here\n" })),
+        exec("echo ask; until grep -q . file; do sleep 0.1; done 2>/dev/null; cat file"),
+        call("write_stdin", json!({ "session_id": 1000, "chars": "still here\n", "yield_time_ms": 30000 })),
         done(),
     ])
 }

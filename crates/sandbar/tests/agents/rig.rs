@@ -207,7 +207,7 @@ pub(crate) fn numbered() -> TableOptions {
 
 /// Waits for something that takes a moment.
 pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !holds() {
         assert!(Instant::now() < deadline, "it never came true: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -225,9 +225,29 @@ pub(crate) fn full(error: &dyn std::error::Error) -> String {
     said
 }
 
-/// A call of `exec_command` with nothing but a command.
+/// A call of `exec_command` that waits for its command for as long as it may.
 pub(crate) fn exec(cmd: &str) -> Value {
-    item::function_call("exec_command", json!({ "cmd": cmd }))
+    item::function_call("exec_command", json!({ "cmd": cmd, "yield_time_ms": 30000 }))
+}
+
+/// Tries again, with ever more time, what a busy machine may be too slow for, until it came as it should.
+pub(crate) async fn patiently<N, T>(
+    times: impl IntoIterator<Item = N>,
+    attempt: impl AsyncFn(N) -> Result<T, String>,
+) -> T {
+    let mut missed = String::new();
+    for time in times {
+        match attempt(time).await {
+            Ok(came) => return came,
+            Err(told) => missed = told,
+        }
+    }
+    panic!("it never came as it should: {missed}");
+}
+
+/// A time to sleep that nobody else has: the same tests run in containers and as another user beside this one.
+pub(crate) fn own_word(number: u32) -> String {
+    format!("31337.{number}{:07}", std::process::id())
 }
 
 pub(crate) fn call(name: &str, arguments: Value) -> Value {

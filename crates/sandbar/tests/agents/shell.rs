@@ -4,9 +4,9 @@ use sandbar::{
     mock::{Script, Turn},
     prelude::*,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::rig::{Rig, call, done, exec, exited, news};
+use crate::rig::{Rig, call, done, exec, exited, news, patiently};
 
 #[tokio::test]
 async fn the_tools_of_the_shell_are_offered_byte_for_byte_as_models_know_them() {
@@ -30,7 +30,8 @@ async fn the_tools_of_the_shell_are_offered_byte_for_byte_as_models_know_them() 
 async fn a_command_answers_in_the_lines_models_know() {
     let table = [
         (json!({ "cmd": "echo hello" }), exited(0, "hello\n")),
-        (json!({ "cmd": "printf out; echo err >&2; exit 3" }), exited(3, "outerr\n")),
+        (json!({ "cmd": "exec 2>&1; printf out; echo err >&2; exit 3" }), exited(3, "outerr\n")),
+        (json!({ "cmd": "echo err >&2" }), exited(0, "err\n")),
         (json!({ "cmd": "kill -9 $$" }), exited(137, "")),
         (json!({ "cmd": "pwd", "workdir": "sub dir" }), exited(0, "/workspace/sub dir\n")),
         (json!({ "cmd": "pwd", "workdir": "/workspace/sub dir" }), exited(0, "/workspace/sub dir\n")),
@@ -44,9 +45,14 @@ async fn a_command_answers_in_the_lines_models_know() {
         (json!({ "cmd": "test -t 0 && test -t 1 && echo terminal", "tty": true }), exited(0, "terminal\r\n")),
         (json!({ "cmd": "test -t 0 || echo none; cat", "tty": false }), exited(0, "none\n")),
         (json!({ "cmd": "echo $GREETING $NO_COLOR $TERM" }), exited(0, "hello 1 dumb\n")),
-        (json!({ "cmd": "sh -c 'sleep 20 &' ; echo left", "yield_time_ms": 9000 }), exited(0, "left\n")),
+        (json!({ "cmd": "sh -c 'sleep 300 &' ; echo left" }), exited(0, "left\n")),
     ];
-    let rig = Rig::turns(table.iter().map(|(arguments, _)| call("exec_command", arguments.clone())).chain([done()]));
+    let patient = |arguments: &Value| {
+        let mut arguments = arguments.clone();
+        arguments["yield_time_ms"] = json!(30000);
+        call("exec_command", arguments)
+    };
+    let rig = Rig::turns(table.iter().map(|(arguments, _)| patient(arguments)).chain([done()]));
     let manifest = Manifest::new().entry("sub dir", Dir::new()).env("GREETING", "hello");
     run(rig.agent().manifest(manifest), "Go.").sandbox(rig.sandbox()).max_turns(50).await.expect("it ends well");
     for ((arguments, expected), told) in table.iter().zip(rig.texts()) {
@@ -58,9 +64,9 @@ async fn a_command_answers_in_the_lines_models_know() {
 #[tokio::test]
 async fn long_output_is_cut_in_the_middle_and_says_how_long_it_was() {
     let rig = Rig::turns([
-        call("exec_command", json!({ "cmd": "seq 1 100000", "max_output_tokens": 50 })),
+        call("exec_command", json!({ "cmd": "seq 1 100000", "max_output_tokens": 50, "yield_time_ms": 30000 })),
         exec("seq 1 100000"),
-        call("exec_command", json!({ "cmd": "printf 12345678", "max_output_tokens": 2 })),
+        call("exec_command", json!({ "cmd": "printf 12345678", "max_output_tokens": 2, "yield_time_ms": 30000 })),
         done(),
     ]);
     rig.run(&rig.agent()).await;
@@ -81,56 +87,72 @@ async fn long_output_is_cut_in_the_middle_and_says_how_long_it_was() {
 
 #[tokio::test]
 async fn a_command_that_goes_on_is_typed_to_polled_and_interrupted() {
-    let rig = Rig::turns([
-        call(
-            "exec_command",
-            json!({ "cmd": "while read line; do echo got $line; done", "tty": true, "yield_time_ms": 0 }),
-        ),
-        call("write_stdin", json!({ "session_id": 1000, "chars": "one\n" })),
-        call("write_stdin", json!({ "session_id": 1000, "chars": "\u{3}", "yield_time_ms": 5000 })),
-        call("write_stdin", json!({ "session_id": 1000, "chars": "two\n" })),
-        done(),
-    ]);
-    rig.run(&rig.agent()).await;
-    let told = rig.texts();
+    let told = patiently([0, 0, 2_000, 8_000, 25_000], async |time| {
+        let rig = Rig::turns([
+            call(
+                "exec_command",
+                json!({ "cmd": "while read line; do echo got $line; done", "tty": true, "yield_time_ms": time }),
+            ),
+            call("write_stdin", json!({ "session_id": 1000, "chars": "one\n", "yield_time_ms": 30000 })),
+            call("write_stdin", json!({ "session_id": 1000, "chars": "\u{3}", "yield_time_ms": 30000 })),
+            call("write_stdin", json!({ "session_id": 1000, "chars": "two\n" })),
+            done(),
+        ]);
+        rig.run(&rig.agent()).await;
+        let told = rig.texts();
+        rig.leaves_nothing().await;
+        // The terminal's echo is an answer too; where the command is slow, it is the only one.
+        let is_whole = news(&told[1]) == "Process running with session ID 1000\nOutput:\none\r\ngot one\r\n";
+        if is_whole { Ok(told) } else { Err(told[1].clone()) }
+    })
+    .await;
     assert_eq!(news(&told[0]), "Process running with session ID 1000\nOutput:\n");
-    assert_eq!(news(&told[1]), "Process running with session ID 1000\nOutput:\none\r\ngot one\r\n");
     assert!(news(&told[2]).starts_with("Process exited with code 130\nOutput:\n"), "{}", told[2]);
     assert_eq!(news(&told[3]), exited(1, "write_stdin failed: PTY session not found: 1000"));
-    rig.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn a_command_without_a_terminal_takes_no_words_but_can_be_polled_and_interrupted() {
-    let rig = Rig::turns([
-        call("exec_command", json!({ "cmd": "echo begun; sleep 0.6; echo more; sleep 30", "yield_time_ms": 250 })),
-        call("write_stdin", json!({ "session_id": 1000, "chars": "hello\n" })),
-        call("write_stdin", json!({ "session_id": 1000, "chars": "\u{3}", "yield_time_ms": 5000 })),
-        call("write_stdin", json!({ "session_id": 4242 })),
-        done(),
-    ]);
-    rig.run(&rig.agent()).await;
-    let told = rig.texts();
-    assert_eq!(news(&told[0]), "Process running with session ID 1000\nOutput:\nbegun\n");
+    let told = patiently([250, 2_000, 8_000, 25_000], async |time| {
+        let rig = Rig::turns([
+            call("exec_command", json!({ "cmd": "echo begun; sleep 300", "yield_time_ms": time })),
+            call("write_stdin", json!({ "session_id": 1000, "chars": "hello\n" })),
+            call("write_stdin", json!({ "session_id": 1000, "chars": "\u{3}", "yield_time_ms": 30000 })),
+            call("write_stdin", json!({ "session_id": 4242 })),
+            done(),
+        ]);
+        rig.run(&rig.agent()).await;
+        let told = rig.texts();
+        rig.leaves_nothing().await;
+        let is_whole = news(&told[0]) == "Process running with session ID 1000\nOutput:\nbegun\n";
+        if is_whole { Ok(told) } else { Err(told[0].clone()) }
+    })
+    .await;
     assert!(news(&told[1]).starts_with("Process exited with code 1\nOutput:\nwrite_stdin failed: "), "{}", told[1]);
     assert!(told[1].contains("tty=true"), "{}", told[1]);
     assert!(news(&told[2]).starts_with("Process exited with code 130\nOutput:\n"), "{}", told[2]);
     assert_eq!(news(&told[3]), exited(1, "write_stdin failed: PTY session not found: 4242"));
-    rig.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn a_poll_waits_for_the_end_and_tells_each_word_once() {
-    let rig = Rig::turns([
-        call("exec_command", json!({ "cmd": "echo one; sleep 1; echo two", "yield_time_ms": 300 })),
-        call("write_stdin", json!({ "session_id": 1000, "yield_time_ms": 0 })),
-        done(),
-    ]);
-    rig.run(&rig.agent()).await;
-    let told = rig.texts();
-    assert_eq!(news(&told[0]), "Process running with session ID 1000\nOutput:\none\n");
-    assert_eq!(news(&told[1]), exited(0, "two\n"));
-    rig.leaves_nothing().await;
+    // How long the command sleeps, and what is waited for it to begin and to end.
+    patiently([(1, 300, 0), (6, 3_000, 30_000), (24, 12_000, 60_000)], async |(sleep, begin, end)| {
+        let rig = Rig::turns([
+            call(
+                "exec_command",
+                json!({ "cmd": format!("echo one; sleep {sleep}; echo two"), "yield_time_ms": begin }),
+            ),
+            call("write_stdin", json!({ "session_id": 1000, "yield_time_ms": end })),
+            done(),
+        ]);
+        rig.run(&rig.agent()).await;
+        let told = rig.texts();
+        rig.leaves_nothing().await;
+        let is_first = news(&told[0]) == "Process running with session ID 1000\nOutput:\none\n";
+        if is_first && news(&told[1]) == exited(0, "two\n") { Ok(()) } else { Err(told.join("\n")) }
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -134,5 +134,5 @@ fn many_events_and_one_long_one_take_time_in_proportion() {
     let began = Instant::now();
     assert_eq!(read(SseDecoder::new(), [stream.as_slice()]).0.len(), 10_000);
     assert_eq!(read(SseDecoder::new(), long.chunks(1400)).0.len(), 1);
-    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
 }

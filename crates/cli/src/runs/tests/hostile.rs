@@ -45,7 +45,7 @@ fn nothing_odd_is_waited_for_or_taken_for_gone() {
     std::os::unix::net::UnixListener::bind(copy.join("socket")).unwrap();
     let begun = Instant::now();
     let changes = run.changes(Scope::Wanted).unwrap();
-    assert!(begun.elapsed().as_secs() < 10);
+    assert!(begun.elapsed().as_secs() < 60);
     assert_eq!(words(&changes), [""; 0]);
     assert_eq!(changes.special.len(), 4);
 }
@@ -61,7 +61,7 @@ fn a_file_of_ten_gigabytes_of_nothing_costs_nothing() {
     let begun = Instant::now();
     let text = String::from_utf8(diff(&run)).unwrap();
     assert!(text.contains("Binary files a/a and b/a differ") && text.contains("Binary files /dev/null and b/b differ"));
-    assert!(begun.elapsed().as_secs() < 10);
+    assert!(begun.elapsed().as_secs() < 60);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn lines_made_to_be_slow_to_compare_are_given_up_and_still_right() {
     write(&run.workspace(), "a", lines(11));
     let begun = Instant::now();
     let text = diff(&run);
-    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
+    assert!(begun.elapsed().as_secs() < 90, "{:?}", begun.elapsed());
     git_apply(&world.source(), &text).unwrap();
     assert_eq!(tree(&world.source()), tree(&run.workspace()));
 }
@@ -119,7 +119,7 @@ fn rules_planted_in_a_copy_cost_little_and_hide_nothing_once_they_are_too_many()
     write(&copy, "x.o", "x");
     let begun = Instant::now();
     let changes = run.changes(Scope::Wanted).unwrap();
-    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    assert!(begun.elapsed().as_secs() < 120, "{:?}", begun.elapsed());
     let words = words(&changes);
     assert!(words.contains(&"added large/x.o".to_owned()) && !words.contains(&"added x.o".to_owned()), "{words:?}");
     assert!(!words.contains(&"added deep/hidden".to_owned()), "{words:?}");
