@@ -73,8 +73,9 @@ pub(super) async fn run(args: &AttachArgs, home: &Home, render: &Render) -> Resu
     })?;
     let Some(process) = adopted else { return Err(missing(id, &args.session)) };
     let own = |error: io::Error| Failure::new("cannot use the terminal").because(error);
-    let raw = if tty && terminal::is_terminal() { Some(Raw::enter().map_err(own)?) } else { None };
+    // First, so that no signal ends this without giving the terminal back.
     let mut signals = Signals::listen()?;
+    let raw = if tty && terminal::is_terminal() { Some(Raw::enter().map_err(own)?) } else { None };
     let how = follow(process, raw, &mut signals).await?;
     let no_options = CommandArgs { env: Vec::new(), user: None, tty, timeout: None, command: Vec::new() };
     match how {

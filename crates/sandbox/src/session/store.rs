@@ -385,7 +385,7 @@ mod tests {
         for other in ["a.json", ".a-1.x", &format!("a.{drawn}"), &format!(".a/b.{drawn}").replace('/', "_"), ".swp"] {
             make(other, long_ago);
         }
-        assert_eq!(store.half_written().unwrap(), [old.clone()]);
+        assert_eq!(store.half_written().unwrap(), [old.as_str()]);
         store.remove_half_written(&old).unwrap();
         store.remove_half_written(&old).unwrap();
         assert_eq!(store.half_written().unwrap(), [""; 0]);
