@@ -289,7 +289,7 @@ pub async fn a_deadline_holds_without_a_holder(client: &dyn SandboxClient) {
 pub async fn commands_are_listed_and_signalled_by_number(client: &dyn SandboxClient) {
     let Some(rig) = detached(client, MachineSpec::default()).await else { return };
     let other = attach(client, &rig.machine.handle()).await;
-    let mut process = rig.spawn(Command::new(["sh", "-c", "sleep 300", &"x".repeat(5000)]).kept()).await;
+    let mut process = rig.spawn(Command::new(["sh", "-c", "exec sleep 300", &"x".repeat(5000)]).kept()).await;
     let second = rig.spawn(Command::new(["sleep", "301"]).kept()).await;
     let id = process.id.expect("an id");
     assert!(second.id > Some(id), "numbers grow");
