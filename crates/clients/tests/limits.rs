@@ -239,7 +239,64 @@ async fn what_a_command_left_in_the_background_is_watched_too() {
     soon(machine.stop()).await.expect("stop");
 }
 
+/// Runs a Python script on a machine of its own that may have so many megabytes of memory.
+async fn python_in(mebibytes: u64, script: &str) -> (String, Exit) {
+    let limits = Limits { memory: Some(mebibytes * MIB), ..Limits::default() };
+    let machine = make(&UnixLocal::new(), limits, Isolation::Full).await;
+    assert!(machine.features().limits.memory != Enforcement::Unavailable);
+    let ran = run(machine.as_ref(), &format!("exec python3 - <<'END'\n{script}\nEND\n")).await;
+    soon(machine.stop()).await.expect("stop");
+    ran
+}
+
+#[tokio::test]
+async fn a_hoard_of_memory_that_nobody_has_mapped_ends_its_command() {
+    let fill = "import os, time, threading, ctypes\n\
+                def fill(count):\n  \
+                  for f in [os.memfd_create('x') for _ in range(count)]:\n    \
+                    for _ in range(7): os.write(f, b'x' * (1 << 20))\n";
+    // The kernel shows neither memory nor descriptors for a thread that has ended, even if its process has not.
+    let leave = "threading.Thread(target=lambda: (time.sleep(1), hoard(), time.sleep(50))).start()\n\
+                 ctypes.CDLL(None).pthread_exit(None)";
+    for script in [
+        format!("{fill}fill(30); time.sleep(50)"),
+        format!("{fill}fill(1)\nif os.fork() == 0: fill(30); time.sleep(50)\nos.wait(); time.sleep(50)"),
+        format!("{fill}def hoard(): fill(30)\n{leave}"),
+        format!("{fill}def hoard():\n  global x; x = bytearray(b'x') * (200 << 20)\n{leave}"),
+    ] {
+        let (_, exit) = python_in(64, &script).await;
+        assert_eq!(exit.reason, ExitReason::Memory, "{script}");
+    }
+}
+
+#[tokio::test]
+async fn memory_that_is_mapped_from_an_open_file_counts_once() {
+    let script = "import mmap, os, time\n\
+                  f = os.memfd_create('x'); os.ftruncate(f, 100 << 20); m = mmap.mmap(f, 100 << 20)\n\
+                  for at in range(0, 100 << 20, 4096): m[at] = 1\n\
+                  child = os.fork()\n\
+                  for at in range(0, 100 << 20, 4096): m[at] += 1\n\
+                  time.sleep(2)\n\
+                  if child: os.waitpid(child, 0); print('done')";
+    let (said, exit) = python_in(150, script).await;
+    assert_eq!((said.as_str(), exit.success()), ("done\n", true), "{exit:?}");
+}
+
+#[tokio::test]
+async fn memory_that_moves_out_of_a_file_counts_once() {
+    // So many descriptors are not looked at every time.
+    let script = "import os, time\n\
+                  for _ in range(3000): os.dup(0)\n\
+                  for _ in range(10):\n  \
+                    f = os.memfd_create('x')\n  \
+                    for _ in range(100): os.write(f, b'x' * (1 << 20))\n  \
+                    time.sleep(0.2); os.close(f); x = bytearray(b'x') * (100 << 20); time.sleep(0.1); del x\n\
+                  print('done')";
+    let (said, exit) = python_in(150, script).await;
+    assert_eq!((said.as_str(), exit.success()), ("done\n", true), "{exit:?}");
+}
+
 #[test]
 fn an_ordinary_user_is_held_as_well() {
-    as_ordinary_user(&["what_", "a_", "the_", "groups_"]);
+    as_ordinary_user(&["what_", "a_", "the_", "groups_", "memory_"]);
 }

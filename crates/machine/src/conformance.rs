@@ -239,6 +239,7 @@ list! { $
         memory_used_up_ends_the_command
         a_disk_full_of_files_ends_the_command
         a_disk_full_of_nothing_ends_the_command
+        a_disk_full_of_deleted_files_ends_the_command
         a_file_as_large_as_the_disk_ends_its_writer
         what_does_not_fit_on_disk_is_refused
         a_fork_bomb_is_contained

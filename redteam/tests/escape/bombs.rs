@@ -27,7 +27,7 @@ const MEMORY_HOARDS: [(&str, &str); 3] = [
     ),
     ("J72.memory-in-tmp", "f = open('/tmp/x', 'wb')\nfor _ in range(200): f.write(b'x' * (1 << 20))\nprint('done')"),
 ];
-/// What no watch from inside can see, and only a control group stops.
+/// What ends too soon for a watch, which gives no more than a moment's notice: only a control group stops it in its tracks.
 const HIDDEN_HOARD: (&str, &str) = (
     "J72.memory-of-nobody",
     "import os\nfor f in [os.memfd_create('x') for _ in range(30)]:\n  for _ in range(7): os.write(f, b'x' * (1 << 20))\n\

@@ -2,8 +2,7 @@
 //! something runs.
 
 use std::{
-    collections::HashMap,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     time::{Duration, Instant},
 };
@@ -15,7 +14,8 @@ use sandbar_guest::{
 };
 
 use super::{
-    Channel, Server, Work,
+    Channel, Server, Settings, Work,
+    descriptors::Descriptors,
     files::{Answer, Fail},
     tree::{self, listed},
     usage::{Count, Looker, Places},
@@ -23,14 +23,14 @@ use super::{
 use crate::{
     group::{Hard, deaths, open_deaths},
     sys::{
-        process::{Ended, page_size, tag_of},
+        process::{Ended, tag_of},
         security::Token,
     },
 };
 
 /// How often a machine is looked at, and how often when it has used up half of something.
-const CALM: Duration = Duration::from_millis(100);
-const ALERT: Duration = Duration::from_millis(20);
+pub(super) const CALM: Duration = Duration::from_millis(100);
+pub(super) const ALERT: Duration = Duration::from_millis(20);
 /// How long the server may be busy with counting before it turns to its hosts again, and how long it then leaves it.
 const TURN: Duration = Duration::from_millis(4);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -56,6 +56,8 @@ pub(crate) struct Bounds {
     /// Makes commands more likely to be killed for want of memory than the guest is.
     preference: Option<Preference>,
     disk: Option<Disk>,
+    /// What of both is found in descriptors only.
+    pub(super) descriptors: Descriptors,
 }
 
 impl Bounds {
@@ -64,12 +66,12 @@ impl Bounds {
         let by_kernel = hard.has(Controller::Memory);
         let deaths = deaths.filter(|_| by_kernel);
         let preference = deaths.as_ref().and_then(|_| Preference::open());
-        Self { memory: launch.memory.filter(|_| !by_kernel), deaths, preference, disk: None }
+        Self { memory: launch.memory.filter(|_| !by_kernel), deaths, preference, ..Self::default() }
     }
 
     /// Memory cannot be watched where other processes cannot be looked at.
     pub(crate) fn without_memory(self) -> Self {
-        Self { memory: None, ..self }
+        Self { memory: None, descriptors: self.descriptors.without_memory(), ..self }
     }
 
     /// In a container the engine holds what it can, and the guest the rest.
@@ -77,17 +79,22 @@ impl Bounds {
         let found =
             if launch.memory.is_none() { CGROUPS.iter().find_map(|dir| open_deaths(Path::new(dir))) } else { None };
         let preference = found.as_ref().and_then(|_| Preference::open());
-        let bounds = Self { memory: launch.memory, deaths: found, preference, disk: None };
+        let bounds = Self { memory: launch.memory, deaths: found, preference, ..Self::default() };
         bounds.disk(launch, token, looker, places)
     }
 
-    /// Holds what is on disk in these places, of which the workspace is the last: without it where it is not written to.
+    /// Watches as `looker`, and holds what is on disk in these places, of which the workspace is the last: without it where it is not written to.
     pub(crate) fn disk(mut self, launch: &Launch, token: Token, looker: Looker, places: &[&[u8]]) -> Self {
         let places = match (&launch.workspace, places.split_last()) {
             (Some((_, false)), Some((_, others))) => others,
             _ => places,
         };
         self.disk = launch.disk.map(|limit| Disk::new(limit, token, looker, places));
+        let devices = self.disk.as_ref().map(|disk| disk.places.devices()).unwrap_or_default();
+        self.descriptors = Descriptors::new(devices, looker, launch.open_files);
+        if self.memory.is_some() {
+            self.descriptors = self.descriptors.with_memory();
+        }
         self
     }
 
@@ -122,6 +129,12 @@ impl Bounds {
     pub(crate) fn rlimits(&self) -> Option<(u32, u64)> {
         // One quick writer is stopped by the kernel itself.
         self.disk.as_ref().map(|disk| (libc::RLIMIT_FSIZE, disk.limit))
+    }
+
+    fn note_nameless(&mut self) {
+        if let Some(disk) = &mut self.disk {
+            disk.nameless = self.descriptors.disk();
+        }
     }
 
     fn is_watched(&self) -> bool {
@@ -188,6 +201,8 @@ struct Disk {
     paths: Vec<Vec<u8>>,
     /// A count that is under way.
     count: Option<Count>,
+    /// What is in files that were deleted while they are open.
+    nameless: u64,
     /// Whether something ended since the last count began, and since the one before that was whole: then nobody can tell
     /// whether it, or what runs now, wrote what is found.
     unseen: bool,
@@ -207,7 +222,19 @@ impl Disk {
         let roots = paths.iter().filter_map(|path| open(path)).collect();
         let places = Places { roots, token, looker };
         let paths = paths.iter().map(|path| path.to_vec()).collect();
-        Self { limit, places, paths, count: None, unseen: false, blurred: false, used: 0, stale: false, ceiling: limit }
+        let (count, nameless, used) = (None, 0, 0);
+        Self {
+            limit,
+            places,
+            paths,
+            count,
+            nameless,
+            unseen: false,
+            blurred: false,
+            used,
+            stale: false,
+            ceiling: limit,
+        }
     }
 
     /// Counts a little; whether the ceiling seems to have been passed.
@@ -217,7 +244,7 @@ impl Disk {
             Count::new(&self.places)
         });
         let whole = count.go_on(&self.places, Instant::now() + TURN);
-        let sum = count.sum;
+        let sum = count.sum.saturating_add(self.nameless);
         let over = sum > self.threshold();
         if whole {
             self.counted(sum);
@@ -236,12 +263,12 @@ impl Disk {
         self.ceiling = self.limit.max(self.ceiling.min(sum));
     }
 
-    /// Counts everything now, as far as that can be waited for.
-    fn count_now(&mut self) -> u64 {
-        self.unseen = false;
+    /// Counts everything anew, until this time.
+    fn count_until(&mut self, until: Instant) -> u64 {
+        (self.count, self.unseen) = (None, false);
         let mut count = Count::new(&self.places);
-        count.go_on(&self.places, Instant::now() + STANDSTILL);
-        let sum = count.sum;
+        count.go_on(&self.places, until);
+        let sum = count.sum.saturating_add(self.nameless);
         drop(count);
         self.counted(sum);
         sum
@@ -276,12 +303,28 @@ impl Server {
             return;
         }
         let alive = self.is_anything_alive();
+        self.glance_into_descriptors();
         let memory = self.settings.bounds.memory.map(|limit| self.keep_memory(limit));
         let disk = self.settings.bounds.disk.is_some().then(|| self.keep_disk());
-        let again = [memory, disk].into_iter().flatten().min().unwrap_or(CALM);
+        let looking = self.settings.bounds.descriptors.is_looking().then_some(ALERT);
+        let again = [memory, disk, looking].into_iter().flatten().min().unwrap_or(CALM);
         // What ended in the meantime left what it wrote: it is counted to the end.
         let counting = self.settings.bounds.disk.as_ref().is_some_and(|disk| disk.count.is_some() || disk.unseen);
         self.look_at = (alive || counting).then(|| Instant::now() + again);
+    }
+
+    /// Looks on into the descriptors of all commands.
+    fn glance_into_descriptors(&mut self) {
+        let Settings { proc, bounds, .. } = &mut self.settings;
+        bounds.descriptors.look(proc.as_fd(), |tag| self.tags.has(tag), Instant::now() + TURN);
+        bounds.note_nameless();
+    }
+
+    /// Looks into all of them now, as far as that can be waited for.
+    pub(super) fn look_into_descriptors(&mut self) {
+        let Settings { proc, bounds, .. } = &mut self.settings;
+        bounds.descriptors.look_now(proc.as_fd(), |tag| self.tags.has(tag), Instant::now() + STANDSTILL / 2);
+        bounds.note_nameless();
     }
 
     fn is_anything_alive(&self) -> bool {
@@ -290,39 +333,6 @@ impl Server {
             let proc = self.settings.proc.as_fd();
             listed(proc).into_iter().any(|pid| tag_of(pid).is_some_and(|tag| self.tags.has(tag)))
         }
-    }
-
-    /// Kills the tree that uses most, until the machine is below its limit; when to look again.
-    fn keep_memory(&mut self, limit: u64) -> Duration {
-        let mut highest = 0;
-        // Each look ends one command at least; there are only so many.
-        for _ in 0..64 {
-            let mut trees = self.memory_of_trees(resident);
-            let mut sum: u64 = trees.values().sum();
-            highest = highest.max(sum);
-            if sum > limit {
-                // Pages that several processes share were counted for each of them: now more exactly.
-                trees = self.memory_of_trees(|proc, pid| proportional(proc, pid).or_else(|| resident(proc, pid)));
-                sum = trees.values().sum();
-            }
-            let largest = trees.into_iter().max_by_key(|(_, bytes)| *bytes);
-            match largest {
-                Some((tag, _)) if sum > limit => self.end_trees(|other| other == tag, ExitKind::Memory),
-                _ => break,
-            }
-        }
-        if highest > limit / 2 { ALERT } else { CALM }
-    }
-
-    /// Bytes of memory of each command and everything it started.
-    fn memory_of_trees(&self, measure: impl Fn(BorrowedFd<'_>, i32) -> Option<u64>) -> HashMap<u64, u64> {
-        let proc = self.settings.proc.as_fd();
-        let mut trees = HashMap::new();
-        for pid in listed(proc) {
-            let Some(tag) = tag_of(pid).filter(|tag| self.tags.has(*tag)) else { continue };
-            *trees.entry(tag).or_default() += measure(proc, pid).unwrap_or_default();
-        }
-        trees
     }
 
     /// Counts on; where it seems too much, everything stands still until it is known. When to look again.
@@ -334,13 +344,8 @@ impl Server {
         let spared = disk.blurred && disk.ceiling <= disk.limit;
         if disk.look() {
             let stopped = self.stop_all();
-            let Some(disk) = &mut self.settings.bounds.disk else { return CALM };
-            disk.count = None;
-            let found = disk.count_now();
-            if found > threshold {
-                disk.ceiling = found;
-            }
-            if found > threshold && !spared {
+            let passed = self.is_passed(threshold);
+            if passed && !spared {
                 self.end_trees(|_| true, ExitKind::Disk);
             } else {
                 tree::resume(&stopped);
@@ -354,12 +359,29 @@ impl Server {
         }
     }
 
-    fn stop_all(&self) -> Vec<i32> {
+    /// Counts all that is on disk now, with a name and without, as far as that can be waited for.
+    fn count_now(&mut self) -> u64 {
+        let until = Instant::now() + STANDSTILL;
+        self.look_into_descriptors();
+        self.settings.bounds.disk.as_mut().map_or(0, |disk| disk.count_until(until))
+    }
+
+    /// Counts; whether it is more than this, which is remembered.
+    fn is_passed(&mut self, threshold: u64) -> bool {
+        let found = self.count_now();
+        let passed = found > threshold;
+        if let Some(disk) = self.settings.bounds.disk.as_mut().filter(|_| passed) {
+            disk.ceiling = found;
+        }
+        passed
+    }
+
+    pub(super) fn stop_all(&self) -> Vec<i32> {
         tree::stop(self.settings.proc.as_fd(), |tag| self.tags.has(tag))
     }
 
     /// Kills what has these tags, and remembers why.
-    fn end_trees(&mut self, which: impl Fn(u64) -> bool, why: ExitKind) {
+    pub(super) fn end_trees(&mut self, which: impl Fn(u64) -> bool, why: ExitKind) {
         for channel in self.channels.values_mut() {
             if let Work::Process(running) = &mut channel.work
                 && which(running.tag)
@@ -375,17 +397,12 @@ impl Server {
     /// A command ended. On a machine that is over its limit, what it left is counted at once: many short ones would
     /// otherwise never be seen.
     pub(super) fn left_too_much(&mut self) -> bool {
-        let Some(disk) = &mut self.settings.bounds.disk else { return false };
+        let Some(disk) = &self.settings.bounds.disk else { return false };
         if disk.ceiling <= disk.limit {
             return false;
         }
         let threshold = disk.threshold();
-        let found = disk.count_now();
-        let more = found > threshold;
-        if more {
-            disk.ceiling = found;
-        }
-        more
+        self.is_passed(threshold)
     }
 
     /// Whether what is written to a path counts.
@@ -399,12 +416,13 @@ impl Server {
 
     /// Takes bytes that are about to be written off what there may be.
     pub(super) fn take_room(&mut self, bytes: u64) -> Answer<()> {
-        let Some(disk) = &mut self.settings.bounds.disk else { return Ok(()) };
+        let Some(disk) = &self.settings.bounds.disk else { return Ok(()) };
         if disk.stale || disk.room() < bytes {
             // Counting is done as others.
             self.guise.shed();
-            disk.count_now();
+            self.count_now();
         }
+        let Some(disk) = &mut self.settings.bounds.disk else { return Ok(()) };
         if disk.room() < bytes {
             return Err(disk.full());
         }
@@ -415,34 +433,11 @@ impl Server {
     /// What file work may write; `None` is whatever it likes.
     pub(super) fn allowance(&mut self, path: &[u8]) -> Option<u64> {
         let counted = self.is_counted(&[path, b"/"].concat());
-        let disk = self.settings.bounds.disk.as_mut().filter(|_| counted)?;
+        let disk = self.settings.bounds.disk.as_ref().filter(|_| counted)?;
         if disk.stale || disk.used > 0 {
             self.guise.shed();
-            disk.count_now();
+            self.count_now();
         }
-        Some(disk.room())
+        self.settings.bounds.disk.as_ref().map(Disk::room)
     }
-}
-
-/// Bytes of a process that are in memory, shared ones included.
-fn resident(proc: BorrowedFd<'_>, pid: i32) -> Option<u64> {
-    let text = read_of(proc, pid, "statm")?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages.saturating_mul(page_size()))
-}
-
-/// Bytes of a process that are in memory, shared ones divided among those who share them.
-fn proportional(proc: BorrowedFd<'_>, pid: i32) -> Option<u64> {
-    let text = read_of(proc, pid, "smaps_rollup")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.saturating_mul(1024))
-}
-
-fn read_of(proc: BorrowedFd<'_>, pid: i32, name: &str) -> Option<String> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(proc, format!("{pid}/{name}"), flags, Mode::empty()).ok()?;
-    let mut text = vec![0; 4096];
-    let length = rustix::io::read(&file, &mut text).ok()?;
-    text.truncate(length);
-    String::from_utf8(text).ok()
 }

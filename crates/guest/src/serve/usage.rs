@@ -23,7 +23,7 @@ use crate::sys::{
 };
 
 /// The least a file counts for: however empty, it takes an inode.
-const LEAST: u64 = 1024;
+pub(super) const LEAST: u64 = 1024;
 /// More directories in wait than this, bytes of their paths, or closed directories around one another, and a tree counts as
 /// endless.
 const MOST_PENDING: usize = 1 << 20;
@@ -34,18 +34,27 @@ const RESOLVE: u64 = BENEATH | NO_SYMLINKS | NO_XDEV;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Whose permissions apply while counting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Looker {
     /// The guest's own, who is the only user.
+    #[default]
     Own,
     /// Those of each directory's owner, which the guest may become.
     Owners,
 }
 
 impl Looker {
-    fn become_owner(self, (uid, gid): (u32, u32)) {
+    pub(super) fn become_owner(self, (uid, gid): (u32, u32)) {
         if self == Self::Owners {
             set_fs_identity(uid, gid);
+        }
+    }
+
+    pub(super) fn be_oneself(self) {
+        self.become_owner((0, 0));
+        if self == Self::Owners {
+            // The kernel forgets whose death this process follows whenever it changes identity.
+            let _bound_again = die_with_parent();
         }
     }
 }
@@ -55,6 +64,13 @@ pub(crate) struct Places {
     pub(crate) roots: Vec<OwnedFd>,
     pub(crate) token: Token,
     pub(crate) looker: Looker,
+}
+
+impl Places {
+    /// The file systems they are on.
+    pub(crate) fn devices(&self) -> Vec<u64> {
+        self.roots.iter().filter_map(|root| rustix::fs::fstat(root).ok()).map(|stat| stat.st_dev).collect()
+    }
 }
 
 /// A directory to be read: below which root, by which path, and who owns the one it is in.
@@ -141,16 +157,8 @@ impl Count {
                 break self.open.is_none() && self.ahead.is_empty();
             }
         };
-        self.be_oneself();
+        self.looker.be_oneself();
         done
-    }
-
-    fn be_oneself(&self) {
-        self.looker.become_owner((0, 0));
-        if self.looker == Looker::Owners {
-            // The kernel forgets whose death this process follows whenever it changes identity.
-            let _bound_again = die_with_parent();
-        }
     }
 
     /// Opens the next directory that can be; what is gone meanwhile is nothing.
@@ -261,7 +269,7 @@ impl Drop for Count {
             closed.close();
         }
         if self.closed > 0 {
-            self.be_oneself();
+            self.looker.be_oneself();
         }
     }
 }

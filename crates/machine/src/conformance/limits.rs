@@ -72,6 +72,20 @@ pub async fn a_disk_full_of_nothing_ends_the_command(client: &dyn SandboxClient)
     soon("remove", rig.machine.remove(&rig.at("n0"))).await.expect("it can be removed");
 }
 
+/// Files that were deleted fill a disk for as long as they are open; one that is small does no harm.
+pub async fn a_disk_full_of_deleted_files_ends_the_command(client: &dyn SandboxClient) {
+    let Some(rig) = small_disk(client).await else { return };
+    let ran = rig.sh("exec 3>a; rm a; head -c 1000000 /dev/zero >&3; sleep 1; echo well").await;
+    assert_eq!(ran.text(), "well\n");
+    let Some(rig) = small_disk(client).await else { return };
+    // Each is smaller than any one file may be.
+    let fill = "head -c 6000000 /dev/zero";
+    let ran = attempt(&rig, &format!("exec 3>a 4>b; rm a b; {fill} >&3; {fill} >&4; sleep 60")).await;
+    assert_eq!(ran.exit.reason, ExitReason::Disk, "{:?}", ran.exit);
+    rig.put("more", vec![b'x'; 1 << 20]).await;
+    rig.sh("cat more >again").await;
+}
+
 /// A single file that outgrows the disk is stopped where it does.
 pub async fn a_file_as_large_as_the_disk_ends_its_writer(client: &dyn SandboxClient) {
     let Some(rig) = small_disk(client).await else { return };
