@@ -83,7 +83,8 @@ impl Bounds {
         bounds.disk(launch, token, looker, places)
     }
 
-    /// Watches as `looker`, and holds what is on disk in these places, of which the workspace is the last: without it where it is not written to.
+    /// Watches as `looker`, and holds what is on disk in these places, of which the workspace is the last: without it where
+    /// it is not written to.
     pub(crate) fn disk(mut self, launch: &Launch, token: Token, looker: Looker, places: &[&[u8]]) -> Self {
         let places = match (&launch.workspace, places.split_last()) {
             (Some((_, false)), Some((_, others))) => others,
