@@ -13,6 +13,8 @@ use super::{
 
 const ASK: &str = "allow it? [y]es, [a]ll exec_command calls from now on, [n]o REASON, [v]iew, [q]uit, [?]: ";
 
+const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+
 /// What stands on a screen of this size after all that was shown.
 fn screen(shown: &str, rows: u16, cols: u16) -> String {
     let mut parser = vt100::Parser::new(rows, cols, 0);
@@ -150,12 +152,36 @@ fn the_screen_is_clean_at_the_end_also_a_narrow_one_and_after_a_change_of_its_si
         let (run, shown) = terminal.ends();
         assert_eq!(run.code, 0, "{shown}");
         let last = screen(&shown, 200, cols);
-        for gone in ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'] {
-            assert!(!last.contains(gone), "{rows}x{cols}: {last}");
-        }
+        assert!(!last.contains(SPINNER), "{rows}x{cols}: {last}");
         assert!(last.contains("+two") && last.contains("completed"), "{rows}x{cols}: {last}");
         assert!(shown.contains("\x1b[?25h") || !shown.contains("\x1b[?25l"), "the cursor is back: {shown:?}");
     }
+}
+
+/// How wide the last row is that tells what is going on, of those that were drawn to their end.
+fn width_of_status(shown: &str) -> usize {
+    let rows: Vec<&str> = shown.split(SPINNER).collect();
+    let row = rows.iter().rev().nth(1).filter(|_| rows.len() > 2).copied().unwrap_or_default();
+    let mut parser = vt100::Parser::new(5, 500, 0);
+    parser.process(row.split(['\r', '\n']).next().unwrap_or_default().as_bytes());
+    parser.screen().contents().trim_end().chars().count() + 1
+}
+
+#[test]
+fn a_terminal_that_becomes_narrow_or_wide_is_followed() {
+    let sandbar = Sandbar::own();
+    let (command, there) = held(&sandbar);
+    let model = script(&sandbar, "held.json", [vec![command], vec![say("done")]]);
+    let terminal = Terminal::open(&sandbar, &[&["run", "do it", "--model", &model], there.as_slice()].concat());
+    terminal.shows("begun");
+    for (cols, fits) in [(100, 40..=100), (20, 5..=20), (60, 21..=60), (10, 1..=10)] {
+        resize(&terminal.keyboard, 30, cols);
+        let is_so = || fits.contains(&width_of_status(&terminal.shown()));
+        until(&format!("the last row is drawn for {cols} columns"), PATIENCE, is_so);
+    }
+    sandbar.make_file("held/go", "");
+    let (run, shown) = terminal.ends();
+    assert_eq!(run.code, 0, "{shown}");
 }
 
 #[test]

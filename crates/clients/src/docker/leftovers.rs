@@ -108,6 +108,10 @@ impl Engine {
         };
         match outcome {
             Ok(()) | Err(Error::DockerResponseServerError { status_code: 404, .. }) => Ok(()),
+            // Somebody else does the same.
+            Err(Error::DockerResponseServerError { status_code: 409, message }) if message.contains("in progress") => {
+                Ok(())
+            }
             Err(error) => Err(MachineError::transport(action, error)),
         }
     }
