@@ -27,6 +27,8 @@ pub struct Command {
     pub deadline: Option<Duration>,
     /// Whether it outlives its holder, see [`Command::kept`].
     pub keep: bool,
+    /// Whether its standard error goes where its standard output goes, see [`Command::joined`].
+    pub joined: bool,
 }
 
 impl Command {
@@ -74,6 +76,14 @@ impl Command {
     #[must_use]
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
+        self
+    }
+
+    /// Joins standard error with standard output: what it prints on either arrives as [`Output::Stdout`], in the very order in
+    /// which it was printed. Of two pipes nobody can tell.
+    #[must_use]
+    pub fn joined(mut self) -> Self {
+        self.joined = true;
         self
     }
 

@@ -214,6 +214,7 @@ list! { $
         a_kill_is_not_queued_behind_input
         an_unread_process_holds_up_nobody_else
         unread_output_is_not_hoarded
+        joined_output_keeps_its_order
         the_exit_does_not_wait_for_background_children
         the_exit_comes_when_the_last_of_a_full_buffer_is_read
         closed_input_is_closed_whatever_else_goes_on

@@ -13,7 +13,7 @@ fn an_agent_works_as_the_user_that_is_asked_for_before_that_of_its_file() {
         sandbar.make_dir("source");
         sandbar.make_file("source/plan", "step one\n");
         sandbar.make_file("agent.toml", "run_as = \"reviewer\"\n");
-        let look = "exec 2>&1; id -un; cat plan; echo x >> plan || echo kept; touch ~/mine && stat -c %U ~/mine";
+        let look = "id -un; cat plan; echo x >> plan || echo kept; touch ~/mine && stat -c %U ~/mine";
         let model = script(sandbar, "look.json", [vec![shell(look)], vec![say("done")]]);
         for (options, user, said) in [
             (&["--user", "ada"][..], "ada", "denied"),

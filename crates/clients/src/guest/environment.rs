@@ -62,6 +62,7 @@ pub(super) fn compose(command: Command, about: &About) -> Result<(Spawn, Machine
         deadline_ms: deadline.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX).max(1)),
         rlimits: Vec::new(),
         keep: command.keep,
+        joined: command.joined,
     };
     Ok((spawn, cwd))
 }

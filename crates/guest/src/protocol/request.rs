@@ -70,6 +70,8 @@ pub struct Spawn {
     pub rlimits: Vec<(u32, u64)>,
     /// Whether it outlives the connection it is started on, where the machine does.
     pub keep: bool,
+    /// Whether what it prints on both outputs goes into one pipe.
+    pub joined: bool,
 }
 
 /// The requests that open a channel.
@@ -198,6 +200,7 @@ impl Spawn {
             deadline_ms: from.u64()?,
             rlimits: from.list(|from| Ok((from.u32()?, from.u64()?)))?,
             keep: from.flag()?,
+            joined: from.flag()?,
         })
     }
 
@@ -217,6 +220,7 @@ impl Spawn {
             to.u64(*value);
         });
         to.flag(self.keep);
+        to.flag(self.joined);
     }
 }
 

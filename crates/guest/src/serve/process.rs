@@ -103,15 +103,20 @@ struct Streams {
 }
 
 enum Ours {
-    Pipes { stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: OwnedFd },
+    Pipes { stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: Option<OwnedFd> },
     Terminal(OwnedFd),
 }
 
-fn pipes(stdin: bool) -> io::Result<Streams> {
+fn pipes(spawn: &Spawn) -> io::Result<Streams> {
     let pipe = || pipe_with(PipeFlags::CLOEXEC);
-    let (their_in, our_in) = if stdin { pipe().map(|(read, write)| (Some(read), Some(write)))? } else { (None, None) };
+    let (their_in, our_in) =
+        if spawn.stdin { pipe().map(|(read, write)| (Some(read), Some(write)))? } else { (None, None) };
     let (stdout, their_out) = pipe()?;
-    let (stderr, their_err) = pipe()?;
+    let (stderr, their_err) = if spawn.joined {
+        (None, rustix::io::fcntl_dupfd_cloexec(&their_out, 3)?)
+    } else {
+        pipe().map(|(read, write)| (Some(read), write))?
+    };
     let ours = Ours::Pipes { stdin: our_in, stdout, stderr };
     Ok(Streams { ours, theirs: [their_in, Some(their_out), Some(their_err)] })
 }
@@ -142,7 +147,7 @@ pub(crate) fn launch(
 ) -> Result<Started, NotStarted> {
     let streams = match spawn.tty {
         Some((rows, cols)) => terminal(rows, cols),
-        None => pipes(spawn.stdin),
+        None => pipes(spawn),
     };
     let streams = streams.map_err(NotStarted::System)?;
     let strings = |list: &[Vec<u8>]| -> io::Result<Vec<CString>> {
@@ -205,11 +210,13 @@ impl Started {
         let mut kept = None;
         match self.ours {
             Ours::Pipes { stdin, stdout, stderr } => {
-                for fd in stdin.iter().chain([&stdout, &stderr]) {
+                for fd in stdin.iter().chain([&stdout]).chain(&stderr) {
                     rustix::io::ioctl_fionbio(fd, true)?;
                 }
                 relay.source(Role::Out, stdout, SourceKind::Pipe, epoll);
-                relay.source(Role::Err, stderr, SourceKind::Pipe, epoll);
+                if let Some(stderr) = stderr {
+                    relay.source(Role::Err, stderr, SourceKind::Pipe, epoll);
+                }
                 if let Some(stdin) = stdin {
                     relay.sink(stdin, SinkEnd::Close);
                 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::{sync::mpsc::error::SendTimeoutError, time::Instant};
 
 use super::rig::{Rig, exit, finish, pause, send, shell, signal, soon};
-use crate::{Command, ExitReason, Limits, MachineSpec, Output, SandboxClient, Signal};
+use crate::{Command, Exit, ExitReason, Limits, MachineSpec, Output, SandboxClient, Signal};
 
 /// The exit is the last word of the command itself.
 pub async fn everything_printed_arrives_before_the_exit(client: &dyn SandboxClient) {
@@ -31,6 +31,15 @@ pub async fn output_and_errors_stay_apart(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let ran = rig.sh("echo out; echo err >&2; echo out; echo err >&2").await;
     assert_eq!((ran.stdout.as_ref(), ran.stderr.as_ref()), (b"out\nout\n".as_slice(), b"err\nerr\n".as_slice()));
+}
+
+/// Joined, they are one, and what was printed first comes first.
+pub async fn joined_output_keeps_its_order(client: &dyn SandboxClient) {
+    let rig = Rig::new(client).await;
+    let script = "i=0; while [ $i -lt 500 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done; exit 3";
+    let ran = finish(rig.spawn(shell(script).joined()).await).await;
+    let expected: String = (0..500).map(|i| format!("out {i}\nerr {i}\n")).collect();
+    assert_eq!((ran.text(), ran.stderr.as_ref(), ran.exit), (expected, b"".as_slice(), Exit::code(3)));
 }
 
 /// Output is bytes: zeros, newlines and invalid UTF-8 are not touched.

@@ -16,6 +16,7 @@ use rustix::{
 use sandbar_machine::{Command, Control, Exit, ExitReason, Output, Process, Result, Signal, TerminalSize};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    net::unix::pipe,
     process::Child,
     sync::{mpsc, oneshot, watch},
 };
@@ -75,7 +76,7 @@ pub(crate) fn start(
     prepared.env(MARK, &mark);
     let (started, stdin) = match command.tty {
         Some(size) => on_terminal(prepared, mark, size, &output)?,
-        None => on_pipes(prepared, mark, command.stdin, &output)?,
+        None => on_pipes(prepared, mark, command, &output)?,
     };
     tokio::spawn(attend(started, command.deadline, requests, output, stop));
     Ok(Process { id: None, stdin, control, output: receiver })
@@ -84,11 +85,22 @@ pub(crate) fn start(
 fn on_pipes(
     mut prepared: tokio::process::Command,
     mark: String,
-    stdin: bool,
+    command: &Command,
     output: &Outputs,
 ) -> io::Result<(Started, Option<mpsc::Sender<Bytes>>)> {
-    let input = if stdin { Stdio::piped() } else { Stdio::null() };
-    let mut child = prepared.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    prepared.stdin(if command.stdin { Stdio::piped() } else { Stdio::null() });
+    if command.joined {
+        let (reader, writer) = io::pipe()?;
+        let mut child = prepared.stdout(writer.try_clone()?).stderr(writer).spawn()?;
+        // Our copies of the writer are in the builder.
+        drop(prepared);
+        let (out, ending) = oneshot::channel();
+        let reader = pipe::Receiver::from_owned_fd(reader.into())?;
+        tokio::spawn(pump(reader, output.clone(), Output::Stdout, ending));
+        let stdin = child.stdin.take().map(feed);
+        return Ok((Started { child, mark, pumps: vec![out], terminal: None }, stdin));
+    }
+    let mut child = prepared.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let ((out, out_ending), (err, err_ending)) = (oneshot::channel(), oneshot::channel());
     tokio::spawn(pump(child.stdout.take().unwrap(), output.clone(), Output::Stdout, out_ending));
     tokio::spawn(pump(child.stderr.take().unwrap(), output.clone(), Output::Stderr, err_ending));

@@ -91,7 +91,7 @@ async fn agents_that_hand_over_share_a_session_that_is_given() {
 
 #[tokio::test]
 async fn a_coordinator_and_a_reviewer_share_a_session_as_users_of_their_own() {
-    let look = "exec 2>&1; id -un; cat plans/plan.md; echo x >> plans/plan.md || echo kept; echo fine > reviews/first; \
+    let look = "id -un; cat plans/plan.md; echo x >> plans/plan.md || echo kept; echo fine > reviews/first; \
                 stat -c %U plans/plan.md reviews/first";
     let rig = Rig::new(
         Script::new()

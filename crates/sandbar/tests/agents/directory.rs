@@ -63,7 +63,7 @@ async fn a_place_to_begin_must_be_a_directory_of_the_workspace() {
 async fn an_agent_acts_as_its_user_in_every_tool() {
     let patch = "*** Begin Patch\n*** Add File: home/made.txt\n+x\n*** End Patch";
     let rig = Rig::turns([
-        exec("exec 2>&1; id -un; touch mine"),
+        exec("id -un; touch mine"),
         item::custom_tool_call("apply_patch", patch),
         exec("stat -c %U home/made.txt"),
         done(),

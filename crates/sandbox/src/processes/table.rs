@@ -122,7 +122,7 @@ impl ProcessTable {
         let begun = Instant::now();
         let slot = self.reserve(&start)?;
         let words = || words(&start.command);
-        let spawned = timeout(self.options.patience, self.machine.spawn(start.command.clone().kept())).await;
+        let spawned = timeout(self.options.patience, self.machine.spawn(start.command.clone().kept().joined())).await;
         let process = spawned
             .map_err(|_elapsed| SandboxError::exec_transport_error(words(), "it did not start in time"))?
             .map_err(|error| SandboxError::exec_transport_error(words(), error.to_string()).because(error))?;
