@@ -106,8 +106,8 @@ async fn machines(client: &UnixLocal, report: &mut Report<'_>) -> Result<(), Fai
 async fn orphans(sessions: &Machines, report: &mut Report<'_>) -> Result<(), Failure> {
     let found = match sessions.orphans() {
         Ok(Orphans::Found(found)) => found,
-        Ok(Orphans::Unclear) => {
-            report.note("a session is being made just now; machines without a session were left as they are");
+        Ok(Orphans::Unclear(why)) => {
+            report.note(&format!("{why}; machines without a session were left as they are"));
             return Ok(());
         }
         Err(failure) => {
@@ -175,8 +175,9 @@ async fn engine(args: &GcArgs, report: &mut Report<'_>) -> Result<(), Failure> {
     };
     report.looked_at(&engine);
     let lost = unclaimed(&found.kept, report);
-    found.kept.retain(|kept| !lost.iter().any(|one| one.name == kept.name));
-    found.dead.extend(lost);
+    let (lost, kept) = found.kept.into_iter().partition::<Vec<_>, _>(|one| lost.contains(&one.name));
+    found.kept = kept;
+    found.dead.extend(lost.into_iter().map(|one| one.unclaimed("no session has it")));
     for Found { kind, name, why, .. } in &found.kept {
         report.kept(Item::new(kind.name(), name.clone(), why.clone()));
     }
@@ -193,16 +194,19 @@ async fn engine(args: &GcArgs, report: &mut Report<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Containers that outlive their makers, and that no session has: those makers were killed before they wrote them down.
-fn unclaimed(kept: &[Found], report: &mut Report<'_>) -> Vec<Found> {
+/// The names of containers that outlive their makers, and that no session has: those makers were killed before they wrote
+/// them down.
+fn unclaimed(kept: &[Found], report: &mut Report<'_>) -> Vec<String> {
     let found = Machines::of_sessions().and_then(|sessions| match sessions {
         Some(sessions) => sessions.unclaimed(kept),
-        None => Ok(Vec::new()),
+        None => Ok(Orphans::Found(Vec::new())),
     });
-    found.unwrap_or_else(|failure| {
-        report.failed("sessions", failure);
-        Vec::new()
-    })
+    match found {
+        Ok(Orphans::Found(lost)) => return lost,
+        Ok(Orphans::Unclear(why)) => report.note(&format!("{why}; containers without a session were left as they are")),
+        Err(failure) => report.failed("sessions", failure),
+    }
+    Vec::new()
 }
 
 fn no_engine(args: &GcArgs, failure: Failure, report: &mut Report<'_>) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ mod run;
 
 use std::{
     env,
-    fs::{DirBuilder, File},
+    fs::{self, DirBuilder, File},
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
@@ -92,15 +92,34 @@ impl Home {
         }
     }
 
-    /// What tells this list of sessions from others, for as long as it is there.
+    /// What tells this list of sessions from all others there are and will be: one that was moved or copied is another.
     fn register(&self) -> Result<String, Failure> {
         let look = || {
             let (place, found) = (self.directory.canonicalize()?, self.directory.metadata()?);
-            Ok(format!("{}:{}:{}", found.dev(), found.ino(), place.display()))
+            let drawn = self.drawn()?;
+            Ok(format!("{drawn}:{}:{}:{}", found.dev(), found.ino(), place.display()))
         };
         look().map_err(|error: io::Error| {
             Failure::new(format!("cannot look at {}", self.directory.display())).because(error)
         })
+    }
+
+    /// A word that was drawn when the first session here was made for somebody else to keep.
+    fn drawn(&self) -> io::Result<String> {
+        let place = self.directory.join("register");
+        for _ in 0..2 {
+            match fs::read_to_string(&place) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                found => return found,
+            }
+            let drawn = uuid::Uuid::now_v7().simple().to_string();
+            let made = self.directory.join(format!(".register.{drawn}"));
+            fs::write(&made, &drawn)?;
+            // Whoever is first has drawn it for all.
+            let _somebody_was_first = fs::hard_link(&made, &place);
+            fs::remove_file(&made)?;
+        }
+        fs::read_to_string(&place)
     }
 
     /// Says that a session is being made, until this is dropped.

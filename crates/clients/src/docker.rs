@@ -43,7 +43,7 @@ use std::{fmt, sync::Arc};
 pub use self::{
     build::Build,
     engine::{Engine, Unreachable},
-    leftovers::{Found, Kind, Leftovers},
+    leftovers::{Claim, Found, Kind, Leftovers},
     report::EngineReport,
 };
 use self::{client::Shared, options::Options};

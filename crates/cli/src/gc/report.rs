@@ -67,6 +67,7 @@ impl<'a> Report<'a> {
             let line = format!("{verb} {kind} {}: {}\n", inert_line(name), inert_line(why));
             self.print(&line)?;
         }
+        self.kept.retain(|kept| (kept.kind, &kept.name) != (item.kind, &item.name));
         self.removed.push(item);
         Ok(())
     }

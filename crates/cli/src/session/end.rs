@@ -48,6 +48,11 @@ pub(super) async fn remove(args: &RmArgs, home: &Home, render: &Render) -> Resul
     if args.all || (is_lost && !home.store.damaged()?.iter().any(|one| one.machine.is_none())) {
         orphans = sweep(home, render, &mut failures).await?;
     }
+    if is_lost && orphans.is_empty() && !args.json {
+        render.note(
+            "a damaged record did not say which machine was its own; if it was a container, `sandbar gc` removes it",
+        );
+    }
     if args.json && (failures.is_empty() || !removed.is_empty() || !orphans.is_empty()) {
         let mut document = json!({"removed": removed});
         if !orphans.is_empty() {
@@ -66,8 +71,8 @@ pub(super) async fn remove(args: &RmArgs, home: &Home, render: &Render) -> Resul
 async fn sweep(home: &Home, render: &Render, failures: &mut Vec<Failure>) -> Result<Vec<String>, Failure> {
     let found = match home.orphans()? {
         Orphans::Found(found) => found,
-        Orphans::Unclear => {
-            render.note("a session is being made just now; machines without a session were left as they are");
+        Orphans::Unclear(why) => {
+            render.note(&format!("{why}; machines without a session were left as they are"));
             return Ok(Vec::new());
         }
     };

@@ -15,8 +15,15 @@ use crate::failure::Failure;
 pub(crate) enum Orphans {
     /// These are nobody's.
     Found(Vec<String>),
-    /// Somebody makes a session just now, whose machine has no record yet.
-    Unclear,
+    /// Some may be somebody's, for this reason.
+    Unclear(String),
+}
+
+/// What the records of all sessions say about their machines.
+enum Recorded {
+    All(Vec<String>),
+    /// One of them says nothing, for this reason.
+    Some(String),
 }
 
 /// The machines of this user's sessions.
@@ -41,17 +48,22 @@ impl Machines {
         &self.0.store
     }
 
-    /// Which of these containers no session has, of those whose dead makers kept their sessions here.
-    pub(crate) fn unclaimed(&self, found: &[Found]) -> Result<Vec<Found>, Failure> {
+    /// The names of those containers that no session has, of those whose dead makers kept their sessions here.
+    pub(crate) fn unclaimed(&self, found: &[Found]) -> Result<Orphans, Failure> {
         let register = self.0.register()?;
-        let here: Vec<&Found> = found.iter().filter(|one| one.register.as_ref() == Some(&register)).collect();
+        let claimed = |one: &&Found| one.claim.as_ref().is_some_and(|claim| claim.register == register);
+        let here: Vec<&Found> = found.iter().filter(claimed).collect();
         if here.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Orphans::Found(Vec::new()));
         }
         // Their makers are dead: what is in no record by now will never be in one.
-        let known = self.0.recorded("container")?;
-        let lost = here.into_iter().filter(|one| !known.contains(&one.name));
-        Ok(lost.map(|one| one.clone().unclaimed("no session has it")).collect())
+        Ok(match self.0.recorded("seal")? {
+            Recorded::All(known) => {
+                let has_record = |one: &&Found| one.claim.as_ref().is_some_and(|claim| known.contains(&claim.seal));
+                Orphans::Found(here.into_iter().filter(|one| !has_record(one)).map(|one| one.name.clone()).collect())
+            }
+            Recorded::Some(why) => Orphans::Unclear(why),
+        })
     }
 
     /// Those that no session has.
@@ -74,19 +86,29 @@ impl Home {
         }
         let making = Making::open(&self.directory)?;
         if flock(&making.0, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Ok(Orphans::Unclear);
+            return Ok(Orphans::Unclear("a session is being made just now".to_owned()));
         }
         // What is there by now and in no record will never be in one.
         let machines = self.ids()?;
-        let known = self.recorded("id")?;
-        Ok(Orphans::Found(machines.into_iter().filter(|id| !known.contains(id)).collect()))
+        Ok(match self.recorded("id")? {
+            Recorded::All(known) => Orphans::Found(machines.into_iter().filter(|id| !known.contains(id)).collect()),
+            Recorded::Some(why) => Orphans::Unclear(why),
+        })
     }
 
     /// What the machines of all records are called, under this name in their handles.
-    fn recorded(&self, name: &str) -> Result<Vec<String>, Failure> {
-        let known = self.store.list()?.into_iter().map(|state| state.machine);
-        let known = known.chain(self.store.damaged()?.into_iter().filter_map(|one| one.machine));
-        Ok(known.filter_map(|machine| Some(machine.state.get(name)?.as_str()?.to_owned())).collect())
+    fn recorded(&self, name: &str) -> Result<Recorded, Failure> {
+        let (sound, damaged) = (self.store.list()?, self.store.damaged()?);
+        if let Some(one) = damaged.iter().find(|one| one.machine.is_none()) {
+            let id = &one.session_id;
+            let why = format!(
+                "the record of {id} is damaged and does not say which is its own; `sandbar session rm {id}` removes it"
+            );
+            return Ok(Recorded::Some(why));
+        }
+        let known =
+            sound.into_iter().map(|state| state.machine).chain(damaged.into_iter().filter_map(|one| one.machine));
+        Ok(Recorded::All(known.filter_map(|machine| Some(machine.state.get(name)?.as_str()?.to_owned())).collect()))
     }
 
     /// Ends such a machine and removes everything it has.

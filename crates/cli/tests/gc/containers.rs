@@ -170,7 +170,12 @@ fn a_container_that_was_never_written_down_goes_and_those_of_sessions_stay() {
     }
     let _alone = alone();
     let sandbar = Sandbar::own();
-    let ((living, _), (kept, its_container), (lost, left)) = (harness(&sandbar), session(&sandbar), session(&sandbar));
+    let ((living, _), (kept, mut its_container), (lost, left)) =
+        (harness(&sandbar), session(&sandbar), session(&sandbar));
+    // Whoever gives it another name does not take it from its session.
+    let (own_name, other_name) = (its_container.name.clone(), format!("{}-renamed", its_container.name));
+    docker(&["rename", &own_name, &other_name]).expect("rename");
+    its_container.name.clone_from(&other_name);
     let (theirs, own) = (labels(&left.name), container_of(living.id()).expect("a container"));
     // As if its maker had been killed a moment earlier.
     fs::remove_file(record_of(&sandbar, &lost)).expect("removed");
@@ -187,6 +192,20 @@ fn a_container_that_was_never_written_down_goes_and_those_of_sessions_stay() {
         // Its maker may still write it down.
         run(&labels(&own), &[detached, ("sandbar.register", Some(written))]),
     ];
+    // A record that says nothing may be anybody's.
+    let record = record_of(&sandbar, &kept);
+    let whole = fs::read_to_string(&record).expect("read");
+    fs::write(&record, &whole[..40]).expect("write");
+    let unclear = gc(&sandbar, &["--dry-run"]);
+    assert!(unclear.stderr.contains("is damaged") && unclear.stderr.contains("session rm"), "{unclear:?}");
+    assert!(!unclear.stdout.contains("no session has it"), "{unclear:?}");
+    fs::write(&record, &whole).expect("write");
+    // A directory that came to the same place is another one.
+    let home = sandbar.dir().join("state/sandbar");
+    let (register, aside) = (home.join("register"), home.join("aside"));
+    fs::rename(&register, &aside).expect("rename");
+    assert!(!gc(&sandbar, &["--dry-run"]).stdout.contains("no session has it"));
+    fs::rename(&aside, &register).expect("rename");
     let told = document(&gc(&sandbar, &["--dry-run", "--json"]));
     assert!(lists(&told, "removed", &left) && !lists(&told, "kept", &left), "{told:#}");
     let run = gc(&sandbar, &[]);
@@ -194,6 +213,7 @@ fn a_container_that_was_never_written_down_goes_and_those_of_sessions_stay() {
     assert!(run.stdout.contains(&format!("removed container {}: no session has it", left.name)), "{run:?}");
     assert!(!left.is_there(), "{run:?}");
     assert!(stays.iter().all(Thing::is_there), "{run:?}\n{stays:#?}");
+    docker(&["rename", &other_name, &own_name]).expect("rename");
     let ran = sandbar.run(&["session", "exec", &kept, "--", "echo", "alive"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "alive\n"), "{ran:?}");
     assert_eq!(sandbar.run(&["session", "rm", &kept]).code, 0);

@@ -159,3 +159,21 @@ fn a_record_that_was_never_written_to_its_end_goes() {
     assert!(!old.exists() && fresh.exists(), "{run:?}");
     assert_eq!(sandbar.run(&["session", "rm", made.stdout.trim()]).code, 0);
 }
+
+#[test]
+fn while_a_record_says_nothing_no_machine_is_nobodys() {
+    let sandbar = Sandbar::own();
+    let made = sandbar.run(&["session", "create"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    let id = made.stdout.trim();
+    let record = sandbar.dir().join(format!("state/sandbar/sessions/{id}.json"));
+    fs::write(&record, "{").expect("write");
+    let run = gc(&sandbar, &[]);
+    assert!(run.code == 0 && run.stdout == "nothing to remove\n", "{run:?}");
+    assert!(run.stderr.contains(&format!("the record of {id} is damaged")), "{run:?}");
+    // The control: once it is gone, its machine is nobody's.
+    fs::remove_file(&record).expect("remove");
+    let told = document(&gc(&sandbar, &["--json"]));
+    assert_eq!(told["removed"][0]["why"], "no session has it", "{told}");
+    assert_eq!(told["kept"], json!([]), "{told}");
+}

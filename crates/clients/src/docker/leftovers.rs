@@ -35,12 +35,21 @@ pub struct Found {
     pub name: String,
     /// Why it is removed, or kept.
     pub why: String,
-    /// Where the handle of a container that outlives its maker [was to be written down](super::Docker::register). Said only
-    /// once its maker is dead: if it is not there by then, nobody has it.
-    pub register: Option<String>,
+    /// Of a container that outlives its maker and is in a register. Said only once its maker is dead: if its handle is not
+    /// there by then, nobody has it.
+    pub claim: Option<Claim>,
     /// What the engine knows it by, for good.
     id: String,
     removal: Removal,
+}
+
+/// Who says that a container is theirs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Where its handle [was to be written down](super::Docker::register).
+    pub register: String,
+    /// What the state of its handle says too, as `seal`. Names can be changed.
+    pub seal: String,
 }
 
 /// What was found on an engine, judged.
@@ -150,22 +159,24 @@ enum Fate {
 
 fn container(found: ContainerSummary, here: &Here) -> Option<(Found, Fate)> {
     let id = found.id?;
-    let name = found.names.unwrap_or_default().into_iter().next();
-    let name = name.map_or_else(|| id.clone(), |name| name.trim_start_matches('/').to_owned());
+    // Others link to it by names with another slash.
+    let names = found.names.unwrap_or_default().into_iter().map(|name| name.trim_start_matches('/').to_owned());
+    let name = names.into_iter().find(|name| !name.contains('/')).unwrap_or_else(|| id.clone());
     let labels = found.labels.unwrap_or_default();
     let removal = match labels.get(labels::LIFETIME).map(String::as_str) {
         None | Some(BOUND) => Removal::Forced,
         Some(_) => Removal::Idle,
     };
     let by_labels = judge(&labels, here);
-    let registered = labels.get(labels::REGISTER).filter(|register| !register.is_empty());
-    let register = registered.filter(|_| matches!(by_labels, Verdict::Dead(_))).cloned();
+    let label = |name: &str| labels.get(name).filter(|value| !value.is_empty()).cloned();
+    let claim = label(labels::REGISTER).zip(label(labels::SEAL)).filter(|_| matches!(by_labels, Verdict::Dead(_)));
+    let claim = claim.map(|(register, seal)| Claim { register, seal });
     let judged = match (removal, found.state) {
         (_, Some(State::REMOVING)) => Verdict::Kept("the engine is removing it".to_owned()),
         (Removal::Forced, _) | (_, Some(State::CREATED | State::EXITED | State::DEAD)) => by_labels,
         (Removal::Idle, _) => Verdict::Kept("it outlives its maker, and runs".to_owned()),
     };
-    Some(judged.about(Found { kind: Kind::Container, name, why: String::new(), register, id, removal }))
+    Some(judged.about(Found { kind: Kind::Container, name, why: String::new(), claim, id, removal }))
 }
 
 fn volume(found: Volume, here: &Here) -> (Found, Fate) {
@@ -175,7 +186,7 @@ fn volume(found: Volume, here: &Here) -> (Found, Fate) {
         Verdict::Kept("somebody gave it a name".to_owned())
     };
     let (id, name) = (found.name.clone(), found.name);
-    judged.about(Found { kind: Kind::Volume, name, why: String::new(), register: None, id, removal: Removal::Idle })
+    judged.about(Found { kind: Kind::Volume, name, why: String::new(), claim: None, id, removal: Removal::Idle })
 }
 
 /// Whether an engine thought of this name itself.
