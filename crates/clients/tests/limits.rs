@@ -11,8 +11,8 @@ use std::{
 
 use sandbar_clients::{UnixLocal, cgroups};
 use sandbar_machine::{
-    Access, Command, Enforcement, Exit, ExitReason, Isolation, Limits, Machine, MachinePath, MachineSpec, Output,
-    SandboxClient, Target, Workspace, conformance::as_ordinary_user,
+    Access, Command, Enforcement, Exit, ExitReason, HostMount, Isolation, Limits, Machine, MachinePath, MachineSpec,
+    Output, SandboxClient, Target, Workspace, conformance::as_ordinary_user,
 };
 
 const MIB: u64 = 1 << 20;
@@ -280,6 +280,38 @@ async fn memory_that_is_mapped_from_an_open_file_counts_once() {
                   if child: os.waitpid(child, 0); print('done')";
     let (said, exit) = python_in(150, script).await;
     assert_eq!((said.as_str(), exit.success()), ("done\n", true), "{exit:?}");
+}
+
+#[tokio::test]
+async fn memory_that_only_shows_a_file_on_disk_does_not_count() {
+    let script = "import mmap, time\n\
+                  with open('large', 'wb') as f:\n  \
+                    for _ in range(200): f.write(b'x' * (1 << 20))\n\
+                  f = open('large', 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)\n\
+                  print(sum(m[at] for at in range(0, len(m), 4096)) // ord('x')); time.sleep(2); print('done')";
+    let (said, exit) = python_in(100, script).await;
+    assert_eq!((said.as_str(), exit.success()), ("51200\ndone\n", true), "{exit:?}");
+}
+
+#[tokio::test]
+async fn what_was_deleted_elsewhere_is_not_on_this_disk() {
+    let host = tempfile::tempdir().expect("a directory");
+    let file = host.path().join("large");
+    fs::write(&file, vec![b'x'; 30 << 20]).expect("write");
+    let limits = Limits { disk: Some(8 * MIB), ..Limits::default() };
+    let shown = HostMount {
+        host: host.path().to_owned(),
+        inside: MachinePath::new("/out").expect("path"),
+        access: Access::ReadWrite,
+        identity: None,
+    };
+    let spec = MachineSpec { limits, mounts: vec![shown], ..MachineSpec::default() };
+    let machine = soon(UnixLocal::new().create(spec)).await.expect("create");
+    let script = "exec 3</out/large 4>/out/a 5>/out/b; rm /out/a /out/b /out/large; \
+                  head -c 7000000 /dev/zero >&4; head -c 7000000 /dev/zero >&5; sleep 3; echo well";
+    let (said, exit) = run(machine.as_ref(), script).await;
+    assert_eq!((said.as_str(), exit.success()), ("well\n", true), "{exit:?}");
+    soon(machine.stop()).await.expect("stop");
 }
 
 #[tokio::test]

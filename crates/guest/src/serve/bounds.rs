@@ -92,7 +92,8 @@ impl Bounds {
         };
         self.disk = launch.disk.map(|limit| Disk::new(limit, token, looker, places));
         let devices = self.disk.as_ref().map(|disk| disk.places.devices()).unwrap_or_default();
-        self.descriptors = Descriptors::new(devices, looker, launch.open_files);
+        let names = self.disk.as_ref().map(|disk| disk.places.names()).unwrap_or_default();
+        self.descriptors = Descriptors::new(devices, names, looker, launch.open_files);
         if self.memory.is_some() {
             self.descriptors = self.descriptors.with_memory();
         }

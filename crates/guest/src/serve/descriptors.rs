@@ -52,8 +52,9 @@ pub(crate) struct Descriptors {
 struct Kinds {
     /// The kernel's own file system for memory that is a file.
     memory: Option<u64>,
-    /// Those of the places that are held to a size.
+    /// Those of the places that are held to a size, and where these are.
     disk: Vec<u64>,
+    places: Vec<Vec<u8>>,
     looker: Looker,
     /// There are no higher numbers.
     most: u64,
@@ -76,9 +77,9 @@ impl Found {
 }
 
 impl Descriptors {
-    /// Looks for deleted files on these file systems, as `looker`, up to this number.
-    pub(crate) fn new(disk: Vec<u64>, looker: Looker, most: u64) -> Self {
-        Self { kinds: Kinds { memory: None, disk, looker, most }, ..Self::default() }
+    /// Looks for deleted files on these file systems that were in these places, as `looker`, up to this number.
+    pub(crate) fn new(disk: Vec<u64>, places: Vec<Vec<u8>>, looker: Looker, most: u64) -> Self {
+        Self { kinds: Kinds { memory: None, disk, places, looker, most }, ..Self::default() }
     }
 
     /// And for memory.
@@ -156,6 +157,13 @@ impl Descriptors {
 impl Kinds {
     fn are_none(&self) -> bool {
         self.memory.is_none() && self.disk.is_empty()
+    }
+
+    /// Whether a deleted file was in one of the places. What the kernel says of where it was goes by the mount it was opened
+    /// through, which nobody can move it out of.
+    fn were_there(&self, link: &[u8]) -> bool {
+        let is_below = |place: &Vec<u8>| link.strip_prefix(place.as_slice()).is_some_and(|rest| rest.starts_with(b"/"));
+        self.places.iter().any(is_below)
     }
 }
 
@@ -277,18 +285,19 @@ impl Sweep {
     /// whoever serves another file may never answer.
     fn add(&mut self, table: &Table, kinds: &Kinds, name: &CStr) -> rustix::io::Result<()> {
         let mut text = [MaybeUninit::<u8>::uninit(); 4096];
-        match rustix::fs::readlinkat_raw(&table.dir, name, &mut text) {
+        let was_there = match rustix::fs::readlinkat_raw(&table.dir, name, &mut text) {
             Ok((text, _)) if !text.ends_with(DELETED) => return Ok(()),
+            Ok((text, _)) => kinds.were_there(text),
             // A path can be longer than the kernel can say.
-            Ok(_) | Err(Errno::NAMETOOLONG) => {}
+            Err(Errno::NAMETOOLONG) => true,
             Err(error) => return Err(error),
-        }
+        };
         let asked = StatxFlags::TYPE | StatxFlags::NLINK | StatxFlags::INO | StatxFlags::BLOCKS;
         let stat = rustix::fs::statx(&table.dir, name, AtFlags::STATX_DONT_SYNC, asked)?;
         let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
         let is_file = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
         let in_memory = kinds.memory == Some(device);
-        let on_disk = stat.stx_nlink == 0 && kinds.disk.contains(&device);
+        let on_disk = was_there && stat.stx_nlink == 0 && kinds.disk.contains(&device);
         if !is_file || !(in_memory || on_disk) || !self.seen.insert((device, stat.stx_ino)) {
             return Ok(());
         }
@@ -328,7 +337,8 @@ mod tests {
 
     fn kinds(dir: &Path) -> Kinds {
         let disk = vec![rustix::fs::stat(dir).unwrap().st_dev];
-        Descriptors::new(disk, Looker::Own, 4096).with_memory().kinds
+        let places = vec![dir.as_os_str().as_encoded_bytes().to_vec()];
+        Descriptors::new(disk, places, Looker::Own, 4096).with_memory().kinds
     }
 
     /// This process, held to these numbers or to those that are listed.

@@ -21,7 +21,7 @@ use crate::sys::process::{page_size, tag_of};
 #[derive(Clone, Copy, Default)]
 struct Bytes {
     all: u64,
-    /// Those among them that are of files, be they in memory themselves.
+    /// Those among them that can be of a file in memory.
     of_files: u64,
 }
 
@@ -32,7 +32,7 @@ impl Bytes {
     }
 
     /// With what is in descriptors. Nobody says which of it is mapped, and counted already: as much as can be. Whoever maps
-    /// other files to hide some counts for those, and can have twice the limit at most.
+    /// other shared memory to hide some counts for that, and can have twice the limit at most.
     fn with(self, in_descriptors: u64) -> u64 {
         self.all.saturating_add(in_descriptors.saturating_sub(self.of_files))
     }
@@ -132,15 +132,20 @@ fn resident(proc: BorrowedFd<'_>, process: &str) -> Option<Bytes> {
     Some(Bytes { all: bytes()?, of_files: bytes()? })
 }
 
-/// Bytes of a process that are in memory, shared ones divided among those who share them.
+/// Bytes of a process that are in memory and nowhere else, shared ones divided among those who share them. What is only read
+/// from a file on disk takes nothing that the kernel could not take back.
 fn proportional(proc: BorrowedFd<'_>, process: &str) -> Option<Bytes> {
     let text = read_of(proc, process, "smaps_rollup")?;
     let bytes = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.saturating_mul(1024))
     };
-    let all = bytes("Pss")?;
-    Some(Bytes { all, of_files: all.saturating_sub(bytes("Pss_Anon").unwrap_or_default()) })
+    let whole = bytes("Pss")?;
+    let Some((own, shared)) = bytes("Pss_Anon").zip(bytes("Pss_Shmem")) else {
+        // An older kernel.
+        return Some(Bytes { all: whole, of_files: whole });
+    };
+    Some(Bytes { all: own.saturating_add(shared), of_files: shared })
 }
 
 fn read_of(proc: BorrowedFd<'_>, process: &str, name: &str) -> Option<String> {

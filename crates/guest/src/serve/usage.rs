@@ -71,6 +71,16 @@ impl Places {
     pub(crate) fn devices(&self) -> Vec<u64> {
         self.roots.iter().filter_map(|root| rustix::fs::fstat(root).ok()).map(|stat| stat.st_dev).collect()
     }
+
+    /// Where they are, as the kernel says it.
+    pub(crate) fn names(&self) -> Vec<Vec<u8>> {
+        let name = |root: &OwnedFd| {
+            rustix::fs::readlink(format!("/proc/self/fd/{}", root.as_raw_fd()), Vec::new())
+                .ok()
+                .map(CString::into_bytes)
+        };
+        self.roots.iter().filter_map(name).collect()
+    }
 }
 
 /// A directory to be read: below which root, by which path, and who owns the one it is in.
