@@ -66,14 +66,16 @@ pub(crate) async fn run(args: Box<ExecArgs>, render: &Render) -> Result<u8, Fail
 
 /// Makes what the command runs on, and fills it if there is something to fill it with.
 async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Result<Ground, Halt> {
-    let spec = plan::inhabited(plan::spec(&args.machine)?, args.command.user.as_ref());
+    let (spec, user) = (plan::spec(&args.machine)?, args.command.user.as_ref());
+    plan::warn_of_strangers(args.machine.workspace.as_ref(), user, render);
     if args.fill.is_empty() {
+        let spec = plan::inhabited(spec, user);
         return making::machine(client::choose(&args.machine.sandbox, render)?, spec, signals)
             .await
             .map(Ground::Machine);
     }
     plan::can_be_filled(&args.machine)?;
-    let mut options = SessionOptions::new(plan::manifest(&args.fill, &[])?).machine(spec);
+    let mut options = SessionOptions::new(plan::with_user(plan::manifest(&args.fill, &[])?, user)?).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);

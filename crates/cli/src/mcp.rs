@@ -50,6 +50,7 @@ pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failu
 /// Makes the sandbox and fills it.
 async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<SandboxSession, Halt> {
     let mut options = options(args)?;
+    plan::warn_of_strangers(args.machine.workspace.as_ref(), args.user.as_ref(), render);
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let session = making::session(client::choose(&args.machine.sandbox, render)?, options, signals).await?;
@@ -69,7 +70,7 @@ fn options(args: &McpArgs) -> Result<SessionOptions, Failure> {
         let repository = place::repository(path, &spec.mounts)?;
         spec.mounts.extend(repository);
     }
-    let manifest = plan::with_user(plan::manifest(&args.fill, &args.env)?, args.user.as_ref());
+    let manifest = plan::with_user(plan::manifest(&args.fill, &args.env)?, args.user.as_ref())?;
     let manifest = reaching(manifest, &spec);
     let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;

@@ -7,6 +7,7 @@ use std::{
     path::{self, Component, Path, PathBuf},
 };
 
+use rustix::process::geteuid;
 use sandbar::{
     Access, Command, EnvValue, HostMount, Limits, MachinePath, MachineSpec, Manifest, Network, PathGrant, SecretStore,
     User, Workspace,
@@ -17,8 +18,10 @@ use sandbar::{
 use crate::{
     args::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg, UsageArgs},
     failure::Failure,
-    manifest, terminal,
-    values::{GrantArg, SandboxArg, Shown, Variable},
+    manifest,
+    render::Render,
+    terminal,
+    values::{GrantArg, SandboxArg, Shown, Variable, WorkspaceDir},
 };
 
 /// Where the command's standard input comes from.
@@ -81,13 +84,27 @@ pub(crate) fn inhabited(mut spec: MachineSpec, user: Option<&String>) -> Machine
     spec
 }
 
-/// The same manifest with this user, if it has none of the name: a machine that is made cannot get another one.
-pub(crate) fn with_user(manifest: Manifest, user: Option<&String>) -> Manifest {
+/// The same manifest with this user, if it has none of the name: a machine that is made cannot get another one. It comes
+/// last, so that the others keep their numbers.
+pub(crate) fn with_user(manifest: Manifest, user: Option<&String>) -> Result<Manifest, Failure> {
     let grouped = manifest.groups.iter().flat_map(|group| &group.users);
     let known: Vec<&String> = manifest.users.iter().chain(grouped).map(|known| &known.name).collect();
-    match user.filter(|name| takes_an_account(name) && !known.contains(name)) {
-        Some(name) => manifest.user(User::new(name)),
-        None => manifest,
+    let Some(name) = user.filter(|name| takes_an_account(name) && !known.contains(name)) else { return Ok(manifest) };
+    if manifest.groups.iter().any(|group| group.name == *name) {
+        let what =
+            format!("cannot make a user {name}; the manifest has a group of this name, and nobody said it is theirs");
+        return Err(Failure::new(what).next("name one of its users, or add this one to the manifest"));
+    }
+    Ok(manifest.user(User::new(name)))
+}
+
+/// Says so before somebody makes files in the caller's own directory that the caller cannot remove.
+pub(crate) fn warn_of_strangers(workspace: Option<&WorkspaceDir>, user: Option<&String>, render: &Render) {
+    let is_changed = workspace.is_some_and(|dir| dir.access == Access::ReadWrite);
+    if let Some(name) = user.filter(|name| is_changed && takes_an_account(name) && !geteuid().is_root()) {
+        render.note(&format!(
+            "what {name} makes in your directory will not belong to you, and may be yours to read only"
+        ));
     }
 }
 

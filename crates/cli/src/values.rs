@@ -11,13 +11,19 @@ use sandbar::{Access, Price, Signal, account_name_fault};
 
 /// A user of a machine: a name that an account can have, or a number.
 pub(crate) fn user(text: &str) -> Result<String, String> {
-    match (text.parse::<u16>(), account_name_fault(text)) {
-        (Ok(_), _) | (_, None) => Ok(text.to_owned()),
-        (Err(_), Some(_)) if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() => {
-            Err("a number may be at most 65535".to_owned())
+    let is_number = text.parse::<u16>().is_ok_and(|number| number.to_string() == text);
+    match account_name_fault(text) {
+        Some(_) if !is_number && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() => {
+            Err("a number may be at most 65535, and has no zeros before it".to_owned())
         }
-        (Err(_), Some(fault)) => Err(fault.to_owned()),
+        Some(fault) if !is_number => Err(fault.to_owned()),
+        _ => Ok(text.to_owned()),
     }
+}
+
+/// A user of a machine who is made if there is none: only names have a home.
+pub(crate) fn account(text: &str) -> Result<String, String> {
+    account_name_fault(text).map_or_else(|| Ok(text.to_owned()), |fault| Err(fault.to_owned()))
 }
 
 /// A directory of the host that becomes the workspace.

@@ -4,6 +4,7 @@ mod book;
 
 use std::{cell::RefCell, rc::Rc};
 
+use rustix::process::{getgid, getuid};
 pub(crate) use sandbar_guest::account_files::AGENT;
 use sandbar_guest::protocol::FailKind;
 
@@ -118,17 +119,23 @@ fn missing(what: &str, name: &[u8]) -> Unknown {
     (
         FailKind::User,
         format!(
-            "{what} {:?} does not exist on the machine, whose users and groups are named when it is made",
+            "{:?} is no {what} of this machine, whose users and groups are named when it is made",
             String::from_utf8_lossy(name)
         ),
     )
 }
 
 fn only_one(user: Option<&[u8]>, group: Option<&[u8]>) -> Result<(), Unknown> {
-    for (what, name) in [("user", user), ("group", group)] {
-        if let Some(name) = name.filter(|name| !matches!(*name, b"agent" | b"1000")) {
+    // In a container, agent is whoever the container is.
+    let (own_user, own_group) = (getuid().as_raw().to_string(), getgid().as_raw().to_string());
+    for (what, name, own) in [("user", user, own_user), ("group", group, own_group)] {
+        if let Some(name) = name.filter(|name| *name != b"agent" && *name != own.as_bytes()) {
             let name = String::from_utf8_lossy(name);
-            return Err((FailKind::User, format!("{what} {name:?}: this machine has only one user, agent")));
+            let next = "others are named when it is made, by a manifest or --user NAME";
+            return Err((
+                FailKind::User,
+                format!("{name:?} is no {what} of this machine, which has one, agent; {next}"),
+            ));
         }
     }
     Ok(())

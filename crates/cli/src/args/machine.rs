@@ -58,7 +58,7 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_name = "N", help_heading = "Limits", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) open_files: Option<u64>,
 
-    /// Room in /tmp, and again in /dev/shm: 64k, 512m, 1g [default: 1g].
+    /// Room in /tmp, and again in /dev/shm: 64k, 512m, 1g; with --memory at most a third of it [default: 1g].
     #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = values::size)]
     pub(crate) tmp_size: Option<u64>,
 
@@ -77,7 +77,7 @@ pub(crate) struct UsageArgs {
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) cpus: Option<Cpus>,
 
-    /// Room on disk in the workspace and the homes: 512m, 2g. What goes past it is ended.
+    /// Room on disk in the workspace and the homes: 512m, 2g. What goes past it is ended; no single file is larger anywhere.
     #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = values::size)]
     pub(crate) disk: Option<u64>,
 }
@@ -118,8 +118,8 @@ pub(crate) struct CommandArgs {
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) env: Vec<Variable>,
 
-    /// Run it as this user of the machine, which a new machine is given if it does not have it: a name, or a number. The
-    /// workspace belongs to agent; others read it.
+    /// Run it as this user of the machine: a name, which a new machine is given if it does not have it, or a number, which
+    /// has no home. The workspace belongs to agent; others read it.
     #[arg(long, value_name = "NAME", value_parser = values::user)]
     pub(crate) user: Option<String>,
 

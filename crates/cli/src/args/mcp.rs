@@ -40,9 +40,9 @@ pub(crate) struct McpArgs {
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) env: Vec<Variable>,
 
-    /// Do everything as this user of the machine, who is made if it does not have one: a name, or a number. The workspace
-    /// belongs to agent; others read it.
-    #[arg(long, value_name = "NAME", value_parser = values::user)]
+    /// Do everything as this user of the machine, who is made if it does not have one. The workspace belongs to agent;
+    /// others read it.
+    #[arg(long, value_name = "NAME", value_parser = values::account)]
     pub(crate) user: Option<String>,
 
     /// Append a record of everything the client did to this file: JSON, one line for each event. It must lie where the

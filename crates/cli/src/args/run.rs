@@ -95,7 +95,7 @@ pub(crate) struct RunArgs {
 
     /// Do everything as this user of the machine, who is made if it does not have one. The workspace belongs to agent:
     /// others read it [default: the agent file's run_as, or agent].
-    #[arg(long, value_name = "NAME", help_heading = "Agent", value_parser = values::user)]
+    #[arg(long, value_name = "NAME", help_heading = "Agent", value_parser = values::account)]
     pub(crate) user: Option<String>,
 
     /// Print what happens as JSON lines, the last one with the result.

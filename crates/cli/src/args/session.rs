@@ -144,7 +144,8 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) env: Vec<Variable>,
 
-    /// End it by itself when nobody has used it for this long: 10m, 8h. Everything it has is removed then.
+    /// End it by itself when nobody has used it for this long: 10m, 8h. Everything it has is removed then, also what still
+    /// runs by itself.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) idle: Option<Duration>,
 

@@ -1,8 +1,8 @@
 //! How a run ends: what came of it, what is kept, and what to do next.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use sandbar::{AgentError, RunError, RunResult, RunState, Signal, Usage};
+use sandbar::{AgentError, Exec, RunError, RunResult, RunState, SandboxSession, Signal, Usage, takes_an_account};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -118,6 +118,23 @@ fn waiting(result: &RunResult) -> String {
     )
 }
 
+/// Opens what users of the machine made in the run's own workspace: on the host it belongs to ids that are nobody's there,
+/// and whoever ran this is to read and remove it.
+async fn hand_over(session: &SandboxSession) {
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (manifest, root) = (session.manifest(), session.paths().root().to_string());
+    let grouped = manifest.groups.iter().flat_map(|group| &group.users);
+    let names: BTreeSet<&String> = manifest.users.iter().chain(grouped).map(|user| &user.name).collect();
+    for name in names.into_iter().filter(|name| takes_an_account(name)) {
+        // Directories one by one, because only then what is in them can be seen.
+        let words = ["find", &root, "-user", name, "-type", "d", "-exec", "chmod", "a+rwx", "{}", ";"];
+        let more = ["-o", "-user", name, "-type", "f", "-exec", "chmod", "a+r", "{}", "+"];
+        let _where_there_is_such_a_program = session.user(name).exec(Exec::new(words.into_iter().chain(more))).await;
+    }
+}
+
 /// Ends the machine, keeps what must be kept, and says how it went.
 pub(super) async fn conclude(
     begun: Begun,
@@ -129,8 +146,14 @@ pub(super) async fn conclude(
     // The keyboard is hushed to the end.
     let Begun { run, mut record, session, ground, had_repository, keyboard: _keyboard, .. } = begun;
     // Whatever is left of the machine when somebody cannot wait ends with this process.
+    let ending = async {
+        if !matches!(ground, Ground::InPlace(_)) {
+            let _as_much_as_can_be = timeout(REMOVAL, hand_over(&session)).await;
+        }
+        timeout(REMOVAL, session.delete()).await
+    };
     tokio::select! {
-        removed = timeout(REMOVAL, session.delete()) => match removed {
+        removed = ending => match removed {
             Ok(Ok(())) => {}
             Ok(Err(error)) => view.notice(&Failure::from(error).to_string()),
             Err(_) => view.notice("the machine does not end; it is left to end with this process"),

@@ -82,6 +82,7 @@ pub(super) async fn begin(
     render: &Render,
 ) -> Result<Begun, Halt> {
     let options = options(args, file)?;
+    plan::warn_of_strangers(args.machine.workspace.as_ref().filter(|_| args.in_place), file.run_as.as_ref(), render);
     let wanted = match &args.machine.workspace {
         None => Wanted::Empty,
         Some(given) if args.in_place => Wanted::InPlace(given.path.clone(), given.access),
@@ -172,7 +173,7 @@ fn options(args: &RunArgs, file: &AgentFile) -> Result<SessionOptions, Failure> 
         (None, Some(manifest)) => plan::granting(plan::with_env(manifest, &args.env)?, &args.fill.grants)?,
         _ => plan::manifest(&args.fill, &args.env)?,
     };
-    let manifest = plan::with_user(manifest, file.run_as.as_ref());
+    let manifest = plan::with_user(manifest, file.run_as.as_ref())?;
     let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
     Ok(options)

@@ -70,7 +70,11 @@ fn open<P: rustix::path::Arg + Copy>(at: &impl AsFd, name: P) -> rustix::io::Res
         }
         opened => opened?,
     };
-    rustix::fs::fchmod(&opened, Mode::RWXU)?;
+    match rustix::fs::fchmod(&opened, Mode::RWXU) {
+        // Another user's, who may have opened it to all.
+        Err(Errno::PERM) => {}
+        changed => changed?,
+    }
     Ok(opened)
 }
 

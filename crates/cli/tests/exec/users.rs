@@ -49,7 +49,7 @@ fn a_session_has_the_users_of_its_manifest() {
         assert!(peeped.code != 0 && peeped.stderr.contains("Permission denied"), "{peeped:?}");
         assert_eq!(sh("ada", "cat room/note").stdout, "secret\n");
         let nobody = sh("eve", "true");
-        assert!(nobody.code != 0 && nobody.stderr.contains("user \"eve\" does not exist"), "{nobody:?}");
+        assert!(nobody.code != 0 && nobody.stderr.contains("\"eve\" is no user of this machine"), "{nobody:?}");
         let shell = sandbar.feed(&["session", "shell", "--user", "bob", id], b"id -un\n");
         assert_eq!(String::from_utf8_lossy(&shell.stdout), "bob\n", "{shell:?}");
         let removed = sandbar.run(&["session", "rm", id]);

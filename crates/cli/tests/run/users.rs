@@ -1,10 +1,10 @@
 //! `run --user`: an agent as one of the machine's users, who may read the workspace and not change it.
 
-use std::fs;
+use std::{cell::Cell, fs, os::unix::fs::PermissionsExt};
 
 use super::{
     play::{run, say, script, shell},
-    rig::each,
+    rig::{Sandbar, each},
 };
 
 #[test]
@@ -21,7 +21,6 @@ fn an_agent_works_as_the_user_that_is_asked_for_before_that_of_its_file() {
             (&["--agent", "agent.toml", "--user", "ada"], "ada", "denied"),
             // The control: the workspace is the agent's.
             (&["--agent", "agent.toml", "--user", "agent"], "agent", ""),
-            (&["--agent", "agent.toml", "--user", "1000"], "agent", ""),
         ] {
             let told = run(sandbar, &[&["--model", &model, "--workspace", "source"], options].concat());
             assert_eq!((told.run.code, told.status()), (0, "completed"), "{options:?}: {told:?}");
@@ -31,7 +30,49 @@ fn an_agent_works_as_the_user_that_is_asked_for_before_that_of_its_file() {
             assert!(outputs.ends_with(&format!("{user}\n")), "{options:?}: {outputs}");
         }
         assert_eq!(fs::read(sandbar.dir().join("source/plan")).expect("read"), b"step one\n");
-        let wrong = sandbar.run(&["run", "x", "--model", &model, "--user", "a:b"]);
-        assert!(wrong.code == 2 && wrong.stderr.contains("may not begin with"), "{wrong:?}");
+        for (user, said) in [("a:b", "may not begin with"), ("1001", "may not be a number")] {
+            let wrong = sandbar.run(&["run", "x", "--model", &model, "--user", user]);
+            assert!(wrong.code == 2 && wrong.stderr.contains(said), "{wrong:?}");
+        }
     });
+}
+
+#[test]
+fn what_another_user_made_can_be_read_applied_and_removed() {
+    let applied = Cell::new(0);
+    each(|sandbar| {
+        let source = sandbar.make_dir("source");
+        sandbar.make_dir("source/open");
+        fs::set_permissions(source.join("open"), fs::Permissions::from_mode(0o777)).expect("chmod");
+        // What root runs in a directory of the host leaves no other user room there.
+        let work = "mkdir -m 700 open/x 2>/dev/null || exit 0; echo hi > open/x/f; chmod 0 open/x/f; mkdir -m 0 open/y";
+        let model = script(sandbar, "work.json", [vec![shell(work)], vec![say("done")]]);
+        let told = run(sandbar, &["--model", &model, "--workspace", "source", "--user", "bob"]);
+        assert_eq!((told.run.code, told.status()), (0, "completed"), "{told:?}");
+        let made = sandbar.run(&["diff", told.id()]);
+        assert_eq!((made.code, made.stderr.contains("cannot read")), (0, false), "{made:?}");
+        if made.stdout.contains("open/x/f") {
+            assert!(made.stdout.contains("+hi"), "{made:?}");
+            assert_eq!(sandbar.run(&["apply", told.id()]).code, 0);
+            assert_eq!(fs::read(source.join("open/x/f")).expect("applied"), b"hi\n");
+            applied.set(applied.get() + 1);
+        }
+        let removed = sandbar.run(&["runs", "rm", told.id()]);
+        assert_eq!((removed.code, removed.stderr.as_str()), (0, ""), "{removed:?}");
+        let left: Vec<_> = fs::read_dir(sandbar.dir().join("state/sandbar/runs")).expect("runs").collect();
+        assert!(left.is_empty(), "{left:?}");
+    });
+    assert_eq!(applied.get(), 1, "an ordinary user's other users make files there");
+}
+
+#[test]
+fn nobody_becomes_a_member_of_a_group_by_its_name() {
+    let sandbar = Sandbar::own();
+    sandbar.make_file("m.yaml", "groups: [{name: team, users: [{name: bob}]}]\n");
+    let model = script(&sandbar, "say.json", [vec![say("done")]]);
+    for words in [&["run", "x", "--model", &model][..], &["exec"], &["mcp"]] {
+        let tail: &[&str] = if words[0] == "exec" { &["--", "true"] } else { &[] };
+        let wrong = sandbar.run(&[words, &["--manifest", "m.yaml", "--user", "team"], tail].concat());
+        assert!(wrong.code != 0 && wrong.stderr.contains("has a group of this name"), "{wrong:?}");
+    }
 }

@@ -9,6 +9,10 @@ use super::lane::Failure;
 
 const EAGAIN: i32 = 11;
 const ENOMEM: i32 = 12;
+const EOVERFLOW: i32 = 75;
+
+/// What the kernel has only a number for.
+const NOBODY: &str = "is in a directory of the host, where only its owner, agent, can have files";
 
 /// The longest text of a guest that is shown to anyone.
 const MAX_TEXT: usize = 512;
@@ -25,6 +29,7 @@ impl Failure {
         let denied = |reason: String| MachineError::Denied { path: path.clone(), reason };
         let or = |fallback: &str| if message.is_empty() { fallback.to_owned() } else { message.clone() };
         match self.kind {
+            FailKind::Errno if self.errno == EOVERFLOW => denied(NOBODY.to_owned()),
             FailKind::Errno => MachineError::from_io(action, path, io::Error::from_raw_os_error(self.errno)),
             FailKind::Symlink => denied("is a symbolic link".to_owned()),
             FailKind::WrongKind => {
