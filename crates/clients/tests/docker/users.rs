@@ -1,6 +1,9 @@
 //! Several users in one container: who they are, what they cannot become, and what an image must have for them.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sandbar_clients::{
     Docker,
@@ -21,6 +24,8 @@ fn with_users() -> MachineSpec {
 async fn create(client: &Docker, spec: MachineSpec) -> Arc<dyn Machine> {
     soon(client.create(spec)).await.expect("create")
 }
+
+const SOON: Duration = Duration::from_secs(60);
 
 /// What a script of a user's prints.
 async fn says(machine: &dyn Machine, user: Option<&str>, script: &str) -> String {
@@ -77,6 +82,16 @@ async fn users_of_the_image_and_of_the_machine_are_known_together() {
     }
 }
 
+/// Waits until so many processes sleep.
+async fn sleepers(machine: &dyn Machine, wanted: &str) {
+    let (begun, mut last) = (Instant::now(), String::new());
+    while last != wanted {
+        let found = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; cat $p/stat; done 2>&1";
+        assert!(begun.elapsed() < SOON, "{last:?}, not {wanted:?}: {}", says(machine, None, found).await);
+        last = says(machine, None, "cat /proc/[0-9]*/comm 2>/dev/null | grep -c '^sleep$'").await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_user_can_become_another_or_have_powers() {
     if !has_engine().await {
@@ -121,10 +136,9 @@ async fn no_user_can_become_another_or_have_powers() {
         // A tree of another user's processes ends with its command.
         let script = "setsid sleep 1000 >/dev/null 2>&1 & sleep 1000";
         let process = soon(machine.spawn(Command::new(["sh", "-c", script]).user("ada"))).await.expect("spawn");
-        let count = "cat /proc/[0-9]*/comm | grep -c '^sleep$'";
-        soon(async { while says(&*machine, None, count).await != "2\n" {} }).await;
+        sleepers(&*machine, "2\n").await;
         drop(process);
-        soon(async { while says(&*machine, None, count).await != "0\n" {} }).await;
+        sleepers(&*machine, "0\n").await;
         soon(machine.stop()).await.expect("stop");
     }
 }
