@@ -1,7 +1,7 @@
 //! Containers that outlive the process that made them: what their handle holds, and how any process that may use the engine
 //! comes in at their door, over a bridge that the engine executes inside.
 
-use std::{io, sync::PoisonError};
+use std::{io, sync::PoisonError, time::Duration};
 
 use bollard::{
     errors::Error,
@@ -10,7 +10,7 @@ use bollard::{
 use sandbar_guest::protocol::Nonce;
 use sandbar_machine::{MachineError, MachineHandle, Result};
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{
     attach::{self, Attached, Words},
@@ -26,6 +26,9 @@ use crate::{
 };
 
 const REACH: &str = "reach a machine";
+/// How often, and how long apart, it is looked whether a machine that did not answer is just ending.
+const LOOKS: usize = 100;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a handle holds of a machine that outlives its maker. The nonce is what lets its holder in.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,24 +126,40 @@ impl Place {
                 return Err(MachineError::transport("reach it", why));
             }
         }
+        match self.greet(keeper, handle).await {
+            // Whatever an engine says of one that ends in this very moment.
+            Err(_) if self.is_ending(keeper).await? => Ok(None),
+            greeted => greeted,
+        }
+    }
+
+    /// Speaks with the guest; `None` when it is gone.
+    async fn greet(&self, keeper: Keeper<'_>, handle: &MachineHandle) -> Result<Option<GuestMachine>> {
         let Some(bridge) = self.bridge(keeper).await? else { return Ok(None) };
         let Attached { mut input, mut output, words, line } = bridge;
         let late = |_late| MachineError::transport("reach it", "its guest did not answer within 20 seconds");
         let welcomed = timeout(ANSWER, Memo::ask(&mut output, &mut input, self.nonce()?)).await.map_err(late)??;
-        let (connected, why) = match welcomed {
-            Some(memo) => (memo.connect(output, input, handle.clone()).await, crowded()),
-            None => (Err(MachineError::Gone), self.turned_away(&words)),
-        };
-        match connected {
+        let Some(memo) = welcomed else { return Err(self.turned_away(&words)) };
+        match memo.connect(output, input, handle.clone()).await {
             Ok(machine) => {
                 let (engine, docker) = (keeper.engine.clone(), keeper.docker.clone());
                 let name = self.container.clone();
                 Ok(Some(machine.farewell(Removal { engine, docker, name, line: Some(line) })))
             }
-            Err(MachineError::Gone) if matches!(self.look(keeper).await?, Found::Gone) => Ok(None),
-            Err(MachineError::Gone) => Err(why),
+            Err(MachineError::Gone) => Err(crowded()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the container is gone, once what is just ending has had a moment to.
+    async fn is_ending(&self, keeper: Keeper<'_>) -> Result<bool> {
+        for _ in 0..LOOKS {
+            if matches!(self.look(keeper).await?, Found::Gone) {
+                return Ok(true);
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        Ok(false)
     }
 
     /// Why somebody hangs up who was knocked at.
