@@ -223,6 +223,7 @@ list! { $
         a_signal_can_be_handled
         a_signal_reaches_the_whole_tree
         a_kill_reaches_daemons
+        a_kill_holds_up_nobody_else
         dropping_control_kills_the_tree
         a_daemon_outlives_its_command
         a_deadline_kills_the_tree

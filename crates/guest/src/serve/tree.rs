@@ -4,6 +4,7 @@ use std::{
     collections::HashSet,
     io::ErrorKind,
     os::fd::{AsFd, BorrowedFd},
+    time::Duration,
 };
 
 use rustix::fs::RawDir;
@@ -14,6 +15,9 @@ use crate::sys::process::{signal, tag_of};
 const LOOKS: usize = 1000;
 /// Looks after which a tree that still grows is stopped by other means.
 const PATIENT_LOOKS: usize = 3;
+/// How often it is looked whether everything stands still, and how long apart.
+const SETTLING: usize = 50;
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// Sends a signal to everything with this tag. Killing is thorough: it ends when nobody is left, not when everybody known
 /// has been sent a signal.
@@ -73,13 +77,43 @@ fn freeze(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, known: &mut Ha
     signal(-1, libc::SIGSTOP);
     let mut new = false;
     // Children before parents, so that no shell sees its job stopped.
-    for pid in listed(proc).into_iter().rev() {
+    for pid in settled(proc).into_iter().rev() {
         match tag_of(pid) {
             Some(tag) if is_member(tag) => new |= known.insert(pid),
             _ => signal(pid, libc::SIGCONT),
         }
     }
     new
+}
+
+/// Every process, once all have stopped that were told to. Whoever was in the middle of a fork then has a child that is
+/// stopped as well: if it came only after the others went on, nobody would ever let it go on.
+fn settled(proc: BorrowedFd<'_>) -> Vec<i32> {
+    let mut all = listed(proc);
+    for _ in 0..SETTLING {
+        let stopped = all.iter().all(|pid| *pid == 1 || stands_still(*pid));
+        rustix::thread::sched_yield();
+        let again = listed(proc);
+        if stopped && again == all {
+            break;
+        }
+        if !stopped {
+            std::thread::sleep(A_MOMENT);
+        }
+        all = again;
+    }
+    all
+}
+
+/// Whether a process does nothing before it is told to: it is stopped, dead, or waits for something in the kernel.
+fn stands_still(pid: i32) -> bool {
+    state(pid).is_none_or(|state| matches!(state, b'T' | b't' | b'Z' | b'X' | b'D'))
+}
+
+/// What a process does, as far as it may be asked.
+fn state(pid: i32) -> Option<u8> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2)).copied()
 }
 
 /// Whether a process has ended and only waits to be reaped. Where `/proc` may not be read, one that was killed counts as

@@ -60,6 +60,29 @@ pub async fn a_kill_reaches_daemons(client: &dyn SandboxClient) {
     rig.stops_growing("beat").await;
 }
 
+/// While a tree that grows is killed, everybody else goes on, also who starts processes all the time.
+pub async fn a_kill_holds_up_nobody_else(client: &dyn SandboxClient) {
+    let rig = Rig::new(client).await;
+    let busy = "while :; do (:) & (:) & wait; echo x >>beat; done";
+    let others = [rig.spawn(shell(busy)).await, rig.spawn(shell(&busy.replace("beat", "heart"))).await];
+    for _ in 0..6 {
+        let script = "for i in 1 2 3 4 5 6 7 8; do (while :; do (:); done) & done; echo ready; wait";
+        let mut grows = rig.spawn(shell(script)).await;
+        until(&mut grows, "ready").await;
+        drop(grows);
+        for beat in ["beat", "heart"] {
+            let before = rig.stat(beat).await.map_or(0, |entry| entry.size);
+            soon("everybody else to go on", async {
+                while rig.stat(beat).await.map_or(0, |entry| entry.size) < before + 20 {
+                    pause(10).await;
+                }
+            })
+            .await;
+        }
+    }
+    drop(others);
+}
+
 /// Nobody holding `control` any more means nobody wants the process: it and its daemons die.
 pub async fn dropping_control_kills_the_tree(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
