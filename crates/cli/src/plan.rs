@@ -10,7 +10,7 @@ use std::{
 use rustix::process::geteuid;
 use sandbar::{
     Access, Command, EnvValue, HostMount, Limits, MachinePath, MachineSpec, Manifest, Network, PathGrant, SecretStore,
-    User, Workspace,
+    Workspace,
     doctor::{CgroupState, cgroups},
     takes_an_account,
 };
@@ -86,16 +86,16 @@ pub(crate) fn inhabited(mut spec: MachineSpec, user: Option<&String>) -> Machine
 
 /// The same manifest with this user, if it has none of the name: a machine that is made cannot get another one. It comes
 /// last, so that the others keep their numbers.
-pub(crate) fn with_user(manifest: Manifest, user: Option<&String>) -> Result<Manifest, Failure> {
-    let grouped = manifest.groups.iter().flat_map(|group| &group.users);
-    let known: Vec<&String> = manifest.users.iter().chain(grouped).map(|known| &known.name).collect();
-    let Some(name) = user.filter(|name| takes_an_account(name) && !known.contains(name)) else { return Ok(manifest) };
-    if manifest.groups.iter().any(|group| group.name == *name) {
+pub(crate) fn with_user(mut manifest: Manifest, user: Option<&String>) -> Result<Manifest, Failure> {
+    let is_missing = |name: &&String| takes_an_account(name) && !manifest.all_users().contains(name.as_str());
+    let Some(name) = user.filter(is_missing) else { return Ok(manifest) };
+    if manifest.all_groups().iter().any(|group| group.name == *name) {
         let what =
             format!("cannot make a user {name}; the manifest has a group of this name, and nobody said it is theirs");
         return Err(Failure::new(what).next("name one of its users, or add this one to the manifest"));
     }
-    Ok(manifest.user(User::new(name)))
+    manifest.add_user(name);
+    Ok(manifest)
 }
 
 /// Says so before somebody makes files in the caller's own directory that the caller cannot remove.

@@ -16,7 +16,7 @@ mod run;
 use std::{
     env,
     fs::{self, DirBuilder, File},
-    io,
+    io::{self, Write as _},
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -107,19 +107,27 @@ impl Home {
     /// A word that was drawn when the first session here was made for somebody else to keep.
     fn drawn(&self) -> io::Result<String> {
         let place = self.directory.join("register");
-        for _ in 0..2 {
-            match fs::read_to_string(&place) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                found => return found,
-            }
+        if !place.try_exists()? {
             let drawn = uuid::Uuid::now_v7().simple().to_string();
             let made = self.directory.join(format!(".register.{drawn}"));
-            fs::write(&made, &drawn)?;
-            // Whoever is first has drawn it for all.
-            let _somebody_was_first = fs::hard_link(&made, &place);
-            fs::remove_file(&made)?;
+            let written = File::create_new(&made).and_then(|mut file| {
+                file.write_all(drawn.as_bytes())?;
+                file.sync_all()?;
+                // Whoever is first has drawn it for all.
+                match fs::hard_link(&made, &place) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                    _ => Ok(()),
+                }
+            });
+            let _was_never_made = fs::remove_file(&made);
+            written?;
         }
-        fs::read_to_string(&place)
+        let drawn = fs::read_to_string(&place)?;
+        // A word that was lost must not be taken for another list's.
+        if uuid::Uuid::try_parse(&drawn).is_err() {
+            return Err(io::Error::other(format!("{} is damaged; remove it", place.display())));
+        }
+        Ok(drawn)
     }
 
     /// Says that a session is being made, until this is dropped.

@@ -295,10 +295,7 @@ fn shape(manifest: &mut Manifest, needs: &Needs) -> Result<(), SandboxError> {
         alone.check().map_err(|error| {
             SandboxError::sandbox_config_invalid(format!("the user {user:?}"), "can be nobody's name").because(error)
         })?;
-        let in_group = manifest.groups.iter().any(|group| group.users.iter().any(|member| member.name == *user));
-        if !in_group {
-            manifest.add_user(user);
-        }
+        manifest.add_user(user);
     }
     Ok(())
 }

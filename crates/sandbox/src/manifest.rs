@@ -224,7 +224,7 @@ impl Manifest {
 
     /// Makes a user known, if the manifest does not know it yet.
     pub fn add_user(&mut self, name: &str) {
-        if !self.users.iter().any(|user| user.name == name) {
+        if !self.all_users().contains(name) {
             self.users.push(User::new(name));
         }
     }

@@ -1,6 +1,6 @@
 //! How a run ends: what came of it, what is kept, and what to do next.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use sandbar::{AgentError, Exec, RunError, RunResult, RunState, SandboxSession, Signal, Usage, takes_an_account};
 use serde_json::Value;
@@ -125,9 +125,7 @@ async fn hand_over(session: &SandboxSession) {
         return;
     }
     let (manifest, root) = (session.manifest(), session.paths().root().to_string());
-    let grouped = manifest.groups.iter().flat_map(|group| &group.users);
-    let names: BTreeSet<&String> = manifest.users.iter().chain(grouped).map(|user| &user.name).collect();
-    for name in names.into_iter().filter(|name| takes_an_account(name)) {
+    for name in manifest.all_users().into_iter().filter(|name| takes_an_account(name)) {
         // Directories one by one, because only then what is in them can be seen.
         let words = ["find", &root, "-user", name, "-type", "d", "-exec", "chmod", "a+rwx", "{}", ";"];
         let more = ["-o", "-user", name, "-type", "f", "-exec", "chmod", "a+r", "{}", "+"];

@@ -144,7 +144,11 @@ impl RunStore {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        super::removal::remove_tree(&doomed).map_err(failed)
+        super::removal::remove_tree(&doomed).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => failed(error)
+                .next(format!("another user of its machine closed it; as root, remove {}", doomed.display())),
+            _ => failed(error),
+        })
     }
 
     /// Removes what is left of runs whose removal was not finished.

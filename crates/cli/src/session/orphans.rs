@@ -50,6 +50,9 @@ impl Machines {
 
     /// The names of those containers that no session has, of those whose dead makers kept their sessions here.
     pub(crate) fn unclaimed(&self, found: &[Found]) -> Result<Orphans, Failure> {
+        if found.iter().all(|one| one.claim.is_none()) {
+            return Ok(Orphans::Found(Vec::new()));
+        }
         let register = self.0.register()?;
         let claimed = |one: &&Found| one.claim.as_ref().is_some_and(|claim| claim.register == register);
         let here: Vec<&Found> = found.iter().filter(claimed).collect();

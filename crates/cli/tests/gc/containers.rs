@@ -205,6 +205,11 @@ fn a_container_that_was_never_written_down_goes_and_those_of_sessions_stay() {
     let (register, aside) = (home.join("register"), home.join("aside"));
     fs::rename(&register, &aside).expect("rename");
     assert!(!gc(&sandbar, &["--dry-run"]).stdout.contains("no session has it"));
+    // A word that was lost is nobody's.
+    fs::write(&register, "").expect("write");
+    let lost_word = gc(&sandbar, &["--dry-run"]);
+    assert!(lost_word.code == 1 && lost_word.stderr.contains("is damaged; remove it"), "{lost_word:?}");
+    assert!(!lost_word.stdout.contains("no session has it"), "{lost_word:?}");
     fs::rename(&aside, &register).expect("rename");
     let told = document(&gc(&sandbar, &["--dry-run", "--json"]));
     assert!(lists(&told, "removed", &left) && !lists(&told, "kept", &left), "{told:#}");

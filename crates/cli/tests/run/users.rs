@@ -69,10 +69,14 @@ fn what_another_user_made_can_be_read_applied_and_removed() {
 fn nobody_becomes_a_member_of_a_group_by_its_name() {
     let sandbar = Sandbar::own();
     sandbar.make_file("m.yaml", "groups: [{name: team, users: [{name: bob}]}]\n");
+    // An entry can bring one, too.
+    sandbar.make_file("e.yaml", "entries: {d: {type: dir, group: {name: team, users: [{name: bob}]}}}\n");
     let model = script(&sandbar, "say.json", [vec![say("done")]]);
     for words in [&["run", "x", "--model", &model][..], &["exec"], &["mcp"]] {
-        let tail: &[&str] = if words[0] == "exec" { &["--", "true"] } else { &[] };
-        let wrong = sandbar.run(&[words, &["--manifest", "m.yaml", "--user", "team"], tail].concat());
-        assert!(wrong.code != 0 && wrong.stderr.contains("has a group of this name"), "{wrong:?}");
+        for manifest in ["m.yaml", "e.yaml"] {
+            let tail: &[&str] = if words[0] == "exec" { &["--", "true"] } else { &[] };
+            let wrong = sandbar.run(&[words, &["--manifest", manifest, "--user", "team"], tail].concat());
+            assert!(wrong.code != 0 && wrong.stderr.contains("has a group of this name"), "{wrong:?}");
+        }
     }
 }

@@ -2,12 +2,16 @@
 
 use std::{
     collections::HashSet,
-    io::ErrorKind,
+    io::{self, ErrorKind},
     os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
 
-use rustix::fs::RawDir;
+use rustix::{
+    fs::RawDir,
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 
 use crate::sys::process::{signal, tag_of};
 
@@ -91,7 +95,7 @@ fn freeze(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, known: &mut Ha
 fn settled(proc: BorrowedFd<'_>) -> Vec<i32> {
     let mut all = listed(proc);
     for _ in 0..SETTLING {
-        let stopped = all.iter().all(|pid| *pid == 1 || stands_still(*pid));
+        let stopped = all.iter().all(|pid| *pid == 1 || stands_still(*pid) || is_beyond_reach(*pid));
         rustix::thread::sched_yield();
         let again = listed(proc);
         if stopped && again == all {
@@ -107,23 +111,25 @@ fn settled(proc: BorrowedFd<'_>) -> Vec<i32> {
 
 /// Whether a process does nothing before it is told to: it is stopped, dead, or waits for something in the kernel.
 fn stands_still(pid: i32) -> bool {
-    state(pid).is_none_or(|state| matches!(state, b'T' | b't' | b'Z' | b'X' | b'D'))
+    state(pid).ok().flatten().is_none_or(|state| matches!(state, b'T' | b't' | b'Z' | b'X' | b'D'))
 }
 
-/// What a process does, as far as it may be asked.
-fn state(pid: i32) -> Option<u8> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2)).copied()
+/// Whether a process is not the guest's to stop: one that an engine executes beside a guest that is not root.
+fn is_beyond_reach(pid: i32) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::PERM))
+}
+
+/// What a process does, in one letter.
+fn state(pid: i32) -> io::Result<Option<u8>> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
+    Ok(stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2)).copied())
 }
 
 /// Whether a process has ended and only waits to be reaped. Where `/proc` may not be read, one that was killed counts as
 /// dead.
 fn is_dead(pid: i32) -> bool {
-    match std::fs::read(format!("/proc/{pid}/stat")) {
-        Ok(stat) => {
-            let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
-            state.is_none_or(|state| matches!(state, b'Z' | b'X'))
-        }
+    match state(pid) {
+        Ok(state) => state.is_none_or(|state| matches!(state, b'Z' | b'X')),
         Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied),
     }
 }

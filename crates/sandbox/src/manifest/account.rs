@@ -1,6 +1,6 @@
 //! The users and groups a machine shall know.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use sandbar_machine::{AccountGroup, Accounts};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
@@ -168,14 +168,27 @@ pub(crate) const UNDECLARED: &str = "an entry belongs to it, but the manifest de
 
 /// The names that entries of a manifest may belong to.
 pub(crate) fn owning(manifest: &Manifest) -> HashSet<&str> {
-    let brought = manifest.flatten().into_iter().filter_map(|(_, entry)| match &entry.attributes().group {
-        Some(EntryGroup::Group(group)) => Some(group),
-        _ => None,
-    });
-    let groups = manifest.groups.iter().chain(brought);
-    let names = groups.flat_map(|group| std::iter::once(&group.name).chain(group.users.iter().map(|user| &user.name)));
-    let users = manifest.users.iter().map(|user| &user.name);
-    names.chain(users).map(String::as_str).chain(["agent"]).collect()
+    let groups = manifest.all_groups().into_iter().map(|group| group.name.as_str());
+    groups.chain(manifest.all_users()).chain(["agent"]).collect()
+}
+
+impl Manifest {
+    /// Every group there is: those of its own, and those that entries bring.
+    #[must_use]
+    pub fn all_groups(&self) -> Vec<&Group> {
+        let brought = self.flatten().into_iter().filter_map(|(_, entry)| match &entry.attributes().group {
+            Some(EntryGroup::Group(group)) => Some(group),
+            _ => None,
+        });
+        self.groups.iter().chain(brought).collect()
+    }
+
+    /// The name of every user there is: those of its own, and the members of all groups.
+    #[must_use]
+    pub fn all_users(&self) -> BTreeSet<&str> {
+        let members = self.all_groups().into_iter().flat_map(|group| &group.users);
+        self.users.iter().chain(members).map(|user| user.name.as_str()).collect()
+    }
 }
 
 #[cfg(test)]
