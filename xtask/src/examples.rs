@@ -16,8 +16,7 @@ const RUN_WITH: &str = "Run with `cargo ";
 const TRIES: usize = 3;
 
 pub(crate) fn run() -> Result {
-    // All at once, so that what is slow is seen once.
-    program::run(program::cargo().args(["build", "--quiet", "--package", "sandbar", "--examples"]))?;
+    program::run(program::cargo().args(["build", "--quiet", "--workspace", "--all-features", "--examples"]))?;
     let folder = program::root().join(FOLDER);
     let files = fs::read_dir(&folder).map_err(|error| Failure::new(format!("{FOLDER}: {error}")))?;
     let mut examples: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
@@ -47,8 +46,11 @@ fn header(text: &str) -> String {
 
 fn check(path: &Path, header: &str) -> Result {
     let words = arguments(header).ok_or_else(|| Failure::new(format!("its header has no \"{RUN_WITH}…`\"")))?;
-    let mut command = program::cargo();
-    command.arg(words[0]).arg("--quiet").args(&words[1..]).stderr(Stdio::inherit());
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let arguments = own_arguments(&words, &name)
+        .ok_or_else(|| Failure::new(format!("its header does not run it: cargo {}", words.join(" "))))?;
+    let mut command = built(&name);
+    command.args(arguments).stderr(Stdio::inherit());
     let script = path.with_extension("json");
     let server = script.exists().then(|| Server::start(&script)).transpose()?;
     if let Some(server) = &server {
@@ -63,6 +65,20 @@ fn check(path: &Path, header: &str) -> Result {
         Some(shown) if shown != said => Err(Failure::new(format!("its header shows\n{shown}but it printed\n{said}"))),
         None if said.is_empty() => Err(Failure::new("it printed nothing")),
         _ => Ok(()),
+    }
+}
+
+/// An example as it was built beside the tests. `cargo run` would build it once more, with fewer features.
+fn built(name: &str) -> Command {
+    program::at_root(program::target().join("debug/examples").join(name))
+}
+
+/// What the example itself is given by a `cargo run` of it; `None` if the words run something else.
+fn own_arguments<'a>(words: &'a [&'a str], name: &str) -> Option<&'a [&'a str]> {
+    match words {
+        ["run", "-p", "sandbar", "--example", which] if *which == name => Some(&[]),
+        ["run", "-p", "sandbar", "--example", which, "--", rest @ ..] if *which == name => Some(rest),
+        _ => None,
     }
 }
 
@@ -87,8 +103,8 @@ struct Server {
 
 impl Server {
     fn start(script: &Path) -> Result<Self> {
-        let mut command: Command = program::cargo();
-        command.args(["run", "--quiet", "--package", "sandbar-mock", "--example", "serve", "--"]).arg(script);
+        let mut command = built("serve");
+        command.arg(script);
         let mut process = command.stdout(Stdio::piped()).spawn().map_err(|error| Failure::new(error.to_string()))?;
         let mut address = String::new();
         let read = process.stdout.take().map(|output| BufReader::new(output).read_line(&mut address));
@@ -117,6 +133,10 @@ mod tests {
                     //! ```text\n//! hello\n//!\n//! you\n//! ```\n\nuse x;\n//! ```text\n";
         let header = header(text);
         assert_eq!(arguments(&header), Some(vec!["run", "-p", "x", "--example", "greet", "--", "you"]));
+        let words = ["run", "-p", "sandbar", "--example", "greet", "--", "you"];
+        assert_eq!(own_arguments(&words, "greet"), Some(["you"].as_slice()));
+        assert_eq!(own_arguments(&words[..5], "greet"), Some([].as_slice()));
+        assert_eq!(own_arguments(&words, "part"), None);
         assert_eq!(shown(&header), Some("hello\n\nyou\n"));
         assert_eq!(arguments("It greets.\n"), None);
         assert_eq!(shown("It greets.\n"), None);

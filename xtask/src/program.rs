@@ -1,9 +1,9 @@
 //! A program that a command of ours starts, and how its failure becomes ours.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
 };
 
 /// Why a command of ours ends early: what to say, if anything, and the exit code.
@@ -32,10 +32,18 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
+/// The directory that cargo builds in.
+pub(crate) fn target() -> PathBuf {
+    // We are in its `debug` directory ourselves.
+    let ours = std::env::current_exe().ok();
+    let found = ours.as_deref().and_then(Path::parent).and_then(Path::parent);
+    found.map_or_else(|| root().join("target"), Path::to_path_buf)
+}
+
 /// The cargo that started us, in the repository's top directory. What it has told us about ourselves is kept from it: build
 /// scripts that watch these variables would build everything anew, here and again for whoever calls cargo directly.
 pub(crate) fn cargo() -> Command {
-    let mut command = at_root(&cargo_from_env());
+    let mut command = at_root(cargo_from_env());
     for name in ourselves_from_env() {
         command.env_remove(name);
     }
@@ -43,7 +51,7 @@ pub(crate) fn cargo() -> Command {
 }
 
 /// A program in the repository's top directory. No command of ours reads from standard input.
-pub(crate) fn at_root(program: &str) -> Command {
+pub(crate) fn at_root(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root()).stdin(Stdio::null());
     command
@@ -64,6 +72,11 @@ fn ourselves_from_env() -> impl Iterator<Item = OsString> {
 pub(crate) fn run(command: &mut Command) -> Result {
     let line = spelled(command);
     let status = command.status().map_err(|error| Failure::new(format!("cannot start `{line}`: {error}")))?;
+    judge(status, &line)
+}
+
+/// How a program ended, as our own result.
+pub(crate) fn judge(status: ExitStatus, line: &str) -> Result {
     if status.success() {
         return Ok(());
     }
@@ -83,12 +96,12 @@ fn spelled(command: &Command) -> String {
 }
 
 #[cfg(unix)]
-fn signal(status: std::process::ExitStatus) -> Option<i32> {
+fn signal(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
 }
 
 #[cfg(not(unix))]
-fn signal(_status: std::process::ExitStatus) -> Option<i32> {
+fn signal(_status: ExitStatus) -> Option<i32> {
     None
 }
 

@@ -1,14 +1,25 @@
-//! `cargo xtask test`: every check in the order of its cost, then all tests, whose own summary is the last thing printed.
+//! `cargo xtask test`: every check in the order of its cost, then the tests, whose own summary is the last thing printed.
+//!
+//! What is compiled is compiled twice and no more: once as metadata, which clippy and rustdoc share, and once as programs,
+//! which doc tests, examples and tests share. Every step therefore asks for the same packages with the same features.
 
-use std::{process::Command, time::Instant};
+mod runner;
+mod scratch;
+mod times;
+
+use std::process::Command;
 
 use clap::Args;
 
+use self::{scratch::Scratch, times::Times};
 use crate::{
     examples,
-    program::{self, Failure, Result},
+    program::{self, Result},
     setup, tidy,
 };
+
+/// What every step that compiles asks for.
+const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -18,91 +29,84 @@ pub(crate) struct Options {
     /// Only formatting, clippy, tidy and the unit tests
     #[arg(long)]
     quick: bool,
+    /// The slow suites too: packages, compiler messages, long storms and sweeps
+    #[arg(long, conflicts_with = "quick")]
+    all: bool,
 }
 
-enum Work {
-    Ours(fn() -> Result),
-    Program(Command),
+impl Options {
+    pub(crate) fn tier(&self) -> Tier {
+        match (self.quick, self.all) {
+            (true, _) => Tier::Quick,
+            (false, true) => Tier::All,
+            (false, false) => Tier::Gate,
+        }
+    }
 }
 
-struct Stage {
-    name: &'static str,
-    work: Work,
+/// How much is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// Unit tests.
+    Quick,
+    /// What has to pass before a change lands.
+    Gate,
+    /// Slow suites too: tests that are marked `#[ignore]`.
+    All,
 }
 
 pub(crate) fn run(options: &Options) -> Result {
-    let mut stages = Vec::new();
-    if !options.no_setup && !options.quick {
-        stages.push(ours("setup", || setup::run(&setup::Options::default())));
+    let tier = options.tier();
+    let mut times = Times::default();
+    if !options.no_setup && tier != Tier::Quick {
+        times.stage("setup", || setup::run(&setup::Options::default()))?;
     }
-    stages.push(cargo("fmt", &["fmt", "--all", "--check"]));
-    stages.push(cargo("fmt of fuzz", &["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]));
-    stages.push(clippy());
-    stages.push(ours("tidy", tidy::run));
-    if !options.quick {
-        stages.push(docs());
-        stages.push(cargo("doc tests", &["test", "--quiet", "--workspace", "--all-features", "--doc"]));
-        stages.push(ours("examples", examples::run));
+    times.stage("fmt", || {
+        program::run(&mut cargo(&["fmt", "--all", "--check"]))?;
+        program::run(&mut cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))
+    })?;
+    times.stage("tidy", tidy::run)?;
+    times.stage("clippy", || program::run(&mut clippy()))?;
+    if tier != Tier::Quick {
+        times.stage("docs", || program::run(&mut docs()))?;
+        times.stage("build", || program::run(&mut build()))?;
+        times.stage("doc tests", || program::run(cargo(&["test", "--quiet", "--doc"]).args(EVERYTHING)))?;
+        times.stage("examples", examples::run)?;
+        report_missing_engine();
     }
-    for stage in stages {
-        stage.run()?;
-    }
-    if !options.quick && !program::succeeds(Command::new("docker").args(["image", "inspect", "sandbar-test:bookworm"]))
-    {
+    let scratch = Scratch::new()?;
+    times.stage_with_summary("tests", |times| runner::run(tier, &scratch, times))
+}
+
+fn report_missing_engine() {
+    if !program::succeeds(Command::new("docker").args(["image", "inspect", "sandbar-test:bookworm"])) {
         println!(
             "== LEFT OUT: the Docker suites, because no engine with the test images answers (a failure where CI=true)"
         );
     }
-    println!("== tests");
-    // The runner has the last word, on failure too.
-    program::run(&mut tests(options)).map_err(Failure::silent)
 }
 
-impl Stage {
-    fn run(self) -> Result {
-        println!("== {}", self.name);
-        let start = Instant::now();
-        let result = match self.work {
-            Work::Ours(work) => work(),
-            Work::Program(mut command) => program::run(&mut command),
-        };
-        let seconds = start.elapsed().as_secs_f32();
-        let outcome = if result.is_ok() { "ok" } else { "FAILED" };
-        println!("== {} {outcome} in {seconds:.1} s", self.name);
-        result
-    }
-}
-
-fn ours(name: &'static str, work: fn() -> Result) -> Stage {
-    Stage { name, work: Work::Ours(work) }
-}
-
-fn cargo(name: &'static str, arguments: &[&str]) -> Stage {
+fn cargo(arguments: &[&str]) -> Command {
     let mut command = program::cargo();
     command.args(arguments);
-    Stage { name, work: Work::Program(command) }
+    command
 }
 
-fn clippy() -> Stage {
-    cargo(
-        "clippy",
-        &["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"],
-    )
+fn clippy() -> Command {
+    let mut command = cargo(&["clippy", "--quiet", "--all-targets"]);
+    command.args(EVERYTHING).args(["--", "--deny", "warnings"]);
+    command
 }
 
-fn docs() -> Stage {
-    let mut command = program::cargo();
-    command.args(["doc", "--quiet", "--no-deps", "--workspace", "--all-features"]).env("RUSTDOCFLAGS", "-D warnings");
-    Stage { name: "docs", work: Work::Program(command) }
+fn docs() -> Command {
+    let mut command = cargo(&["doc", "--quiet", "--no-deps"]);
+    command.args(EVERYTHING).env("RUSTDOCFLAGS", "-D warnings");
+    command
 }
 
-/// All tests in one invocation: one runner, one summary. nextest where it is installed, cargo's own otherwise.
-fn tests(options: &Options) -> Command {
-    let nextest = program::succeeds(program::cargo().args(["nextest", "--version"]));
-    let runner: &[&str] = if nextest { &["nextest", "run"] } else { &["test", "--no-fail-fast"] };
-    // `--tests` keeps cargo's own runner from running the doc tests a second time.
-    let which: &[&str] = if options.quick { &["--lib", "--bins"] } else { &["--tests"] };
-    let mut command = program::cargo();
-    command.args(runner).args(["--workspace", "--all-features"]).args(which);
+/// Tests, programs and examples in one go, so that both processors have something to do until the end.
+fn build() -> Command {
+    let mut command = cargo(&["build", "--quiet", "--lib", "--bins", "--tests", "--examples"]);
+    command.args(EVERYTHING);
     command
 }

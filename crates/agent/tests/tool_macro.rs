@@ -192,6 +192,7 @@ fn text(text: &str) -> ToolOutput {
 }
 
 #[test]
+#[ignore = "slow: it builds all dependencies again; `cargo xtask test --all`"]
 fn the_compiler_says_what_is_wrong_where_it_is_wrong() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/ui/*.rs");

@@ -47,14 +47,16 @@ pub fn sandbar_tool(options: TokenStream, item: TokenStream) -> TokenStream {
 
 fn made(options: TokenStream, item: TokenStream, from: &str) -> TokenStream {
     let item = parse_macro_input!(item as Item);
-    let made = Options::parse(options.into(), from).and_then(|options| {
-        let Item::Fn(function) = item else {
-            return Err(Error::new_spanned(opening(&item), "a tool is made of an `async fn`"));
-        };
-        let signature = Signature::read(&function)?;
-        expand::tool(&options, function, signature)
-    });
-    made.unwrap_or_else(Error::into_compile_error).into()
+    expanded(options.into(), item, from).unwrap_or_else(Error::into_compile_error).into()
+}
+
+fn expanded(options: proc_macro2::TokenStream, item: Item, from: &str) -> Result<proc_macro2::TokenStream, Error> {
+    let options = Options::parse(options, from)?;
+    let Item::Fn(function) = item else {
+        return Err(Error::new_spanned(opening(&item), "a tool is made of an `async fn`"));
+    };
+    let signature = Signature::read(&function)?;
+    expand::tool(&options, function, signature)
 }
 
 /// The first token of an item after its attributes, so that an error does not point at all of it.
@@ -67,3 +69,6 @@ fn opening(item: &Item) -> proc_macro2::TokenStream {
     }
     next.into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests;

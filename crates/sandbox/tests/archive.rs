@@ -48,12 +48,15 @@ async fn checked(archive: Vec<u8>) -> ByteStream {
 
 #[tokio::test]
 async fn a_link_in_the_place_of_a_parent_is_not_followed() {
-    let (outside, workspace) = (tempfile::tempdir().expect("tempdir"), tempfile::tempdir().expect("tempdir"));
+    // The workspace lies in a directory of this test's own, so that `up` leads to a place it knows everything in.
+    let (outside, above) = (tempfile::tempdir().expect("tempdir"), tempfile::tempdir().expect("tempdir"));
+    let workspace = above.path().join("workspace");
+    std::fs::create_dir(&workspace).expect("create");
     std::fs::write(outside.path().join("file"), "kept").expect("write");
-    symlink("/etc", workspace.path().join("system")).expect("link");
-    symlink(outside.path(), workspace.path().join("out")).expect("link");
-    symlink("..", workspace.path().join("up")).expect("link");
-    let machine = machine_at(workspace.path()).await;
+    symlink("/etc", workspace.join("system")).expect("link");
+    symlink(outside.path(), workspace.join("out")).expect("link");
+    symlink("..", workspace.join("up")).expect("link");
+    let machine = machine_at(&workspace).await;
     for path in ["system/passwd", "out/file", "out/new", "up/new"] {
         let archive = tar(&[("first", "x"), (path, "evil")]);
         soon(machine.unpack(&root(), checked(archive).await)).await.expect_err(path);
@@ -63,7 +66,7 @@ async fn a_link_in_the_place_of_a_parent_is_not_followed() {
     assert!(!passwd.windows(4).any(|part| part == b"evil"));
     assert_eq!(std::fs::read_to_string(outside.path().join("file")).expect("read"), "kept");
     assert_eq!(std::fs::read_dir(outside.path()).expect("list").count(), 1);
-    assert!(!workspace.path().parent().expect("a parent").join("new").exists());
+    assert!(!above.path().join("new").exists());
     soon(machine.stop()).await.expect("stop");
 }
 

@@ -358,7 +358,7 @@ impl Relay {
             }
             let room = usize::try_from(room).unwrap_or(MAX_DATA).min(scratch.len());
             let buffer = scratch.get_mut(..room).unwrap_or_default();
-            match rustix::io::read(&watched.shared.fd, &mut *buffer) {
+            match read(&watched.shared.fd, &mut *buffer) {
                 Ok(0) | Err(Errno::IO) => {
                     watched.disarm(epoll);
                     *slot = None;
@@ -483,6 +483,57 @@ impl Relay {
             }
             (true, SinkEnd::Terminal) => sink.ending = false,
             (false, _) => {}
+        }
+    }
+}
+
+/// Reads from a source. A terminal whose last writer has just closed it can answer `EIO` although the bytes written last
+/// are still on their way to its buffer. The second answer was asked for after the close, so it is final.
+fn read(source: &OwnedFd, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    match rustix::io::read(source, &mut *buffer) {
+        Err(Errno::IO) => rustix::io::read(source, buffer),
+        answer => answer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, io::Write as _, thread};
+
+    use rustix::{
+        fs::{Mode, OFlags},
+        pty::{OpenptFlags, openpt, ptsname, unlockpt},
+    };
+
+    use super::*;
+
+    /// One byte is written to a terminal, which is then closed, while another thread reads: `None` if the byte was lost.
+    fn last_byte(delay: u32, read: fn(&OwnedFd, &mut [u8]) -> rustix::io::Result<usize>) -> Option<u8> {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        unlockpt(&master).expect("unlock");
+        let path = ptsname(&master, Vec::new()).expect("its name");
+        let flags = OFlags::RDWR | OFlags::NOCTTY;
+        let mut slave = File::from(rustix::fs::open(path.as_c_str(), flags, Mode::empty()).expect("its other end"));
+        rustix::io::ioctl_fionbio(&master, true).expect("non-blocking");
+        let writer = thread::spawn(move || {
+            (0..delay).for_each(|_| std::hint::spin_loop());
+            slave.write_all(b"x").expect("write");
+        });
+        let mut buffer = [0; 8];
+        let answer = loop {
+            match read(&master, &mut buffer) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                answer => break answer,
+            }
+        };
+        writer.join().expect("the writer ends");
+        answer.ok().filter(|count| *count > 0).map(|_| buffer[0])
+    }
+
+    #[test]
+    fn what_was_written_right_before_a_terminal_closed_is_read() {
+        for round in 0..20_000 {
+            assert_eq!(last_byte(round % 2_000, read), Some(b'x'), "round {round}");
         }
     }
 }

@@ -128,7 +128,17 @@ fn on_terminal(
     let to = output.clone();
     let reading = tokio::task::spawn_blocking(move || {
         let mut buffer = vec![0; 16 << 10];
-        while let Ok(read @ 1..) = reader.read(&mut buffer) {
+        let mut closed = false;
+        loop {
+            let read = match reader.read(&mut buffer) {
+                Ok(read @ 1..) => read,
+                // The kernel can report the close before it hands over what was written last. The second report is final.
+                Ok(_) | Err(_) if closed => return,
+                Ok(_) | Err(_) => {
+                    closed = true;
+                    continue;
+                }
+            };
             if to.blocking_send(Ok(Output::Stdout(Bytes::copy_from_slice(&buffer[..read])))).is_err() {
                 return;
             }
