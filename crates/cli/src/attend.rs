@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use sandbar::{Command, Control, Exit, ExitReason, Machine, MachineError, Process, Signal};
+use sandbar::{Command, Control, Exit, ExitReason, Machine, Process, Signal};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     time::{Instant, sleep_until, timeout},
 };
 
@@ -12,7 +12,7 @@ use crate::{
     args::CommandArgs,
     failure::{self, Failure},
     plan::Input,
-    relay::{self, Ended},
+    relay::{self, Ended, Printing},
     render::{self, Render},
     signals::{self, Signals},
     terminal::Raw,
@@ -25,7 +25,7 @@ const TIMED_OUT: u8 = 124;
 const HANG_UP: Duration = Duration::from_secs(2);
 
 /// How long the output of a killed command is waited for.
-const AFTERMATH: Duration = Duration::from_millis(500);
+const AFTERMATH: Duration = Duration::from_secs(1);
 
 /// Runs the command to its end, or to the end of somebody's patience.
 pub(crate) async fn attend(
@@ -39,6 +39,7 @@ pub(crate) async fn attend(
         Input::Typed => Some(Raw::enter().map_err(own("cannot use the terminal"))?),
         Input::Empty | Input::Copied => None,
     };
+    let deadline = command.deadline;
     let Process { stdin, control, output, .. } = tokio::select! {
         process = machine.spawn(command) => process?,
         signal = signals.next() => return Ok(killed_by(signal)),
@@ -46,16 +47,20 @@ pub(crate) async fn attend(
     if let Some(stdin) = stdin {
         relay::input(stdin).map_err(own("cannot read standard input"))?;
     }
-    let ended = relay::output(output).map_err(own("cannot write standard output"))?;
-    Ok(Watch { control, raw, asked: false, kill_at: None }.until(ended, signals).await)
+    let printing = relay::output(output).map_err(own("cannot write standard output"))?;
+    let deadline = deadline.map(|deadline| Instant::now() + deadline);
+    Ok(Watch { control, raw, printing, asked: false, deadline, kill_at: None }.until(signals).await)
 }
 
 /// What stands between a running command and the person who started it.
 struct Watch {
     control: mpsc::Sender<Control>,
     raw: Option<Raw>,
-    /// Whether somebody already asked the command to end.
+    printing: Printing,
+    /// Whether the command was already asked to end.
     asked: bool,
+    /// When the machine ends the command, which its unread output must not hide from us.
+    deadline: Option<Instant>,
     kill_at: Option<Instant>,
 }
 
@@ -83,26 +88,33 @@ impl Reaction {
 }
 
 impl Watch {
-    async fn until(mut self, mut ended: oneshot::Receiver<Ended>, signals: &mut Signals) -> Ended {
+    async fn until(mut self, signals: &mut Signals) -> Ended {
         loop {
-            let kill_at = self.kill_at.unwrap_or_else(Instant::now);
+            let (deadline, kill_at) = (self.deadline, self.kill_at);
             tokio::select! {
-                ended = &mut ended => return ended.unwrap_or(Ended::Lost(MachineError::Gone)),
-                signal = signals.next() => match Reaction::to(signal, self.raw.is_some(), self.asked) {
-                    Reaction::Forward => {
-                        self.asked |= signal != Signal::Hangup;
-                        self.send(Control::Signal(signal));
+                ended = self.printing.ended() => return ended,
+                signal = signals.next() => {
+                    self.printing.hurry();
+                    match Reaction::to(signal, self.raw.is_some(), self.asked) {
+                        Reaction::Forward => {
+                            self.asked |= signal != Signal::Hangup;
+                            self.send(Control::Signal(signal));
+                        }
+                        Reaction::HangUp => {
+                            self.asked = true;
+                            self.kill_at = Some(Instant::now() + HANG_UP);
+                            self.send(Control::Signal(Signal::Hangup));
+                            self.send(Control::Signal(signal));
+                        }
+                        Reaction::Kill => return self.kill().await,
                     }
-                    Reaction::HangUp => {
-                        self.asked = true;
-                        self.kill_at = Some(Instant::now() + HANG_UP);
-                        self.send(Control::Signal(Signal::Hangup));
-                        self.send(Control::Signal(signal));
-                    }
-                    Reaction::Kill => return self.kill(ended).await,
-                },
+                }
                 size = resized(&mut self.raw) => self.send(Control::Resize(size)),
-                () = sleep_until(kill_at), if self.kill_at.is_some() => return self.kill(ended).await,
+                () = at(deadline) => {
+                    self.deadline = None;
+                    self.printing.hurry();
+                }
+                () = at(kill_at) => return self.kill().await,
             }
         }
     }
@@ -112,13 +124,19 @@ impl Watch {
         let _has_enough = self.control.try_send(control);
     }
 
-    /// Ends the command for certain. Nobody may be reading what it printed, so that is not waited for.
-    async fn kill(self, ended: oneshot::Receiver<Ended>) -> Ended {
+    /// Ends the command for certain. Its output may have no reader, so that is not waited for.
+    async fn kill(mut self) -> Ended {
+        self.printing.hurry();
         self.send(Control::Signal(Signal::Kill));
-        match timeout(AFTERMATH, ended).await {
-            Ok(Ok(ended)) => ended,
-            Ok(Err(_)) | Err(_) => killed_by(Signal::Kill),
-        }
+        timeout(AFTERMATH, self.printing.ended()).await.unwrap_or_else(|_unread| killed_by(Signal::Kill))
+    }
+}
+
+/// Waits for a moment, if there is one.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -135,6 +153,8 @@ fn killed_by(signal: Signal) -> Ended {
 
 /// The exit code, and the words that go with it.
 pub(crate) fn conclude(ended: Ended, args: &CommandArgs, render: &Render) -> Result<u8, Failure> {
+    // The words must not wait for a reader where the command's end did not.
+    let render = &render.hurried();
     match ended {
         Ended::Exited(Exit { reason: ExitReason::Deadline, .. }) => {
             let limit = args.timeout.unwrap_or_default();

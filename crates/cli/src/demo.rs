@@ -19,7 +19,7 @@ use crate::{
     runs::RunStore,
     signals::Signals,
     values::SandboxArg,
-    view::Status,
+    view::{Status, View},
 };
 
 const PROMPT: &str = "Do what task.md says.";
@@ -50,21 +50,23 @@ async fn play(args: &DemoArgs, render: &Render) -> Result<u8, (Failure, u8)> {
     let failed = |failure: Failure| (failure, 1);
     let mut signals = Signals::listen().map_err(failed)?;
     let job = job().map_err(failed)?;
+    let mode = run::mode(render, args.json);
+    let view = View::new(render, mode).map_err(failed)?;
     if args.sandbox == SandboxArg::Local {
         plan::can_be_held(&args.usage, Level::Full, &cgroups()).map_err(failed)?;
     }
     let begun = match run::make(order(args), PROMPT, &mut signals, render).await {
         Ok(begun) => begun,
-        Err(halt) => return run::halted(halt, run::mode(render, args.json), render),
+        Err(halt) => return run::halted(halt, mode, render),
     };
     if let Err(halt) = making::unless_signalled(can_compile(&begun.session), &mut signals).await {
         let id = begun.run.id().to_owned();
         making::discard(&begun.session).await;
         drop(begun);
         RunStore::open().and_then(|store| store.remove(&id)).map_err(failed)?;
-        return run::halted(halt, run::mode(render, args.json), render);
+        return run::halted(halt, mode, render);
     }
-    Ok(job.work(begun, run::mode(render, args.json), &mut signals, render).await)
+    Ok(job.work(begun, view, &mut signals, render).await)
 }
 
 fn order(args: &DemoArgs) -> Order {

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Box<ExecArgs>, render: &Render) -> Result<u8, Fail
         Err(error) => Err(error.into()),
     };
     if let Err(failure) = remove(&ground, &mut signals).await {
-        render.failure(&failure);
+        render.hurried().failure(&failure);
     }
     conclude(ended?, &args.command, render)
 }

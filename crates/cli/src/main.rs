@@ -26,6 +26,7 @@ mod signals;
 mod terminal;
 mod values;
 mod view;
+mod writer;
 
 use std::process::ExitCode;
 
@@ -76,6 +77,8 @@ fn main() -> ExitCode {
         Task::Completions { shell } => completions::write(shell, &render).map_err(|failure| (failure, 1)),
     };
     ExitCode::from(code.unwrap_or_else(|(failure, code)| {
+        // Signals may be heard by now, and so end nothing by themselves: words without a reader must not keep us.
+        let render = render.hurried();
         if json {
             render.failure_document(&failure)
         } else {

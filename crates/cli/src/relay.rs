@@ -1,7 +1,7 @@
-//! The command's standard streams as this process's own: one thread for what comes, one for what goes.
+//! The command's standard streams as this process's own.
 //!
-//! Reading and writing here may block for as long as the other side pleases, which is the back pressure the command
-//! would feel without us; the thread that hears signals must not.
+//! A thread reads and another one writes, each for as long as the other side makes it wait, which is the back pressure the
+//! command would feel without us. The thread that hears signals never waits for them.
 
 use std::{
     io::{self, IsTerminal},
@@ -18,12 +18,14 @@ use rustix::{
 };
 use sandbar::{Exit, MachineError, Output};
 use tokio::{
-    runtime::Handle,
     sync::{mpsc, oneshot},
     time::{Instant, timeout, timeout_at},
 };
 
-use crate::render;
+use crate::{
+    render,
+    writer::{Stream, Writer},
+};
 
 /// What is read of our standard input at once.
 const CHUNK: usize = 64 * 1024;
@@ -37,7 +39,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 pub(crate) enum Ended {
     /// The command ended, and all it printed was written.
     Exited(Exit),
-    /// Nobody reads our output any more.
+    /// The reader of our output closed it.
     Closed,
     /// Our output cannot be written.
     Unwritable(io::Error),
@@ -91,56 +93,76 @@ fn read(from: BorrowedFd<'_>) -> io::Result<Bytes> {
     }
 }
 
-/// Copies what the command prints to our own streams, and says how that ended.
-pub(crate) fn output(from: mpsc::Receiver<sandbar::Result<Output>>) -> io::Result<oneshot::Receiver<Ended>> {
-    let (tell, told) = oneshot::channel();
-    let runtime = Handle::current();
-    let copy = move || {
-        let ended = runtime.block_on(copy(from));
-        let _nobody_waits = tell.send(ended);
-    };
-    thread::Builder::new().name("output".to_owned()).spawn(copy)?;
-    Ok(told)
+/// What the command prints, on its way to our own streams.
+pub(crate) struct Printing {
+    ended: oneshot::Receiver<Ended>,
+    writer: Writer,
 }
 
-async fn copy(mut from: mpsc::Receiver<sandbar::Result<Output>>) -> Ended {
+impl Printing {
+    /// How it ended, once it did.
+    pub(crate) async fn ended(&mut self) -> Ended {
+        (&mut self.ended).await.unwrap_or(Ended::Lost(MachineError::Gone))
+    }
+
+    /// From now on the end of the command is not held up by a reader that does not read.
+    pub(crate) fn hurry(&self) {
+        self.writer.hurry();
+    }
+}
+
+/// Copies what the command prints to our own streams.
+pub(crate) fn output(from: mpsc::Receiver<sandbar::Result<Output>>) -> io::Result<Printing> {
+    let (tell, ended) = oneshot::channel();
+    let writer = Writer::start()?;
+    let printing = Printing { ended, writer: writer.clone() };
+    tokio::spawn(async move {
+        let ended = tokio::select! {
+            biased;
+            error = writer.failure() => unwritable(error),
+            ended = copy(from, &writer) => ended,
+        };
+        let _caller_gone = tell.send(ended);
+    });
+    Ok(printing)
+}
+
+async fn copy(mut from: mpsc::Receiver<sandbar::Result<Output>>, to: &Writer) -> Ended {
     let exit = loop {
+        to.room().await;
         match from.recv().await {
             Some(Ok(Output::Exit(exit))) => break exit,
-            Some(Ok(output)) => {
-                if let Err(ended) = write(&output) {
-                    return ended;
-                }
-            }
+            Some(Ok(output)) => print(output, to),
             Some(Err(error)) => return Ended::Lost(error),
             None => return Ended::Lost(MachineError::Gone),
         }
     };
     let latest = Instant::now() + LAST_WORDS;
-    while let Ok(Ok(Some(Ok(output)))) = timeout_at(latest, timeout(SILENCE, from.recv())).await {
-        if write(&output).is_err() {
-            break;
-        }
+    while let Ok(Ok(Some(Ok(output)))) = timeout_at(latest, async {
+        to.room().await;
+        timeout(SILENCE, from.recv()).await
+    })
+    .await
+    {
+        print(output, to);
     }
+    to.settle().await;
     Ended::Exited(exit)
 }
 
-fn write(output: &Output) -> Result<(), Ended> {
-    let written = match output {
-        Output::Stdout(bytes) => write_all(io::stdout().as_fd(), bytes),
-        Output::Stderr(bytes) => write_all(io::stderr().as_fd(), bytes),
-        Output::Omitted(count) => write_all(io::stderr().as_fd(), render::omitted(*count).as_bytes()),
-        Output::Exit(_) => Ok(()),
-    };
-    match written {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Ended::Closed),
-        // A terminal that hung up.
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::IO) && io::stdout().is_terminal() => {
-            Err(Ended::Closed)
-        }
-        Err(error) => Err(Ended::Unwritable(error)),
+fn print(output: Output, to: &Writer) {
+    match output {
+        Output::Stdout(bytes) => to.push(Stream::Stdout, bytes),
+        Output::Stderr(bytes) => to.push(Stream::Stderr, bytes),
+        Output::Omitted(count) => to.push(Stream::Stderr, render::omitted(count)),
+        Output::Exit(_) => {}
     }
+}
+
+fn unwritable(error: io::Error) -> Ended {
+    // A terminal that hung up answers with an input/output error.
+    let hung_up = Errno::from_io_error(&error) == Some(Errno::IO) && io::stdout().is_terminal();
+    if hung_up || error.kind() == io::ErrorKind::BrokenPipe { Ended::Closed } else { Ended::Unwritable(error) }
 }
 
 /// Past the standard library's buffer: what the command printed is seen when it was printed.

@@ -3,12 +3,17 @@
 use std::{
     env,
     io::{self, IsTerminal, Write},
+    os::fd::AsFd,
 };
 
 use clap::error::ErrorKind;
 use sandbar::{Endpoint, Materialised};
 
-use crate::{args::Color, failure::Failure};
+use crate::{
+    args::Color,
+    failure::Failure,
+    writer::{PATIENCE, is_ready},
+};
 
 /// What a shell reports for a program that lost its reader: 128 + SIGPIPE.
 pub(crate) const CLOSED: u8 = 141;
@@ -37,6 +42,16 @@ pub(crate) fn omitted(count: u64) -> String {
 pub(crate) struct Render {
     stdout: Paint,
     stderr: Paint,
+    patience: Patience,
+}
+
+/// What becomes of words that standard error does not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// They wait.
+    Waits,
+    /// They are dropped.
+    Drops,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +72,7 @@ impl Render {
         Self {
             stdout: Paint::choose(color, io::stdout().is_terminal(), refused),
             stderr: Paint::choose(color, io::stderr().is_terminal(), refused),
+            patience: Patience::Waits,
         }
     }
 
@@ -84,7 +100,12 @@ impl Render {
 
     /// The same without any colour.
     pub(crate) fn uncoloured(&self) -> Self {
-        Self { stdout: Paint::Plain, stderr: Paint::Plain }
+        Self { stdout: Paint::Plain, stderr: Paint::Plain, ..*self }
+    }
+
+    /// The same, for words that must not hold up the end of this process.
+    pub(crate) fn hurried(&self) -> Self {
+        Self { patience: Patience::Drops, ..*self }
     }
 
     /// Whether results are read on a terminal.
@@ -161,6 +182,9 @@ impl Render {
     }
 
     fn say(&self, line: &str) {
+        if self.patience == Patience::Drops && !is_ready(io::stderr().as_fd(), PATIENCE) {
+            return;
+        }
         let _nobody_reads = writeln!(io::stderr().lock(), "{line}");
     }
 }
@@ -185,12 +209,6 @@ pub(crate) fn inert_line(text: &str) -> String {
 /// Writes over the terminal's current line; nothing removes what was there.
 pub(crate) fn status(line: &str) {
     let _nobody_reads = write!(io::stderr().lock(), "\r\x1b[K{line}");
-}
-
-/// What a view has made for standard error: as it is, and at once.
-pub(crate) fn progress(text: &str) {
-    let mut stderr = io::stderr().lock();
-    let _nobody_reads = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
 impl Paint {

@@ -78,15 +78,17 @@ async fn begin(args: Box<RunArgs>, render: &Render) -> Result<u8, (Failure, u8)>
     let budget = budget(&args, &thinker).map_err(|failure| (failure, USAGE))?;
     let prices = budget.prices.clone();
     let mut signals = Signals::listen().map_err(failed)?;
+    let mode = mode(render, args.json);
+    let view = View::new(render, mode).map_err(failed)?;
     let begun = match ground::begin(&args, &file, &prompt, &mut signals, render).await {
         Ok(begun) => begun,
-        Err(halt) => return halted(halt, mode(render, args.json), render),
+        Err(halt) => return halted(halt, mode, render),
     };
     let turns = args.max_turns.or(file.max_turns).unwrap_or(TURNS);
     let config = RunConfig::new().model(Arc::clone(&thinker.model)).budget(budget).max_turns(Some(turns));
     let config = config.tell_unknown_tools();
     let job = Job { agent, config, thinker, prompt, approver: Approver::Person, prices };
-    Ok(job.work(begun, mode(render, args.json), &mut signals, render).await)
+    Ok(job.work(begun, view, &mut signals, render).await)
 }
 
 /// What `--agent` names; whatever is wrong with it, its name is said.
@@ -172,8 +174,8 @@ pub(crate) enum Approver {
 
 impl Job {
     /// Works to the end, shows it, and leaves nothing but the run's own directory.
-    pub(crate) async fn work(&self, begun: Begun, mode: Mode, signals: &mut Signals, render: &Render) -> u8 {
-        let view = &mut View::new(render, mode);
+    pub(crate) async fn work(&self, begun: Begun, mut view: View, signals: &mut Signals, render: &Render) -> u8 {
+        let view = &mut view;
         let isolation = begun.session.features().isolation;
         let isolation = match begun.network {
             Network::Off => isolation.name().to_owned(),
@@ -195,20 +197,14 @@ impl Job {
         let clock = std::time::Instant::now();
         let tracer = tracer(&begun.run, render);
         let config = self.config.clone().tracer(tracer.clone()).workflow("sandbar run");
-        let outcome = self.drive((&begun, mode), config, view, signals).await;
+        let outcome = self.drive(&begun, config, view, signals).await;
         tracer.shutdown(LAST_SPANS);
         ending::conclude(begun, outcome, clock.elapsed(), view, (signals, render)).await
     }
 
     /// Runs, asks a person where that is needed, and runs on.
-    async fn drive(
-        &self,
-        (begun, mode): (&Begun, Mode),
-        config: RunConfig,
-        view: &mut View,
-        signals: &mut Signals,
-    ) -> Outcome {
-        let desk = Desk { approver: self.approver, mode, keyboard: begun.keyboard.as_ref() };
+    async fn drive(&self, begun: &Begun, config: RunConfig, view: &mut View, signals: &mut Signals) -> Outcome {
+        let desk = Desk { approver: self.approver, mode: view.mode(), keyboard: begun.keyboard.as_ref() };
         let meter = Meter::new(&self.prices, self.thinker.model.name());
         let mut input = RunInput::from(self.prompt.as_str());
         loop {

@@ -28,7 +28,11 @@ use self::{
     people::People,
     surface::{ASCII, Letters, Reach, Surface, UNICODE},
 };
-use crate::render::{self, Render};
+use crate::{
+    failure::Failure,
+    render::Render,
+    writer::{Stream, Writer},
+};
 
 /// How a run is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +123,7 @@ pub(crate) enum Decision {
 
 /// The view of one run.
 pub(crate) struct View {
+    mode: Mode,
     face: Face,
     sink: Sink,
 }
@@ -130,9 +135,7 @@ enum Face {
 
 /// Where everything goes.
 struct Sink {
-    render: Render,
-    /// Whether nobody reads the results any more.
-    is_closed: bool,
+    writer: Writer,
     #[cfg(test)]
     kept: Option<Kept>,
 }
@@ -144,8 +147,15 @@ struct Kept {
     stderr: String,
 }
 
+/// The last line for programs, of a run without a view.
+pub(crate) fn last_line(finished: &Finished<'_>) -> String {
+    let mut lines = Lines::default();
+    lines.finished(finished);
+    lines.take()
+}
+
 impl View {
-    pub(crate) fn new(render: &Render, mode: Mode) -> Self {
+    pub(crate) fn new(render: &Render, mode: Mode) -> Result<Self, Failure> {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable).unwrap_or_default();
         let reads_unicode = is_utf8(&locale);
@@ -163,7 +173,32 @@ impl View {
                 )
             }
         };
-        Self { face, sink: Sink::new(*render) }
+        let writer = Writer::start().map_err(|error| Failure::new("cannot write standard output").because(error))?;
+        Ok(Self { mode, face, sink: Sink::new(writer) })
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether what happens next should be shown already: what was shown before may still wait for its reader.
+    pub(crate) fn has_room(&self) -> bool {
+        self.sink.writer.has_room()
+    }
+
+    /// Waits until it should.
+    pub(crate) async fn room(&self) {
+        self.sink.writer.room().await;
+    }
+
+    /// From now on a reader that does not read is not waited for.
+    pub(crate) fn hurry(&self) {
+        self.sink.writer.hurry();
+    }
+
+    /// Waits until everything was read, or nothing is read any more and there is a hurry.
+    pub(crate) async fn settle(&self) {
+        self.sink.writer.settle().await;
     }
 
     pub(crate) fn started(&mut self, started: &Started<'_>) {
@@ -195,6 +230,10 @@ impl View {
 
     /// Moves what moves: to be called about ten times a second. Without `usage` the view counts what it has heard.
     pub(crate) fn tick(&mut self, usage: Option<&Usage>) {
+        // What moves is worth nothing late.
+        if !self.sink.writer.is_empty() {
+            return;
+        }
         if let Face::People(people) = &mut self.face {
             people.tick(usage);
         }
@@ -303,9 +342,9 @@ impl View {
         self.flush();
     }
 
-    /// Whether whoever read the results is gone.
+    /// Whether the reader of the results is gone.
     pub(crate) fn is_closed(&self) -> bool {
-        self.sink.is_closed
+        self.sink.writer.has_failed(Stream::Stdout)
     }
 
     fn flush(&mut self) {
@@ -313,7 +352,7 @@ impl View {
             Face::People(people) => people.take(),
             Face::Programs(lines) => (String::new(), lines.take()),
         };
-        self.sink.write(&stderr, &stdout);
+        self.sink.write(stderr, stdout);
     }
 }
 
@@ -332,28 +371,23 @@ impl Face {
 }
 
 impl Sink {
-    fn new(render: Render) -> Self {
+    fn new(writer: Writer) -> Self {
         Self {
-            render,
-            is_closed: false,
+            writer,
             #[cfg(test)]
             kept: None,
         }
     }
 
-    fn write(&mut self, stderr: &str, stdout: &str) {
+    fn write(&mut self, stderr: String, stdout: String) {
         #[cfg(test)]
         if let Some(kept) = &mut self.kept {
-            kept.stderr += stderr;
-            kept.stdout += stdout;
+            kept.stderr += &stderr;
+            kept.stdout += &stdout;
             return;
         }
-        if !stdout.is_empty() && !self.is_closed {
-            self.is_closed = self.render.result(stdout.as_bytes()).map_or(true, |code| code != 0);
-        }
-        if !stderr.is_empty() {
-            render::progress(stderr);
-        }
+        self.writer.push(Stream::Stdout, stdout);
+        self.writer.push(Stream::Stderr, stderr);
     }
 }
 

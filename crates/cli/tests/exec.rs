@@ -16,5 +16,6 @@ mod exec {
     mod rig;
     mod screen;
     mod terminal;
+    mod unread;
     mod users;
 }

@@ -24,6 +24,7 @@ mod run {
     mod stops;
     mod streams;
     mod terminal;
+    mod unread;
     mod users;
     mod words;
 }

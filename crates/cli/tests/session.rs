@@ -24,4 +24,5 @@ mod session {
     #[path = "../exec/screen.rs"]
     mod screen;
     mod servers;
+    mod unread;
 }

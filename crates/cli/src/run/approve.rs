@@ -102,8 +102,8 @@ impl Desk<'_> {
 
     /// One answer from the terminal.
     async fn ask(&self, tool: &str, view: &mut View, signals: &mut Signals) -> Typed {
-        if let Some(keyboard) = self.keyboard {
-            keyboard.ask();
+        if let Err(signal) = self.listen(view, signals).await {
+            return Typed::Signal(signal);
         }
         let typed = loop {
             view.prompt(&question(tool));
@@ -112,9 +112,8 @@ impl Desk<'_> {
                 Typed::Answer(Answer::Help) => view.explain(&answers(tool)),
                 Typed::Answer(Answer::View) => {
                     view.show_all();
-                    // What was typed before all was shown is no answer to it.
-                    if let Some(keyboard) = self.keyboard {
-                        keyboard.ask();
+                    if let Err(signal) = self.listen(view, signals).await {
+                        break Typed::Signal(signal);
                     }
                 }
                 typed => break typed,
@@ -124,6 +123,18 @@ impl Desk<'_> {
             keyboard.quiet();
         }
         typed
+    }
+
+    /// From here on what is typed counts: what was typed before all was shown is no answer to it.
+    async fn listen(&self, view: &View, signals: &mut Signals) -> Result<(), Signal> {
+        tokio::select! {
+            () = view.settle() => {}
+            signal = signals.next() => return Err(signal),
+        }
+        if let Some(keyboard) = self.keyboard {
+            keyboard.ask();
+        }
+        Ok(())
     }
 }
 

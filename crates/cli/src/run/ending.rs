@@ -14,7 +14,7 @@ use crate::{
     render::{self, Render},
     runs::{self, RunDir, RunRecord, RunStatus, Summary},
     signals::{self, Signals},
-    view::{Finished, Mode, Status, View},
+    view::{self, Finished, Mode, Status, View},
 };
 
 /// How long the machine may take to be removed.
@@ -156,7 +156,7 @@ pub(super) async fn conclude(
             Ok(Err(error)) => view.notice(&Failure::from(error).to_string()),
             Err(_) => view.notice("the machine does not end; it is left to end with this process"),
         },
-        _again = signals.next() => {}
+        _again = signals.next() => view.hurry(),
     }
     let lost = session.audit().dropped() + session.audit().failed();
     if lost > 0 {
@@ -187,13 +187,20 @@ pub(super) async fn conclude(
         elapsed,
         next_steps: &next_steps,
     });
-    // Whoever does not hear how it ended is told in the way of other programs.
+    if outcome.signal.is_some() {
+        view.hurry();
+    }
+    tokio::select! {
+        () = view.settle() => {}
+        _signal = signals.next() => {}
+    }
+    // Without a reader, how it ended is told in the way of other programs.
     if view.is_closed() { render::CLOSED } else { code(&outcome) }
 }
 
 /// The last line for programs, of a run that there never was.
 pub(crate) fn never_began(message: &str, status: Status, render: &Render) {
-    View::new(render, Mode::Json).finished(&Finished {
+    let line = view::last_line(&Finished {
         id: "",
         session_id: "",
         status,
@@ -204,6 +211,7 @@ pub(crate) fn never_began(message: &str, status: Status, render: &Render) {
         elapsed: Duration::ZERO,
         next_steps: &[],
     });
+    let _reader_gone = render.result(line.as_bytes());
 }
 
 fn keep(run: &RunDir, record: &RunRecord, state: Option<&RunState>) -> Result<(), Failure> {

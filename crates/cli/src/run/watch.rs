@@ -21,7 +21,7 @@ const PACE: Duration = Duration::from_millis(100);
 pub(super) enum Watched {
     /// It is over; and the signal that asked for that, if one did.
     Over(Box<Result<RunResult, RunError>>, Option<Signal>),
-    /// Somebody could not even wait for it to stop, and sent this.
+    /// A third signal came before it had stopped.
     Abandoned(Signal),
 }
 
@@ -59,7 +59,7 @@ impl Meter {
 }
 
 /// Shows the run until it is over. The first Ctrl-C lets the current turn finish, the second stops at once, and the third
-/// does not even wait for that. Once nobody reads what it says, it stops too.
+/// does not even wait for that. It stops too once the reader of its results is gone.
 pub(super) async fn watch(run: RunBuilder, meter: &Meter, view: &mut View, signals: &mut Signals) -> Watched {
     let mut stream = run.hooks(meter.clone()).stream();
     let mut ticks = interval(PACE);
@@ -72,13 +72,17 @@ pub(super) async fn watch(run: RunBuilder, meter: &Meter, view: &mut View, signa
             is_read = false;
             stream.cancel_now();
         }
+        let has_room = view.has_room();
         tokio::select! {
-            event = stream.next() => match event {
+            // A reader that does not read holds up the run, as it would any program, but no signal.
+            () = view.room(), if !has_room => {}
+            event = stream.next(), if has_room => match event {
                 Some(event) => view.event(&event),
                 None => break,
             },
             signal = signals.next() => {
                 heard = Some(signal);
+                view.hurry();
                 times += if signal == Signal::Interrupt { 1 } else { 2 };
                 match times {
                     1 => {

@@ -5,10 +5,7 @@ use std::{io, time::Duration};
 use bytes::Bytes;
 use sandbar::{Command, Control, Machine, Process, ProcessId, SandboxSession, TerminalSize};
 use serde_json::json;
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::timeout,
-};
+use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     Home,
@@ -18,7 +15,7 @@ use crate::{
     args::{AttachArgs, CommandArgs, SessionExecArgs},
     attend::{conclude, resized},
     failure::Failure,
-    relay::{self, Ended},
+    relay::{self, Ended, Printing},
     render::Render,
     signals::Signals,
     terminal::{self, Raw},
@@ -28,7 +25,7 @@ use crate::{
 const LEAVE: [u8; 2] = [0x10, 0x11];
 
 /// How long what was on its way is waited for when somebody leaves.
-const AFTERMATH: Duration = Duration::from_millis(500);
+const AFTERMATH: Duration = Duration::from_secs(1);
 
 /// Starts a command that goes on by itself, and says what it is known by.
 pub(super) async fn start(
@@ -41,8 +38,9 @@ pub(super) async fn start(
     let process = session.machine().spawn(command.stdin().kept()).await?;
     let Some(id) = process.id else {
         // It could not be executed, which its output says.
-        let ended = relay::output(process.output).map_err(|error| Failure::new("cannot write").because(error))?;
-        return conclude(ended.await.unwrap_or(Ended::Closed), &args.command, render);
+        let mut printing =
+            relay::output(process.output).map_err(|error| Failure::new("cannot write").because(error))?;
+        return conclude(printing.ended().await, &args.command, render);
     };
     let text = if args.json { json!({"id": session.id(), "process": id}).to_string() } else { id.to_string() };
     match render.result(format!("{text}\n").as_bytes()) {
@@ -118,42 +116,51 @@ async fn follow(process: Process, mut raw: Option<Raw>, signals: &mut Signals) -
     let Process { stdin, control, output, .. } = process;
     let (keys, mut typed) = mpsc::channel(4);
     relay::pieces(io::stdin(), keys).map_err(own("cannot read standard input"))?;
-    let mut ended = relay::output(output).map_err(own("cannot write standard output"))?;
+    let mut printing = relay::output(output).map_err(own("cannot write standard output"))?;
     if raw.is_some() {
         // It draws itself anew, for a terminal of this size.
-        redraw(&control, terminal::size()).await;
+        redraw(&control, terminal::size());
     }
     let mut watch = Keys::default();
     let mut typing = stdin.is_some();
+    // What was typed and the process has not taken yet: a process that does not read must not keep signals from us.
+    let mut waiting: Option<Bytes> = None;
     loop {
         tokio::select! {
-            ended = &mut ended => return Ok(How::Ended(ended.unwrap_or(Ended::Closed))),
-            _signal = signals.next() => return Ok(leave(control, ended).await),
-            size = resized(&mut raw) => redraw(&control, size).await,
-            // The end of our input is not the end of its: somebody else may want to type.
-            piece = typed.recv(), if typing => match (piece, &stdin) {
-                (Some(Ok(piece)), Some(stdin)) => {
-                    let piece = if raw.is_some() { watch.pass(&piece) } else { Passed::On(piece) };
-                    match piece {
-                        Passed::On(piece) => typing = stdin.send(piece).await.is_ok(),
-                        Passed::Left => return Ok(leave(control, ended).await),
-                    }
-                }
+            ended = printing.ended() => return Ok(How::Ended(ended)),
+            _signal = signals.next() => return Ok(leave(control, printing).await),
+            size = resized(&mut raw) => redraw(&control, size),
+            room = room(stdin.as_ref()), if waiting.is_some() => match (room, waiting.take()) {
+                (Some(room), Some(piece)) => room.send(piece),
+                _ => typing = false,
+            },
+            // The end of our input is not the end of its: another client may want to type.
+            piece = typed.recv(), if typing && waiting.is_none() => match piece {
+                Some(Ok(piece)) => match if raw.is_some() { watch.pass(&piece) } else { Passed::On(piece) } {
+                    Passed::On(piece) => waiting = Some(piece),
+                    Passed::Left => return Ok(leave(control, printing).await),
+                },
                 _ => typing = false,
             },
         }
     }
 }
 
-async fn redraw(control: &mpsc::Sender<Control>, size: TerminalSize) {
-    let _ended_already = control.send(Control::Resize(size)).await;
+/// Room for a piece of input, once there is; `None` if the process takes no more.
+async fn room(stdin: Option<&mpsc::Sender<Bytes>>) -> Option<mpsc::Permit<'_, Bytes>> {
+    stdin?.reserve().await.ok()
+}
+
+fn redraw(control: &mpsc::Sender<Control>, size: TerminalSize) {
+    let _ended_already = control.try_send(Control::Resize(size));
 }
 
 /// Lets go of the process, once what was on its way has been shown.
-async fn leave(control: mpsc::Sender<Control>, ended: oneshot::Receiver<Ended>) -> How {
-    let _ended_already = control.send(Control::Leave).await;
-    match timeout(AFTERMATH, ended).await {
-        Ok(Ok(ended @ Ended::Exited(_))) => How::Ended(ended),
+async fn leave(control: mpsc::Sender<Control>, mut printing: Printing) -> How {
+    printing.hurry();
+    let _ended_already = control.try_send(Control::Leave);
+    match timeout(AFTERMATH, printing.ended()).await {
+        Ok(ended @ Ended::Exited(_)) => How::Ended(ended),
         _ => How::Left,
     }
 }

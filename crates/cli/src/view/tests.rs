@@ -57,17 +57,17 @@ pub(super) fn plain() -> View {
 }
 
 pub(super) fn programs() -> View {
-    let mut sink = Sink::new(Render::new(Color::Never));
+    let mut sink = Sink::new(Writer::start().expect("a thread"));
     sink.kept = Some(Kept::default());
-    View { face: Face::Programs(Lines::default()), sink }
+    View { mode: Mode::Json, face: Face::Programs(Lines::default()), sink }
 }
 
 pub(super) fn of(surface: Surface) -> View {
-    let mut sink = Sink::new(surface.render);
+    let mut sink = Sink::new(Writer::start().expect("a thread"));
     sink.kept = Some(Kept::default());
     let mut people = People::new(surface, false);
     people.pace = Duration::ZERO;
-    View { face: Face::People(Box::new(people)), sink }
+    View { mode: Mode::Plain, face: Face::People(Box::new(people)), sink }
 }
 
 pub(super) fn people(view: &mut View) -> &mut People {

@@ -9,10 +9,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::rig::{PATIENCE, Sandbar, each, finish, insist, marked, nap, naps, sh, until};
-
-/// Undoes what the caller of the tests may have set: a shell's background jobs ignore Ctrl-C.
-const FRESH: [&str; 2] = ["env", "--default-signal=INT,TERM,HUP,QUIT"];
+use super::rig::{FRESH, PATIENCE, Sandbar, each, finish, insist, marked, nap, naps, sh, until};
 
 fn start(sandbar: &Sandbar, script: &str) -> Child {
     sandbar.behind(&FRESH, &sh(script)).spawn().expect("spawn")
@@ -79,22 +76,6 @@ fn the_second_signal_kills_a_command_that_will_not_hear() {
         assert_eq!(finish(child).code, 137);
         sandbar.leaves_nothing(&naps());
     });
-}
-
-#[test]
-fn output_that_nobody_reads_does_not_keep_a_killed_command() {
-    let sandbar = Sandbar::own();
-    let mut child = start(&sandbar, "exec yes unread-marker");
-    let unread = child.stdout.take();
-    running("yes unread-marker");
-    thread::sleep(Duration::from_millis(300));
-    send(&child, Signal::TERM);
-    thread::sleep(Duration::from_millis(300));
-    insist(&mut child, Signal::TERM);
-    let run = finish(child);
-    assert!(matches!(run.code, 137 | 143), "{run:?}");
-    drop(unread);
-    sandbar.leaves_nothing("unread-marker");
 }
 
 #[test]

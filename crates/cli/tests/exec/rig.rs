@@ -4,15 +4,21 @@ use std::{
     ffi::OsStr,
     fs,
     io::Write,
-    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
+    os::{
+        fd::AsFd,
+        unix::{fs::PermissionsExt, process::ExitStatusExt},
+    },
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, ChildStdout, Command, Output, Stdio},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, getuid, kill_process};
+use rustix::{
+    io::ioctl_fionread,
+    process::{Pid, Signal, getuid, kill_process},
+};
 use tempfile::TempDir;
 
 const OTHER: &str = "sandbar-test";
@@ -204,6 +210,33 @@ pub(crate) fn insist(child: &mut Child, signal: Signal) {
         }
         child.try_wait().expect("wait").is_some()
     });
+}
+
+/// Undoes what the caller of the tests may have set: a shell's background jobs ignore Ctrl-C.
+pub(crate) const FRESH: [&str; 2] = ["env", "--default-signal=INT,TERM,HUP,QUIT"];
+
+/// Takes the output of a child, without reading it, once it is full.
+pub(crate) fn unread(child: &mut Child) -> ChildStdout {
+    let stdout = child.stdout.take().expect("stdout");
+    fills(&stdout);
+    stdout
+}
+
+/// Waits until a pipe holds as much as it can: how much that is depends on the sizes of the writes.
+pub(crate) fn fills(pipe: impl AsFd) {
+    let mut before = 0;
+    until("the output is full", PATIENCE, || {
+        let now = ioctl_fionread(&pipe).expect("a pipe");
+        thread::sleep(Duration::from_millis(300));
+        now > 0 && std::mem::replace(&mut before, now) == now
+    });
+}
+
+/// Waits for the end of a child whose output is still not read.
+#[track_caller]
+pub(crate) fn ends_by_itself(mut child: Child) -> i32 {
+    until("it ends", PATIENCE, || child.try_wait().expect("wait").is_some());
+    finish(child).code
 }
 
 /// Processes of this host with these words among their arguments.

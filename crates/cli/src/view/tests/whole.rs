@@ -425,9 +425,9 @@ fn each_mode_has_its_face() {
     let render = Render::new(Color::Never);
     assert_eq!(Mode::choose(&render, For::Programs), Mode::Json);
     assert_ne!(Mode::choose(&render, For::People), Mode::Json);
-    assert!(matches!(View::new(&render, Mode::Json).face, Face::Programs(_)));
+    assert!(matches!(View::new(&render, Mode::Json).expect("a view").face, Face::Programs(_)));
     for (mode, reaches) in [(Mode::Plain, [Reach::Lines; 2]), (Mode::Terminal, [Reach::Redrawn, Reach::Printed])] {
-        let mut view = View::new(&render, mode);
+        let mut view = View::new(&render, mode).expect("a view");
         assert!(reaches.contains(&people(&mut view).surface_mut().reach), "{mode:?}");
     }
 }

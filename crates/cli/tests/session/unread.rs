@@ -1,0 +1,42 @@
+//! Commands of a session whose output has no reader: signals end the command line, and the session lives on.
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    made::Made,
+    rig::{FRESH, each, ends_by_itself, unread},
+};
+
+#[test]
+fn deadlines_and_signals_end_an_exec_whose_output_is_not_read() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &[]);
+        let words = ["session", "exec", "--timeout", "2s", &made.id, "--", "yes", "unread-session"];
+        let mut child = sandbar.behind(&FRESH, &words).spawn().expect("spawn");
+        let out = child.stdout.take();
+        assert_eq!(ends_by_itself(child), 124);
+        drop(out);
+        let words = ["session", "exec", &made.id, "--", "yes", "unread-session"];
+        let mut child = sandbar.behind(&FRESH, &words).spawn().expect("spawn");
+        let out = unread(&mut child);
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("kill");
+        assert_eq!(ends_by_itself(child), 143);
+        drop(out);
+        assert_eq!(made.does(&["exec", &made.id, "--", "echo", "alive"]), "alive\n");
+    });
+}
+
+#[test]
+fn a_signal_leaves_an_attached_process_whose_output_is_not_read() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &[]);
+        let process = made.does(&["exec", "--detach", &made.id, "--", "yes", "unread-attached"]);
+        let words = ["session", "attach", &made.id, process.trim()];
+        let mut child = sandbar.behind(&FRESH, &words).spawn().expect("spawn");
+        let out = unread(&mut child);
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("kill");
+        assert_eq!(ends_by_itself(child), 0);
+        drop(out);
+        made.does(&["kill", &made.id, process.trim()]);
+    });
+}
