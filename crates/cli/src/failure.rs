@@ -101,6 +101,11 @@ fn has_no_room(cause: &io::Error) -> bool {
     matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
+/// Whether the directory for what machines keep could not be used.
+fn is_about_state(error: &MachineError) -> bool {
+    matches!(error, MachineError::Start { stage, .. } if stage.contains("the state directory"))
+}
+
 /// Whether an image is missing, and the error says itself what to do.
 fn is_missing(error: &MachineError) -> bool {
     error.to_string().contains("cannot be pulled")
@@ -116,6 +121,9 @@ impl From<MachineError> for Failure {
         let next = match error.code() {
             "start" if is_full(&error) => Some("free some space, or set TMPDIR to a directory that has some"),
             "start" if is_missing(&error) => None,
+            "start" if is_about_state(&error) => {
+                Some("set TMPDIR, or XDG_STATE_HOME for sessions, to a directory that you can write to")
+            }
             "isolation" | "start" => Some("`sandbar doctor` shows what this host can enforce"),
             "gone" | "transport" => Some("run it again with -vv to see more"),
             "invalid" if error.to_string().contains("its own door") => {

@@ -12,7 +12,7 @@ use crate::{
     args::{GcArgs, GcPlace},
     failure::Failure,
     render::Render,
-    runs::RunStore,
+    runs::{RunPart, RunStore},
     session::{Machines, Orphans},
     signals::{self, Signals},
 };
@@ -49,6 +49,7 @@ async fn local(report: &mut Report<'_>) -> Result<(), Failure> {
             machines(&sessions.local(), report).await?;
             orphans(&sessions, report).await?;
             records(&sessions, report)?;
+            gone(&sessions, report).await?;
         }
         Ok(None) => {}
         Err(failure) => report.failed("sessions", failure),
@@ -143,19 +144,39 @@ fn records(sessions: &Machines, report: &mut Report<'_>) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Runs whose removal was begun and never finished.
+/// Sessions whose machine ended by itself or with the host: all that is left of them is their record.
+async fn gone(sessions: &Machines, report: &mut Report<'_>) -> Result<(), Failure> {
+    let found = match sessions.gone().await {
+        Ok(found) => found,
+        Err(failure) => {
+            report.failed("sessions", failure);
+            return Ok(());
+        }
+    };
+    for id in found {
+        let removed = if report.is_dry() { Ok(()) } else { sessions.store().remove(&id) };
+        match removed {
+            Ok(()) => report.removed(Item::new("session", id, "its machine is gone"))?,
+            Err(error) => report.failed(&format!("session {id}"), error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Runs that were never whole, or are no longer.
 async fn runs(store: RunStore, report: &mut Report<'_>) -> Result<(), Failure> {
-    for name in store.half_removed() {
+    for part in store.parts() {
+        let RunPart { name, why } = part.clone();
         report.doing(&format!("removing {name}"));
-        let (removing, at) = (store.clone(), name.clone());
         let removed = if report.is_dry() {
             Ok(())
         } else {
-            let removal = tokio::task::spawn_blocking(move || removing.finish_removal(&at)).await;
+            let removing = store.clone();
+            let removal = tokio::task::spawn_blocking(move || removing.remove_part(&part)).await;
             removal.unwrap_or_else(|error| Err(std::io::Error::other(error)))
         };
         match removed {
-            Ok(()) => report.removed(Item::new("run", name, "its removal was not finished"))?,
+            Ok(()) => report.removed(Item::new("run", name, why))?,
             Err(error) => report.failed(&format!("run {name}"), Failure::new("something of it is left").because(error)),
         }
     }

@@ -33,7 +33,7 @@ pub(crate) use self::{
     index::Name,
     record::{RunRecord, RunStatus},
     show::{Summary, run as diff, summary},
-    store::{RunDir, RunStore},
+    store::{RunDir, RunPart, RunStore},
 };
 #[cfg(test)]
 use self::{

@@ -149,6 +149,19 @@ impl Home {
         Ok(self.store.find(given)?)
     }
 
+    /// What became of a session whose machine is gone.
+    async fn closed(&self, id: &str, when: &str) -> Failure {
+        // A removal takes the machine first, and the record right after it.
+        for _ in 0..20 {
+            if self.store.find(id).is_err_and(|error| error.code() == "session_not_found") {
+                return Failure::new(format!("the session {id} was removed {when}")).code("session_closed");
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        let failure = Failure::new(format!("the machine of session {id} ended {when}")).code("session_closed");
+        failure.next(format!("`sandbar session rm {id}` forgets it"))
+    }
+
     /// A session that runs.
     async fn attach(&self, given: &str) -> Result<SandboxSession, Failure> {
         let state = self.find(given)?;

@@ -144,7 +144,7 @@ impl<'a> Report<'a> {
 
 /// All of it in one line.
 fn summary(removed: &[Item], failed: usize, is_dry: bool) -> String {
-    let counts = ["container", "volume", "machine", "record", "run"].into_iter().filter_map(|kind| {
+    let counts = ["container", "volume", "machine", "session", "record", "run"].into_iter().filter_map(|kind| {
         let count = removed.iter().filter(|item| item.kind == kind).count();
         let plural = if count == 1 { "" } else { "s" };
         (count > 0).then(|| format!("{count} {kind}{plural}"))

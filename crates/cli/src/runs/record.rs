@@ -101,6 +101,13 @@ impl RunRecord {
         }
     }
 
+    /// The same without what can be large.
+    pub(super) fn without_texts(mut self) -> Self {
+        self.prompt.truncate(self.prompt.floor_char_boundary(1024));
+        self.final_output = None;
+        self
+    }
+
     /// The same with texts of a size that is kept.
     pub(super) fn bounded(mut self) -> Self {
         cut(&mut self.prompt);

@@ -9,7 +9,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::{
+    fs::{FallocateFlags, FlockOperation, OFlags, flock},
+    io::Errno,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
@@ -27,6 +30,16 @@ const INDEX_LIMIT: u64 = 1 << 30;
 
 /// As much of an id must be given.
 const PART: usize = 4;
+
+/// What follows the id in the name of a run that is not one yet, and of one that is no longer.
+const BEGUN: &str = ".begun";
+const REMOVED: &str = ".removed";
+
+/// Longer than it takes to lock a directory that was just made.
+const MAKING: Duration = Duration::from_secs(60);
+
+/// Room that a run sets aside for its own end, so that a disk that fills up does not keep its record from being written.
+const RESERVE: u64 = 64 << 10;
 
 /// The directory of all runs.
 #[derive(Clone, Debug)]
@@ -74,19 +87,29 @@ impl RunStore {
     /// A new run, with a record that says it is running and an empty workspace. It is held until this is dropped.
     pub(crate) fn begin(&self, prompt: &str) -> Result<RunDir, Failure> {
         let id = Uuid::now_v7().to_string();
-        let path = self.dir.join(&id);
+        // It is no run before it has a record, so that none is without.
+        let (begun, path) = (self.dir.join(format!(".{id}{BEGUN}")), self.dir.join(&id));
         let failed = |error| Failure::new(format!("cannot make {}", path.display())).because(error);
         let make = |path: &Path, mode| {
             DirBuilder::new().mode(0o700).create(path)?;
             fs::set_permissions(path, Permissions::from_mode(mode))
         };
-        // Other users of the host end at the first; other users of the machine begin at the second.
-        make(&path, 0o700).and_then(|()| make(&path.join("workspace"), 0o755)).map_err(failed)?;
-        let run = RunDir { hold: File::open(&path).map_err(failed)?, id, path: path.clone() };
-        flock(&run.hold, FlockOperation::NonBlockingLockExclusive).map_err(|error| failed(error.into()))?;
-        let now = Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::UNIX_EPOCH);
-        run.save(&RunRecord::new(&run.id, prompt, now))?;
-        Ok(run)
+        let fill = || {
+            // Other users of the host end at the first; other users of the machine begin at the second.
+            make(&begun, 0o700).and_then(|()| make(&begun.join("workspace"), 0o755)).map_err(failed)?;
+            let hold = File::open(&begun).map_err(failed)?;
+            flock(&hold, FlockOperation::NonBlockingLockExclusive).map_err(|error| failed(error.into()))?;
+            let mut run = RunDir { hold, id: id.clone(), path: begun.clone() };
+            run.set_reserve_aside().map_err(failed)?;
+            let now = Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::UNIX_EPOCH);
+            run.save(&RunRecord::new(&id, prompt, now))?;
+            fs::rename(&begun, &path).map_err(failed)?;
+            run.path.clone_from(&path);
+            Ok(run)
+        };
+        fill().inspect_err(|_| {
+            let _swept_later = fs::remove_dir_all(&begun);
+        })
     }
 
     /// The run with this id, or the only one whose id begins or ends so.
@@ -139,7 +162,7 @@ impl RunStore {
             return Err(failure.next("end it first"));
         }
         // Whatever happens from here on, it is no longer a run.
-        let doomed = self.dir.join(format!(".{id}.removed"));
+        let doomed = self.dir.join(format!(".{id}{REMOVED}"));
         match fs::rename(&run.path, &doomed) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -151,26 +174,23 @@ impl RunStore {
         })
     }
 
-    /// Removes what is left of runs whose removal was not finished.
+    /// Removes what is left of runs that were never whole, or are no longer.
     pub(crate) fn sweep(&self) {
-        for name in self.half_removed() {
-            let _tried_again_next_time = self.finish_removal(&name);
+        for part in self.parts() {
+            let _tried_again_next_time = self.remove_part(&part);
         }
     }
 
     /// What is left of such runs.
-    pub(crate) fn half_removed(&self) -> Vec<String> {
+    pub(crate) fn parts(&self) -> Vec<RunPart> {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| is_half_removed(name)).collect()
+        names.filter_map(|name| RunPart::of(name, &self.dir)).collect()
     }
 
-    /// Removes the rest of one.
-    pub(crate) fn finish_removal(&self, name: &str) -> io::Result<()> {
-        if !is_half_removed(name) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        super::removal::remove_tree(&self.dir.join(name))
+    /// Removes one of them.
+    pub(crate) fn remove_part(&self, part: &RunPart) -> io::Result<()> {
+        super::removal::remove_tree(&self.dir.join(&part.name))
     }
 
     fn ids(&self) -> Result<Vec<String>, Failure> {
@@ -203,8 +223,31 @@ fn damaged(run: &DamagedRun) -> Failure {
     failure.next(format!("`sandbar runs rm {id}` removes it"))
 }
 
-fn is_half_removed(name: &str) -> bool {
-    name.strip_prefix('.').and_then(|name| name.strip_suffix(".removed")).is_some_and(is_id)
+/// A directory that was to become a run and did not, or was one and is being removed.
+#[derive(Clone, Debug)]
+pub(crate) struct RunPart {
+    pub(crate) name: String,
+    /// Why it is no run.
+    pub(crate) why: &'static str,
+}
+
+impl RunPart {
+    fn of(name: String, dir: &Path) -> Option<Self> {
+        let rest = name.strip_prefix('.')?;
+        if rest.strip_suffix(REMOVED).is_some_and(is_id) {
+            return Some(Self { name, why: "its removal was not finished" });
+        }
+        let is_begun = rest.strip_suffix(BEGUN).is_some_and(is_id) && is_abandoned(&dir.join(&name));
+        is_begun.then_some(Self { name, why: "it was never begun" })
+    }
+}
+
+/// Whether the maker of a run died before it was one. The maker locks it, right after it is there.
+fn is_abandoned(path: &Path) -> bool {
+    let Ok(directory) = File::open(path) else { return false };
+    let age = directory.metadata().and_then(|found| found.modified()).ok().and_then(|at| at.elapsed().ok());
+    // The age first: a look takes the lock, which the maker of a young one is about to ask for.
+    age.is_some_and(|age| age > MAKING) && flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
 fn is_id(text: &str) -> bool {
@@ -264,9 +307,33 @@ impl RunDir {
         flock(&self.hold, FlockOperation::NonBlockingLockExclusive).is_ok()
     }
 
-    /// Writes the record, in one step.
+    /// Writes the record, in one step. On a full disk the reserve is spent on it, and if that is not enough either, its
+    /// texts are left out.
     pub(crate) fn save(&self, record: &RunRecord) -> Result<(), Failure> {
-        self.write("record.json", &record.clone().bounded())
+        let record = record.clone().bounded();
+        let Err(full) = self.write("record.json", &record) else {
+            if record.status != RunStatus::Running {
+                let _none_there = fs::remove_file(self.reserve_path());
+            }
+            return Ok(());
+        };
+        if fs::remove_file(self.reserve_path()).is_err() {
+            return Err(full);
+        }
+        self.write("record.json", &record).or_else(|_full| self.write("record.json", &record.without_texts()))
+    }
+
+    fn set_reserve_aside(&self) -> io::Result<()> {
+        let file = File::options().write(true).create_new(true).mode(0o600).open(self.reserve_path())?;
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE) {
+            // The file system cannot: then there is none.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => fs::remove_file(self.reserve_path()),
+            other => Ok(other?),
+        }
+    }
+
+    fn reserve_path(&self) -> PathBuf {
+        self.path.join("reserve")
     }
 
     /// Writes down the run itself, as it can be taken up again, in one step.

@@ -33,7 +33,7 @@ pub(super) async fn run(args: CreateArgs, home: &Home, render: &Render) -> Resul
 
 fn options(args: &CreateArgs, home: &Home) -> Result<SessionOptions, Failure> {
     if let Some(name) = &args.name
-        && home.store.list()?.iter().any(|state| state.name.as_deref() == Some(name))
+        && home.store.named(name)?.is_some()
     {
         let next = format!("choose another name, or remove it: sandbar session rm {name}");
         return Err(Failure::new(format!("there is a session {name} already")).code("session_exists").next(next));

@@ -43,6 +43,11 @@ pub(super) async fn remove(args: &RmArgs, home: &Home, render: &Render) -> Resul
             Err(failure) => failures.push(failure),
         }
     }
+    if args.all {
+        for name in home.store.half_written()? {
+            home.store.remove_half_written(&name)?;
+        }
+    }
     let mut orphans = Vec::new();
     // Without a record, nobody can tell whose machine it was, unless only one can have been.
     if args.all || (is_lost && !home.store.damaged()?.iter().any(|one| one.machine.is_none())) {

@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// How a session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Condition {
+pub(super) enum Condition {
     /// It answers.
     Running,
     /// It answers, but its workspace is not filled: somebody is at it, or was killed.
@@ -97,7 +97,7 @@ fn damaged_document(damaged: &DamagedSession) -> Value {
     })
 }
 
-async fn condition(state: &SessionState, client: &dyn SandboxClient) -> Condition {
+pub(super) async fn condition(state: &SessionState, client: &dyn SandboxClient) -> Condition {
     match (timeout(ANSWER, client.attach(&state.machine)).await, state.workspace_root_ready) {
         (Ok(Ok(Some(_))), true) => Condition::Running,
         (Ok(Ok(Some(_))), false) => Condition::Unfinished,

@@ -8,7 +8,11 @@ use sandbar::{
     client::{UnixLocal, docker::Found},
 };
 
-use super::{Home, Making, state_directory};
+use super::{
+    Home, Making,
+    list::{self, Condition},
+    state_directory,
+};
 use crate::failure::Failure;
 
 /// What was found of them.
@@ -67,6 +71,17 @@ impl Machines {
             }
             Recorded::Some(why) => Orphans::Unclear(why),
         })
+    }
+
+    /// The sessions whose machine is gone although it was not stopped. A machine that cannot be asked is not gone.
+    pub(crate) async fn gone(&self) -> Result<Vec<String>, Failure> {
+        let mut gone = Vec::new();
+        for state in self.0.store.list()? {
+            if list::condition(&state, self.0.client.as_ref()).await == Condition::Gone {
+                gone.push(state.session_id);
+            }
+        }
+        Ok(gone)
     }
 
     /// Those that no session has.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use sandbar::{Intent, Machine, MachinePath, Target};
+use sandbar::{Intent, Machine, MachineError, MachinePath, Target};
 
 use super::{Home, attach};
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     attend::{attend, conclude},
     failure::Failure,
     plan::{self, Input},
+    relay::Ended,
     render::Render,
     signals::Signals,
     terminal,
@@ -28,6 +29,9 @@ pub(super) async fn exec(args: SessionExecArgs, home: &Home, render: &Render) ->
     }
     let mut signals = Signals::listen()?;
     let ended = attend(session.machine().as_ref(), command.cwd(cwd), input, &mut signals).await?;
+    if let Ended::Lost(MachineError::Gone) = &ended {
+        return Err(home.closed(session.id(), "while the command ran").await);
+    }
     conclude(ended, &args.command, render)
 }
 

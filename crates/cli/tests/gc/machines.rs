@@ -122,6 +122,51 @@ fn a_run_that_was_half_removed_goes_and_others_stay() {
 }
 
 #[test]
+fn a_run_that_was_never_begun_goes_once_it_is_old() {
+    let sandbar = Sandbar::own();
+    let runs = sandbar.dir().join("state/sandbar/runs");
+    let [old, young, held] = ["old", "young", "held"].map(|name| runs.join(format!(".0199f3a2-{name}.begun")));
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(24 * 60 * 60);
+    for dir in [&old, &young, &held] {
+        fs::create_dir_all(dir.join("workspace")).expect("create");
+    }
+    fs::set_permissions(&runs, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("chmod");
+    for dir in [&old, &held] {
+        fs::File::open(dir).and_then(|dir| dir.set_modified(long_ago)).expect("long ago");
+    }
+    let maker = fs::File::open(&held).expect("open");
+    maker.lock().expect("lock");
+    let run = gc(&sandbar, &[]);
+    assert!(run.code == 0 && run.stdout.contains("removed run .0199f3a2-old.begun: it was never begun"), "{run:?}");
+    assert!(!old.exists() && young.exists() && held.exists());
+    assert!(sandbar.run(&["runs", "ls"]).stdout.lines().count() <= 1, "none of them is a run");
+}
+
+#[test]
+fn the_record_of_a_session_whose_machine_is_gone_goes() {
+    each(|sandbar| {
+        let made = |name: &str| sandbar.run(&["session", "create", "--name", name]).stdout.trim().to_owned();
+        let (kept, stopped, gone) = (made("kept"), made("stopped"), made("gone"));
+        assert_eq!(sandbar.run(&["session", "stop", &stopped]).code, 0);
+        // As a reboot would leave it: a record, and no machine.
+        let record = sandbar.dir().join(format!("state/sandbar/sessions/{gone}.json"));
+        let text = fs::read_to_string(&record).expect("a record");
+        let state: Value = serde_json::from_str(&text).expect("json");
+        let machine = state["machine"]["state"]["id"].as_str().expect("an id");
+        fs::remove_dir_all(sandbar.dir().join("state/sandbar/machines").join(machine)).expect("remove");
+        until("it is gone", PATIENCE, || sandbar.run(&["session", "ls"]).stdout.contains(" gone "));
+        let run = gc(sandbar, &[]);
+        assert!(run.stdout.contains(&format!("removed session {gone}: its machine is gone")), "{run:?}");
+        assert!(!record.exists());
+        assert_eq!(sandbar.run(&["session", "exec", &kept, "--", "true"]).code, 0);
+        assert!(sandbar.run(&["session", "ls"]).stdout.contains(" stopped "), "a session that was stopped stays");
+        assert!(!made("gone").is_empty(), "its name is free");
+        assert_eq!(sandbar.run(&["session", "rm", "--all"]).code, 0);
+        sandbar.leaves_nothing("no such words");
+    });
+}
+
+#[test]
 fn where_there_is_nothing_nothing_is_made() {
     each(|sandbar| {
         let run = gc(sandbar, &[]);

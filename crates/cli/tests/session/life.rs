@@ -194,3 +194,16 @@ fn a_shell_in_a_session_is_usable_and_the_session_stays() {
     assert_eq!(run.code, 5, "{shown}");
     assert_eq!(made.does(&["read", &made.at("kept")]), "typed\n");
 }
+
+#[test]
+fn a_command_whose_session_is_removed_is_told_so() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &[]);
+        let child = made.start(&format!("exec {}", nap(9191)));
+        until("it runs", PATIENCE, || marked(&nap(9191)).iter().any(|line| line.starts_with("sleep")));
+        made.does(&["rm", &made.id]);
+        let run = finish(child);
+        assert_eq!(run.code, 125, "{run:?}");
+        assert!(run.stderr.contains(&format!("the session {} was removed while the command ran", made.id)), "{run:?}");
+    });
+}

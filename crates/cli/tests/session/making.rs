@@ -6,12 +6,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     made::Made,
-    rig::{PATIENCE, Run, Sandbar, each, finish, until},
+    rig::{FRESH, PATIENCE, Run, Sandbar, each, finish, until},
     screen::Terminal,
 };
-
-/// Undoes what the caller of the tests may have set: a shell's background jobs ignore Ctrl-C.
-const FRESH: [&str; 2] = ["env", "--default-signal=INT,TERM,HUP,QUIT"];
 
 /// A manifest that takes a while: a directory with much in it.
 fn large(sandbar: &Sandbar) -> String {
@@ -186,4 +183,23 @@ fn a_session_whose_id_nobody_hears_is_not_kept() {
     let run = finish(sandbar.command(&["session", "create", "--json"]).stdout(writer).spawn().expect("spawn"));
     assert_eq!((run.code, run.stderr.as_str()), (141, ""));
     assert!(sandbar.left().is_empty(), "{:?}", sandbar.left());
+}
+
+#[test]
+fn of_many_that_want_a_name_one_gets_it() {
+    each(|sandbar| {
+        for round in 0..3 {
+            let name = format!("same-{round}");
+            let words = ["session", "create", "--name", &name];
+            let children: Vec<_> = (0..6).map(|_| sandbar.command(&words).spawn().expect("spawn")).collect();
+            let runs: Vec<Run> = children.into_iter().map(finish).collect();
+            let (made, refused): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.code == 0);
+            assert_eq!(made.len(), 1, "{runs:?}");
+            let id = made[0].stdout.trim();
+            assert!(refused.iter().all(|run| run.stderr.contains(&name)), "{runs:?}");
+            assert_eq!(sandbar.run(&["session", "exec", &name, "--", "true"]).code, 0);
+            assert_eq!(sandbar.run(&["session", "rm", id]).code, 0);
+        }
+        sandbar.leaves_nothing("no such words");
+    });
 }

@@ -1,5 +1,7 @@
 //! The sessions of this user on this host, one small file each, so that another process can find them again.
 
+mod names;
+
 use std::{
     fs::{self, DirBuilder, File},
     io::{self, Read, Write},
@@ -11,14 +13,15 @@ use std::{
 use rustix::fs::OFlags;
 use sandbar_machine::MachineHandle;
 
+use self::names::Names;
 use super::SessionState;
 use crate::{Result, SandboxError};
 
 /// A saved session is never larger than this; one whose manifest holds more is refused.
 const STATE_LIMIT: u64 = 64 << 20;
 
-/// Longer than anybody takes to write such a file.
-const WRITING: Duration = Duration::from_secs(60 * 60);
+/// Longer than writing such a file takes.
+const WRITING: Duration = Duration::from_secs(5 * 60);
 
 /// What is left of a saved session whose file cannot be used any more.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,8 +68,9 @@ impl SessionStore {
         if text.len() as u64 > STATE_LIMIT {
             return Err(SandboxError::limit_exceeded("the saved session", STATE_LIMIT, text.len() as u64));
         }
-        self.name_is_free(state)?;
-        let temporary = self.dir.join(format!(".{}.{}", state.session_id, uuid::Uuid::new_v4().simple()));
+        // Until the record is there: another process may take the name of an id without one.
+        let _names = self.take_name(state)?;
+        let temporary = self.temporary(&state.session_id);
         let written = File::options().write(true).create_new(true).mode(0o600).open(&temporary).and_then(|mut file| {
             file.write_all(&text)?;
             file.sync_all()?;
@@ -79,16 +83,47 @@ impl SessionStore {
         })
     }
 
-    fn name_is_free(&self, state: &SessionState) -> Result<()> {
-        let Some(name) = &state.name else { return Ok(()) };
-        let taken = |other: &&SessionState| other.name.as_ref() == Some(name) && other.session_id != state.session_id;
-        match self.list()?.iter().find(taken) {
-            None => Ok(()),
-            Some(other) => {
-                let reason = format!("the name {name:?} is taken by {}", other.session_id);
-                Err(SandboxError::sandbox_config_invalid("the session's name", reason))
+    /// The id of the session with this name.
+    ///
+    /// # Errors
+    /// `session_store_error`.
+    pub fn named(&self, name: &str) -> Result<Option<String>> {
+        let names = Names::lock(&self.dir).map_err(|cause| self.no_names(cause))?;
+        let owner = names.owner(name).map_err(|cause| self.no_names(cause))?;
+        Ok(owner.filter(|id| self.has_record(id)))
+    }
+
+    /// Gives a session its name, unless another session has it.
+    fn take_name(&self, state: &SessionState) -> Result<Option<Names>> {
+        let Some(name) = &state.name else { return Ok(None) };
+        let names = Names::lock(&self.dir).map_err(|cause| self.no_names(cause))?;
+        match names.owner(name).map_err(|cause| self.no_names(cause))? {
+            Some(owner) if owner == state.session_id => return Ok(Some(names)),
+            Some(owner) if self.has_record(&owner) => {
+                let reason = format!("the name {name:?} is taken by {owner}");
+                return Err(SandboxError::sandbox_config_invalid("the session's name", reason));
             }
+            _ => {}
         }
+        let temporary = self.temporary(&state.session_id);
+        names.give(name, &state.session_id, &temporary).map_err(|cause| {
+            let _was_never_made = fs::remove_file(&temporary);
+            self.no_names(cause)
+        })?;
+        Ok(Some(names))
+    }
+
+    /// What a file of this session is called until it is whole.
+    fn temporary(&self, session_id: &str) -> PathBuf {
+        self.dir.join(format!(".{session_id}.{}", uuid::Uuid::new_v4().simple()))
+    }
+
+    fn has_record(&self, session_id: &str) -> bool {
+        self.file(session_id).is_ok_and(|file| file.symlink_metadata().is_ok())
+    }
+
+    fn no_names(&self, cause: io::Error) -> SandboxError {
+        store_error(&self.dir, "the names of sessions cannot be used").because(cause)
     }
 
     /// All sessions, newest first. Those whose file is [damaged](Self::damaged) are passed over.
@@ -167,7 +202,15 @@ impl SessionStore {
     /// # Errors
     /// `session_store_error`.
     pub fn remove(&self, session_id: &str) -> Result<()> {
-        removed(&self.file(session_id)?)
+        let place = self.file(session_id)?;
+        // A name whose session has no record is free; taking it back only keeps the directory small.
+        if let Ok(Content::Session(state)) = read(&place)
+            && let Some(name) = &state.name
+        {
+            let names = Names::lock(&self.dir).map_err(|cause| self.no_names(cause))?;
+            names.release(name, session_id).map_err(|cause| self.no_names(cause))?;
+        }
+        removed(&place)
     }
 
     /// What writers left that were killed before they had finished, by its names.
@@ -213,7 +256,8 @@ impl SessionStore {
 }
 
 fn removed(place: &Path) -> Result<()> {
-    match fs::remove_file(place) {
+    let is_directory = place.symlink_metadata().is_ok_and(|found| found.is_dir());
+    match if is_directory { fs::remove_dir_all(place) } else { fs::remove_file(place) } {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
             Err(store_error(place, "the record cannot be removed").because(cause))
         }
@@ -324,12 +368,13 @@ mod tests {
         fs::write(dir.join("cccc-3.json"), text.replace("session_id", "other").as_bytes()).unwrap();
         fs::write(dir.join("dddd-4.json"), &text).unwrap();
         fs::write(dir.join("eeee-5.json"), "").unwrap();
+        fs::create_dir_all(dir.join("gggg-7.json/deep")).unwrap();
         std::os::unix::fs::symlink("aaaa-1.json", dir.join("ffff-6.json")).unwrap();
         fs::write(dir.join("notes.txt"), "").unwrap();
         fs::write(dir.join("not an id.json"), "").unwrap();
         let damaged = store.damaged().unwrap();
         let ids: Vec<&str> = damaged.iter().map(|one| one.session_id.as_str()).collect();
-        assert_eq!(ids, ["bbbb-2", "cccc-3", "dddd-4", "eeee-5", "ffff-6"]);
+        assert_eq!(ids, ["bbbb-2", "cccc-3", "dddd-4", "eeee-5", "ffff-6", "gggg-7"]);
         assert_eq!(damaged[1].machine, Some(state("x", None, 0).machine));
         assert_eq!(damaged[3].reason, "it is empty");
         assert_eq!(store.list().unwrap().len(), 1);
@@ -351,6 +396,39 @@ mod tests {
         assert_eq!(store.save(&state("aaaa-2", Some("one"), 2)).unwrap_err().code(), "sandbox_config_invalid");
         store.save(&state("aaaa-2", Some("two"), 2)).unwrap();
         assert!(store.find("aaaa").unwrap_err().to_string().contains("several"));
+    }
+
+    #[test]
+    fn of_many_that_want_a_name_at_once_one_gets_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = SessionStore::open(temp.path().join("s")).unwrap();
+        for round in 0..20 {
+            let name = format!("name {round}");
+            let save = |number: usize| store.save(&state(&format!("{round}-{number}"), Some(&name), 1));
+            let results: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..6).map(|number| scope.spawn(move || save(number))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
+            let owner = store.named(&name).unwrap().unwrap();
+            assert_eq!(store.find(&name).unwrap().session_id, owner);
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_session_is_free() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = SessionStore::open(temp.path().join("s")).unwrap();
+        store.save(&state("aaaa-1", Some("x"), 1)).unwrap();
+        store.remove("aaaa-1").unwrap();
+        assert_eq!(store.named("x").unwrap(), None);
+        store.save(&state("aaaa-2", Some("x"), 1)).unwrap();
+        // Its record is lost, not removed.
+        fs::remove_file(temp.path().join("s/aaaa-2.json")).unwrap();
+        assert_eq!(store.named("x").unwrap(), None);
+        store.save(&state("aaaa-3", Some("x"), 1)).unwrap();
+        store.save(&state("aaaa-3", Some("x"), 1)).unwrap();
+        assert_eq!(store.named("x").unwrap().as_deref(), Some("aaaa-3"));
     }
 
     #[test]

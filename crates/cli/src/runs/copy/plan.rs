@@ -86,10 +86,10 @@ impl Plan {
         if free >= self.room.saturating_add(RESERVE) && inodes_fit {
             return Ok(());
         }
-        let (need, have) = (size(self.room), size(free));
+        let (need, reserve, have) = (size(self.room), size(RESERVE), size(free));
         let what = match inodes_fit {
             true => format!(
-                "no room for the working copy in {}: it needs {need}, and {have} are free",
+                "no room for the working copy in {}: it needs {need} and {reserve} for what the run writes, and {have} are free",
                 run.path().display()
             ),
             false => {
