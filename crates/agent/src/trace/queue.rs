@@ -104,12 +104,14 @@ impl Batched {
         Self::limited(exporter, BatchLimits::default())
     }
 
-    /// Records go to the end of this file, one JSON object per line. The file is made if need be, for its owner only.
+    /// Records go to the end of this file, one JSON object per line. The file is made if need be, for its owner only. Each
+    /// is written as soon as it comes, so that a program that is killed leaves what it has done.
     ///
     /// # Errors
     /// When the file cannot be opened.
     pub fn jsonl(path: impl AsRef<Path>) -> io::Result<Self> {
-        Ok(Self::new(JsonlFile::open(path)?))
+        let limits = BatchLimits { every: Duration::ZERO, ..BatchLimits::default() };
+        Ok(Self::limited(JsonlFile::open(path)?, limits))
     }
 
     /// Records go to this exporter, within other limits.

@@ -117,13 +117,19 @@ fn an_approval_that_waits_for_nobody_is_no_reason_to_wait() {
 #[test]
 fn killed_from_behind_the_machine_dies_and_the_run_is_listed_as_lost() {
     each(|sandbar| {
-        let model = script(sandbar, "long.json", [vec![shell(&nap(7272))], vec![say("never")]]);
+        let turns = [vec![shell("echo first")], vec![shell(&nap(7272))], vec![say("never")]];
+        let model = script(sandbar, "long.json", turns);
         let child = start(sandbar, &["--model", &model]);
         runs_on(&nap(7272));
+        let id = fs::read_dir(runs(sandbar)).expect("runs").next().expect("one").expect("entry").file_name();
+        // What has happened is on disk while the run goes on: the first call and what it cost, and the second's cost.
+        let trace = runs(sandbar).join(&id).join("trace.jsonl");
+        let spans = || fs::read_to_string(&trace).unwrap_or_default();
+        until("the trace is written", PATIENCE, || spans().matches("\"input_tokens\":100").count() >= 2);
+        assert!(spans().contains("echo first"), "{}", spans());
         send(&child, Signal::KILL);
         assert_eq!(finish(child).code, 137);
         sandbar.leaves_nothing(&naps());
-        let id = fs::read_dir(runs(sandbar)).expect("runs").next().expect("one").expect("entry").file_name();
         assert_eq!(listed(sandbar, id.to_str().unwrap()), "lost");
         assert_eq!(sandbar.run(&["runs", "rm", id.to_str().unwrap()]).code, 0);
         assert_eq!(count(sandbar), 0);
