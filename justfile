@@ -12,6 +12,10 @@ check:
 test:
     cargo xtask test
 
+# The same, and the slow suites
+test-all:
+    cargo xtask test --all
+
 # The promises of one client, for instance `just conform local`
 conform client:
     cargo test --package sandbar-clients --all-features --test {{client}}
@@ -21,6 +25,6 @@ doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace --all-features
 
 # Everything short of publishing: all checks, then every package built from its own archive
-release: test
+release: test-all
     cargo deny --all-features check
     cargo package --workspace --exclude xtask
