@@ -11,6 +11,7 @@
 //! credit it was given. Everything the guest says is untrusted; the first frame that should not be ends the connection.
 
 mod channel;
+mod ending;
 mod entries;
 mod environment;
 mod failure;
@@ -55,6 +56,7 @@ pub(crate) use self::{
     link::Link,
 };
 use self::{
+    ending::MachineEnd,
     failure::printable,
     link::{End, Intake},
 };
@@ -90,7 +92,7 @@ pub struct GuestMachine {
     about: About,
     ports: Ports,
     tasks: [AbortHandle; 2],
-    farewell: tokio::sync::Mutex<Option<Box<dyn Farewell>>>,
+    end: Arc<MachineEnd>,
 }
 
 /// What commands and reports need to know of a machine.
@@ -127,13 +129,15 @@ impl GuestMachine {
         };
         let tasks = [tokio::spawn(intake.receive(link.clone())), tokio::spawn(writing)].map(|task| task.abort_handle());
         let ports = Ports::new(setup.ports);
-        Ok(Self { link, about, ports, tasks, farewell: tokio::sync::Mutex::new(None) })
+        let end = Arc::new(MachineEnd { link: link.clone(), farewell: tokio::sync::Mutex::new(None) });
+        Ok(Self { link, about, ports, tasks, end })
     }
 
     /// What stopping the machine waits for.
     #[must_use]
     pub fn farewell(mut self, farewell: impl Farewell + 'static) -> Self {
-        self.farewell = tokio::sync::Mutex::new(Some(Box::new(farewell)));
+        let farewell = tokio::sync::Mutex::new(Some(Box::new(farewell) as Box<dyn Farewell>));
+        self.end = Arc::new(MachineEnd { link: self.link.clone(), farewell });
         self
     }
 

@@ -252,16 +252,3 @@ fn limits(launch: &Launch) -> Vec<(u32, u64)> {
     }
     limits
 }
-
-/// The processes whose parent is this one.
-pub(crate) fn children_of(parent: i32) -> Vec<i32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let is_child = |pid: &i32| {
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-        // The name in parentheses may hold anything; what follows the last one is numbers.
-        let Some((_, rest)) = stat.rsplit_once(')') else { return false };
-        rest.split_whitespace().nth(1).and_then(|ppid| ppid.parse().ok()) == Some(parent)
-    };
-    pids.filter(is_child).collect()
-}

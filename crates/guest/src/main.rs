@@ -2,6 +2,8 @@
 //! bridge to one; and the broom for what machines left that died without their supervisor.
 
 #[cfg(target_os = "linux")]
+mod below;
+#[cfg(target_os = "linux")]
 mod boot;
 #[cfg(target_os = "linux")]
 mod bridge;

@@ -4,7 +4,7 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     process::ExitCode,
@@ -43,9 +43,6 @@ impl StateDir {
     pub(crate) fn create(launch: &Launch, ids: Option<&Ids>) -> Setup<Self> {
         let step = "make the machine's directory";
         let state = rustix::fs::openat(CWD, OsStr::from_bytes(&launch.state), DIRECTORY, Mode::empty()).step(step)?;
-        if launch.sweep {
-            sweep(state.as_fd(), Whose::Makers);
-        }
         // Shared: a sweeper, which takes it exclusively, must not see the directory before it is locked.
         flock(&state, FlockOperation::LockShared).step(step)?;
         let name = OsStr::from_bytes(&launch.id);
@@ -92,6 +89,22 @@ impl StateDir {
             rustix::fs::chownat(dir, name, Some(uid), Some(gid), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
         }
         Ok(())
+    }
+
+    /// Whether there are other machines beside this one, dead or alive.
+    pub(crate) fn has_neighbours(&self) -> bool {
+        names(self.state.as_fd()).unwrap_or_default().iter().any(|name| is_machines(name) && *name != self.name)
+    }
+
+    /// Removes what dead machines left beside this one. For a child of this process that does nothing else.
+    pub(crate) fn sweep_neighbours(&self) {
+        // Its own opening: a lock belongs to one, and the one of this machine is held by its supervisor.
+        let kept = rustix::fs::openat(&self.state, ".", DIRECTORY, Mode::empty());
+        if let Ok(state) = kept
+            && crate::sys::process::close_all_but(&mut [state.as_raw_fd()]).is_ok()
+        {
+            sweep(state.as_fd(), Whose::Makers);
+        }
     }
 
     /// The directory itself.

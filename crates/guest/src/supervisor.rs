@@ -20,6 +20,7 @@ use rustix::{
 use sandbar_guest::protocol::{BootFailure, LET_GO, Launch, Level, USERS_STAGE, VERSION};
 
 use crate::{
+    below,
     boot::{self, Inside, Population},
     confine::{
         is_forbidden,
@@ -91,12 +92,14 @@ fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
     let dir = StateDir::create(launch, ids.as_ref())?;
     let mut groups = Groups::make(launch, dir.as_fd());
     let outcome = open_door(launch, &dir, control).and_then(|(door, control)| {
-        let machine = start(launch, &Ground { dir: &dir, ids: ids.as_ref() }, &mut groups, control)?;
-        let last = watch(&machine, leash, door)?;
+        let mut machine = start(launch, &Ground { dir: &dir, ids: ids.as_ref() }, &mut groups, control)?;
+        machine.sweeper = sweep_beside(launch, &dir);
+        let last = watch(&mut machine, leash, door)?;
         bury(machine, last)
     });
     if launch.level != Level::Full {
-        end_orphans();
+        // Without a PID namespace, processes outlive a guest that was killed; they are this process's children now.
+        below::end_children(|| while process::reap().is_some() {});
     }
     // While a group is left, so is the directory that tells of it.
     groups.remove().step("remove the machine's control groups")?;
@@ -125,6 +128,8 @@ fn open_door(launch: &Launch, dir: &StateDir, control: OwnedFd) -> Setup<(Option
 struct Started {
     pid: i32,
     trouble: OwnedFd,
+    /// A child that removes what dead machines left.
+    sweeper: Option<(i32, OwnedFd)>,
 }
 
 /// What a machine stands on: its directory, and the ids of its users.
@@ -170,7 +175,23 @@ fn start(launch: &Launch, ground: &Ground<'_>, groups: &mut Groups, control: Own
     }
     // Only now: a process whose memory is closed cannot have its maps written by an ordinary user.
     security::close_memory().step("close the supervisor's memory")?;
-    Ok(Started { pid, trouble })
+    Ok(Started { pid, trouble, sweeper: None })
+}
+
+/// Removes what dead machines left in a child that ends with this process: that can take long, and no machine waits for it.
+fn sweep_beside(launch: &Launch, dir: &StateDir) -> Option<(i32, OwnedFd)> {
+    if !launch.sweep || !dir.has_neighbours() {
+        return None;
+    }
+    match process::fork_into(0).ok()? {
+        Fork::Child => {
+            let _ends_later = process::die_with_parent();
+            let _as_fast_as_others = rustix::process::nice(19);
+            dir.sweep_neighbours();
+            process::exit_now(0)
+        }
+        Fork::Parent(pid) => Some((pid, pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?)),
+    }
 }
 
 fn namespaces(launch: &Launch) -> libc::c_int {
@@ -232,19 +253,19 @@ enum Hold {
 }
 
 /// Waits for PID 1 to end; ends it when nothing holds the machine any more.
-fn watch(machine: &Started, leash: &UnixStream, mut door: Option<Door>) -> Setup<Hold> {
+fn watch(machine: &mut Started, leash: &UnixStream, mut door: Option<Door>) -> Setup<Hold> {
     let pid = Pid::from_raw(machine.pid).ok_or_else(|| refuse("watch the machine", "", ""))?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).step("watch the machine")?;
     let mut hold = Hold::Leash;
     process::forget_code();
     loop {
-        let woken = wait(pidfd.as_fd(), leash, door.as_ref(), hold);
+        let woken = wait(pidfd.as_fd(), leash, (door.as_ref(), &mut machine.sweeper), hold);
         if woken == Woken::Ended {
             return Ok(hold);
         }
         hold = match (hold, &mut door) {
             (Hold::Ending(at), _) if woken == Woken::Broken || Instant::now() >= at => {
-                process::signal(machine.pid, libc::SIGKILL);
+                below::kill_until(machine.pid, |pause| has_ended(pidfd.as_fd(), pause));
                 return Ok(hold);
             }
             (Hold::Ending(_), _) => hold,
@@ -262,6 +283,16 @@ fn watch(machine: &Started, leash: &UnixStream, mut door: Option<Door>) -> Setup
             door = None;
         }
     }
+}
+
+/// Whether a process ends within this time.
+fn has_ended(pidfd: BorrowedFd<'_>, within: Duration) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    poll(&mut fds, Some(&timespec(within))).is_ok_and(|ready| ready > 0)
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) }
 }
 
 /// Whether the maker said that the machine shall live without it, rather than nothing because it is gone.
@@ -297,7 +328,18 @@ enum Woken {
     Broken,
 }
 
-fn wait(pidfd: BorrowedFd<'_>, leash: &UnixStream, door: Option<&Door>, hold: Hold) -> Woken {
+fn wait(
+    pidfd: BorrowedFd<'_>,
+    leash: &UnixStream,
+    (door, sweeper): (Option<&Door>, &mut Option<(i32, OwnedFd)>),
+    hold: Hold,
+) -> Woken {
+    if let Some((pid, swept)) = sweeper
+        && has_ended(swept.as_fd(), Duration::ZERO)
+    {
+        let _reaped = process::wait_for(*pid);
+        *sweeper = None;
+    }
     let mut fds = vec![PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
     let until = match (hold, door) {
         (Hold::Leash, _) => {
@@ -311,30 +353,14 @@ fn wait(pidfd: BorrowedFd<'_>, leash: &UnixStream, door: Option<&Door>, hold: Ho
         (Hold::Door, None) => None,
         (Hold::Ending(at), _) => Some(at),
     };
-    let timeout = until.map(|until| {
-        let left = until.saturating_duration_since(Instant::now());
-        Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) }
-    });
+    fds.extend(sweeper.iter().map(|(_, swept)| PollFd::new(swept, PollFlags::IN)));
+    let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) if fds.first().is_some_and(|fd| !fd.revents().is_empty()) => Woken::Ended,
         Ok(0) | Err(Errno::INTR) => Woken::Nobody,
+        // Only the sweeper ended.
+        Ok(1) if sweeper.is_some() && fds.last().is_some_and(|fd| !fd.revents().is_empty()) => Woken::Nobody,
         Ok(_) => Woken::Other,
         Err(_) => Woken::Broken,
-    }
-}
-
-/// Without a PID namespace, processes outlive the guest if it was killed; they are this process's children now.
-fn end_orphans() {
-    let me = rustix::process::getpid().as_raw_nonzero().get();
-    for _ in 0..10_000 {
-        let children = boot::children_of(me);
-        if children.is_empty() {
-            return;
-        }
-        for pid in children {
-            process::signal(pid, libc::SIGKILL);
-        }
-        while process::reap().is_some() {}
-        std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -2,7 +2,12 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::expect_used, reason = "a test")]
 
-use std::{os::unix::fs::symlink, path::Path, sync::Arc, time::Duration};
+use std::{
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use sandbar_clients::UnixLocal;
 use sandbar_machine::{
@@ -21,6 +26,14 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 async fn machine_at(directory: &Path) -> Arc<dyn Machine> {
     let workspace = Workspace::Host { path: directory.to_owned(), access: Access::ReadWrite };
     soon(UnixLocal::new().create(MachineSpec { workspace, ..MachineSpec::default() })).await.expect("create")
+}
+
+/// A workspace in a directory that holds nothing else, so that whatever gets out of it is seen there.
+fn workspace_below() -> (tempfile::TempDir, PathBuf) {
+    let above = tempfile::tempdir().expect("tempdir");
+    let workspace = above.path().join("workspace");
+    std::fs::create_dir(&workspace).expect("create");
+    (above, workspace)
 }
 
 fn root() -> Target {
@@ -48,10 +61,8 @@ async fn checked(archive: Vec<u8>) -> ByteStream {
 
 #[tokio::test]
 async fn a_link_in_the_place_of_a_parent_is_not_followed() {
-    // The workspace lies in a directory of this test's own, so that `up` leads to a place it knows everything in.
-    let (outside, above) = (tempfile::tempdir().expect("tempdir"), tempfile::tempdir().expect("tempdir"));
-    let workspace = above.path().join("workspace");
-    std::fs::create_dir(&workspace).expect("create");
+    let outside = tempfile::tempdir().expect("tempdir");
+    let (above, workspace) = workspace_below();
     std::fs::write(outside.path().join("file"), "kept").expect("write");
     symlink("/etc", workspace.join("system")).expect("link");
     symlink(outside.path(), workspace.join("out")).expect("link");
@@ -86,15 +97,15 @@ async fn a_link_in_the_place_of_a_file_is_replaced() {
 
 #[tokio::test]
 async fn a_bad_archive_writes_nothing_when_it_is_checked_first_and_never_outside() {
-    let workspace = tempfile::tempdir().expect("tempdir");
-    let machine = machine_at(workspace.path()).await;
+    let (above, workspace) = workspace_below();
+    let machine = machine_at(&workspace).await;
     let archive = tar(&[("good", "x"), ("../evil", "x")]);
     let (limits, policy) = (ArchiveLimits::default(), Policy::default());
     let error = soon(check(once(archive.clone()), Format::Tar, &limits, &policy, "a.tar")).await.expect_err("refused");
     assert_eq!((error.code(), &error.context()["member"]), ("archive_refused", &"../evil".into()));
-    assert_eq!(std::fs::read_dir(workspace.path()).expect("list").count(), 0);
+    assert_eq!(std::fs::read_dir(&workspace).expect("list").count(), 0);
     // What nobody looked at before is judged by the machine.
     soon(machine.unpack(&root(), once(archive))).await.expect_err("refused");
-    assert!(!workspace.path().parent().expect("a parent").join("evil").exists());
+    assert!(!above.path().join("evil").exists());
     soon(machine.stop()).await.expect("stop");
 }

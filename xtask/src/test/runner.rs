@@ -38,6 +38,9 @@ fn with_nextest(tier: Tier) -> Command {
     let mut command = program::cargo();
     let color = if std::io::stderr().is_terminal() { "always" } else { "never" };
     command.args(["nextest", "run", "--color", color]).args(EVERYTHING).args(targets(tier));
+    // Most tests wait most of the time: for containers, deadlines, ends. Two for each processor keep it busy.
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    command.arg("--test-threads").arg((2 * processors).to_string());
     if tier == Tier::All {
         command.args(["--run-ignored", "all"]);
     }

@@ -18,8 +18,8 @@ use super::{
     process,
 };
 
-/// How long a guest may take to end every process.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a guest may take to end every process before that is done from outside.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
 #[async_trait]
 impl Machine for GuestMachine {
@@ -33,7 +33,7 @@ impl Machine for GuestMachine {
 
     async fn spawn(&self, command: Command) -> Result<Process> {
         let (spawn, cwd) = environment::compose(command, &self.about)?;
-        process::start(&self.link, spawn, &cwd, self.about.output_buffer).await
+        process::start(&self.end, spawn, &cwd, self.about.output_buffer).await
     }
 
     async fn read(&self, target: &Target) -> Result<ByteStream> {
@@ -45,7 +45,6 @@ impl Machine for GuestMachine {
     }
 
     async fn stop(&self) -> Result<()> {
-        let mut farewell = self.farewell.lock().await;
         self.link.stopping();
         if self.link.ended().is_none()
             && let Ok(channel) = Channel::open(&self.link, Shape::Plain, 0, Open::Stop).await
@@ -55,11 +54,7 @@ impl Machine for GuestMachine {
         }
         self.link.end(End::Gone);
         self.ports.close().await;
-        if let Some(waiting) = farewell.as_mut() {
-            waiting.wait().await?;
-            *farewell = None;
-        }
-        Ok(())
+        self.end.remove().await
     }
 
     async fn processes(&self) -> Result<Vec<ProcessInfo>> {

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{
     channel::{Channel, Parting},
+    ending::{Deadline, MachineEnd},
     lane::{Incoming, Shape},
     link::Link,
 };
@@ -21,18 +22,23 @@ pub(super) const OUT_OF_TURN: &str = "the guest answered out of turn";
 /// How long the guest may take to start a program.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The code of a command that was killed, as shells count.
+const KILLED: i32 = 137;
+
 /// Pieces that may wait in each of a process's channels.
 const STDIN_PIECES: usize = 8;
 const CONTROLS: usize = 16;
 const OUTPUT_PIECES: usize = 16;
 
 /// Starts a command; `window` is how many bytes of its output may wait for a reader.
-pub(super) async fn start(link: &Arc<Link>, spawn: Spawn, cwd: &MachinePath, window: u32) -> Result<Process> {
+pub(super) async fn start(machine: &Arc<MachineEnd>, spawn: Spawn, cwd: &MachinePath, window: u32) -> Result<Process> {
     let (takes_input, keep) = (spawn.stdin || spawn.tty.is_some(), spawn.keep);
-    let channel = Channel::open(link, Shape::Process, window, Open::Spawn(spawn)).await?;
+    let limit = Some(Duration::from_millis(spawn.deadline_ms)).filter(|limit| !limit.is_zero());
+    let deadline = limit.and_then(|limit| Deadline::new(limit, machine));
+    let channel = Channel::open(&machine.link, Shape::Process, window, Open::Spawn(spawn)).await?;
     match channel.answer(ACTION, PATIENCE).await? {
-        Incoming::Started => Ok(connect(channel, None, takes_input)),
-        Incoming::Kept(id, _) if keep => Ok(connect(channel, Some(ProcessId(id)), takes_input)),
+        Incoming::Started => Ok(connect(channel, None, takes_input, deadline)),
+        Incoming::Kept(id, _) if keep => Ok(connect(channel, Some(ProcessId(id)), takes_input, deadline)),
         Incoming::Fail(failure) => Err(failure.of_spawn(cwd)),
         _ => Err(MachineError::transport(ACTION, OUT_OF_TURN)),
     }
@@ -44,7 +50,7 @@ pub(super) async fn adopt(link: &Arc<Link>, process: ProcessId, window: u32) -> 
     // Whoever stops waiting for it here does not mean to end it.
     channel.part(Parting::Leave);
     match channel.answer(ACTION, PATIENCE).await? {
-        Incoming::Kept(id, input) if id == process.0 => Ok(Some(connect(channel, Some(process), input))),
+        Incoming::Kept(id, input) if id == process.0 => Ok(Some(connect(channel, Some(process), input, None))),
         Incoming::Fail(failure) if failure.kind == FailKind::NoProcess => Ok(None),
         Incoming::Fail(failure) if failure.kind == FailKind::Held => Err(MachineError::Held(process)),
         Incoming::Fail(failure) => Err(failure.of_spawn(&MachinePath::root())),
@@ -53,7 +59,7 @@ pub(super) async fn adopt(link: &Arc<Link>, process: ProcessId, window: u32) -> 
 }
 
 /// The three channels of a command that runs.
-fn connect(mut channel: Channel, id: Option<ProcessId>, takes_input: bool) -> Process {
+fn connect(mut channel: Channel, id: Option<ProcessId>, takes_input: bool, deadline: Option<Deadline>) -> Process {
     if id.is_some() {
         channel.part(Parting::Leave);
     }
@@ -70,7 +76,7 @@ fn connect(mut channel: Channel, id: Option<ProcessId>, takes_input: bool) -> Pr
         kept: id.is_some(),
         exited: false,
     };
-    tokio::spawn(pump.run());
+    tokio::spawn(pump.run_until(deadline));
     Process { id, stdin: takes_input.then_some(stdin), control, output }
 }
 
@@ -103,7 +109,21 @@ enum Step {
 }
 
 impl Pump {
-    async fn run(mut self) {
+    /// Runs until the guest is done, or has broken the command's deadline.
+    async fn run_until(mut self, deadline: Option<Deadline>) {
+        let Some(deadline) = deadline else { return self.run().await };
+        tokio::select! {
+            () = self.run() => return,
+            () = deadline.broken() => deadline.enforce().await,
+        }
+        if !self.exited {
+            self.held.get_or_insert(Output::Exit(Exit { code: KILLED, reason: ExitReason::Deadline }));
+        }
+        let (Some(sender), Some(output)) = (&self.output, self.held.take()) else { return };
+        let _caller_gone = sender.send(Ok(output)).await;
+    }
+
+    async fn run(&mut self) {
         loop {
             match self.step().await {
                 // Dropping the channel says so.
@@ -221,9 +241,9 @@ impl Pump {
     }
 
     /// The last thing the user hears, after what was already on its way.
-    async fn fail(self, error: MachineError) {
-        let Some(sender) = self.output else { return };
-        if let Some(output) = self.held
+    async fn fail(&mut self, error: MachineError) {
+        let Some(sender) = self.output.take() else { return };
+        if let Some(output) = self.held.take()
             && sender.send(Ok(output)).await.is_err()
         {
             return;

@@ -23,14 +23,23 @@ const PATIENT_LOOKS: usize = 3;
 const SETTLING: usize = 50;
 const A_MOMENT: Duration = Duration::from_millis(1);
 
-/// Sends a signal to everything with this tag. Killing is thorough: it ends when nobody is left, not when everybody known
+/// What ends a process that does not handle it, and what one that is stopped does not hear before it goes on.
+const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
+/// Sends a signal to everything with this tag, and lets go on what is stopped if it is asked to end. Killing is thorough: it ends when nobody is left, not when everybody known
 /// has been sent a signal.
 pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, number: i32) {
     if number == libc::SIGKILL {
         return kill_tree(proc, &is_member);
     }
-    for pid in members(proc, &is_member) {
-        signal(pid, number);
+    let members = members(proc, &is_member);
+    for pid in &members {
+        signal(*pid, number);
+    }
+    if ENDING.contains(&number) {
+        for pid in members.into_iter().filter(|pid| state(*pid).is_ok_and(|state| state == Some(b'T'))) {
+            signal(pid, libc::SIGCONT);
+        }
     }
 }
 
