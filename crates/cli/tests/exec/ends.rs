@@ -109,6 +109,36 @@ fn a_killed_sandbar_leaves_nothing() {
     });
 }
 
+/// The first child of a process.
+fn child_of(parent: u32) -> u32 {
+    let mut found = None;
+    until("it has a child", PATIENCE, || {
+        let entries = std::fs::read_dir("/proc").expect("proc").flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let is_child = |pid: &u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.lines().any(|line| line == format!("PPid:\t{parent}"))
+        };
+        found = pids.into_iter().find(is_child);
+        found.is_some()
+    });
+    found.expect("a child")
+}
+
+#[test]
+fn a_killed_sandbar_leaves_nothing_although_pid_1_is_stopped() {
+    each(|sandbar| {
+        let child = start(sandbar, &format!("exec {}", nap(7373)));
+        running(&nap(7373));
+        let pid1 = child_of(child_of(child.id()));
+        let pid1 = Pid::from_raw(pid1.cast_signed()).expect("a number");
+        kill_process(pid1, Signal::STOP).expect("stop");
+        send(&child, Signal::KILL);
+        assert_eq!(finish(child).code, 137);
+        sandbar.leaves_nothing(&naps());
+    });
+}
+
 #[test]
 fn a_killed_sandbar_leaves_nothing_at_any_stage() {
     each(|sandbar| {

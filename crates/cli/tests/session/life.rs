@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     made::Made,
-    rig::{PATIENCE, Sandbar, each, finish, marked, nap, naps, until},
+    rig::{FRESH, PATIENCE, Sandbar, each, finish, marked, nap, naps, until},
     screen::Terminal,
 };
 
@@ -205,5 +205,21 @@ fn a_command_whose_session_is_removed_is_told_so() {
         let run = finish(child);
         assert_eq!(run.code, 125, "{run:?}");
         assert!(run.stderr.contains(&format!("the session {} was removed while the command ran", made.id)), "{run:?}");
+    });
+}
+
+#[test]
+fn one_signal_ends_a_command_that_another_has_stopped() {
+    each(|sandbar| {
+        let made = Made::new(sandbar, &[]);
+        let words = ["session", "exec", &made.id, "--", "sh", "-c", &format!("exec {}", nap(9292))];
+        let child = sandbar.behind(&FRESH, &words).spawn().expect("spawn");
+        until("it runs", PATIENCE, || runs(&nap(9292)));
+        // Another command of the same session stops it: it does not hear a signal before it goes on.
+        let stop = "for p in /proc/[0-9]*; do grep -q 9292 $p/cmdline && grep -q ^Name:.sleep $p/status && kill -STOP ${p#/proc/}; done; true";
+        assert_eq!(made.sh(stop).code, 0);
+        until("it is stopped", PATIENCE, || made.sh("cat /proc/[0-9]*/stat").stdout.contains("(sleep) T"));
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("kill");
+        assert_eq!(finish(child).code, 143);
     });
 }

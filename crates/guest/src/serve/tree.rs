@@ -26,8 +26,8 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 /// What ends a process that does not handle it, and what one that is stopped does not hear before it goes on.
 const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// Sends a signal to everything with this tag, and lets go on what is stopped if it is asked to end. Killing is thorough: it ends when nobody is left, not when everybody known
-/// has been sent a signal.
+/// Sends a signal to everything with this tag, and lets go on what is stopped if it is asked to end. Killing is thorough: it
+/// ends when no member is left, not when all known ones have been sent a signal.
 pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, number: i32) {
     if number == libc::SIGKILL {
         return kill_tree(proc, &is_member);
@@ -37,7 +37,8 @@ pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool,
         signal(*pid, number);
     }
     if ENDING.contains(&number) {
-        for pid in members.into_iter().filter(|pid| state(*pid).is_ok_and(|state| state == Some(b'T'))) {
+        // Where `/proc` may not be read, what runs gets it too, which most programs do not notice.
+        for pid in members.into_iter().filter(|pid| state(*pid).map_or(true, |state| state == Some(b'T'))) {
             signal(pid, libc::SIGCONT);
         }
     }
