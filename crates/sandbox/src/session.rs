@@ -130,6 +130,13 @@ impl SandboxSession {
         &self.shared.paths
     }
 
+    /// The secrets it was given. What commands print to a model's tools ([`exec_command`](Self::exec_command) and the like)
+    /// has their values hidden; what [`exec`](Self::exec) and [`read`](Self::read) give is data, and is never changed.
+    #[must_use]
+    pub fn secrets(&self) -> &SecretStore {
+        &self.shared.secrets
+    }
+
     /// How the workspace was declared.
     #[must_use]
     pub fn manifest(&self) -> Arc<Manifest> {

@@ -137,12 +137,15 @@ struct Found {
 
 impl Found {
     fn session(self, known: Known, manifest: Manifest, options: SessionOptions) -> SandboxSession {
+        for name in options.secrets.too_short() {
+            tracing::warn!(name, "a secret of fewer than 8 bytes is not hidden in what tools answer");
+        }
         let shared = Shared {
             id: known.id,
             name: known.name,
             fetch: options.fetch.unwrap_or_else(|| self.client.clone()),
             client: self.client,
-            table: ProcessTable::new(self.machine.clone(), options.processes),
+            table: ProcessTable::new(self.machine.clone(), options.processes).hiding(options.secrets.mask()),
             paths: settle(self.paths, &*self.machine),
             machine: self.machine,
             ports: known.ports,
