@@ -50,6 +50,7 @@ pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failu
 /// Makes the sandbox and fills it.
 async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<SandboxSession, Halt> {
     let mut options = options(args)?;
+    plan::warn_of_short_secrets(&options.secrets, render);
     plan::warn_of_strangers(args.machine.workspace.as_ref(), args.user.as_ref(), render);
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
@@ -73,7 +74,7 @@ fn options(args: &McpArgs) -> Result<SessionOptions, Failure> {
     let manifest = plan::with_user(plan::manifest(&args.fill, &args.env)?, args.user.as_ref())?;
     let manifest = reaching(manifest, &spec);
     let mut options = SessionOptions::new(manifest).machine(spec);
-    options.secrets = plan::secrets(&args.fill)?;
+    options.secrets = plan::secrets_of_tools(&args.fill, &args.show_secrets)?;
     if let Some(path) = &args.audit {
         let refused = || Failure::new(format!("cannot use --audit {}", path.display()));
         if place::writable_above(path, &options).is_some() {

@@ -202,6 +202,24 @@ pub(crate) fn secrets(fill: &FillArgs) -> Result<SecretStore, Failure> {
     })
 }
 
+/// The same for tools that answer a model: those of these names are not hidden.
+pub(crate) fn secrets_of_tools(fill: &FillArgs, shown: &[String]) -> Result<SecretStore, Failure> {
+    shown.iter().try_fold(secrets(fill)?, |store, name| {
+        if !store.contains(name) {
+            let next = format!("give it: --secret {name}");
+            return Err(Failure::new(format!("cannot show the secret {name}; there is none of that name")).next(next));
+        }
+        Ok(store.shown(name))
+    })
+}
+
+/// Says which secrets are too short to be hidden.
+pub(crate) fn warn_of_short_secrets(secrets: &SecretStore, render: &Render) {
+    for name in secrets.too_short() {
+        render.note(&format!("the secret {name} has fewer than 8 bytes, and is not hidden in what tools answer"));
+    }
+}
+
 /// A variable's own value, or the caller's.
 fn value(option: &str, variable: &Variable) -> Result<OsString, Failure> {
     let Variable { name, value } = variable;

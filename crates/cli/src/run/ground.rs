@@ -82,6 +82,7 @@ pub(super) async fn begin(
     render: &Render,
 ) -> Result<Begun, Halt> {
     let options = options(args, file)?;
+    plan::warn_of_short_secrets(&options.secrets, render);
     plan::warn_of_strangers(args.machine.workspace.as_ref().filter(|_| args.in_place), file.run_as.as_ref(), render);
     let wanted = match &args.machine.workspace {
         None => Wanted::Empty,
@@ -175,7 +176,7 @@ fn options(args: &RunArgs, file: &AgentFile) -> Result<SessionOptions, Failure> 
     };
     let manifest = plan::with_user(manifest, file.run_as.as_ref())?;
     let mut options = SessionOptions::new(manifest).machine(spec);
-    options.secrets = plan::secrets(&args.fill)?;
+    options.secrets = plan::secrets_of_tools(&args.fill, &args.show_secrets)?;
     Ok(options)
 }
 
