@@ -23,7 +23,7 @@ use crate::{
     client,
     failure::Failure,
     making::{self, Halt},
-    place, plan, progress,
+    patch, place, plan, progress,
     render::Render,
     signals::{self, Signals},
     terminal,
@@ -51,10 +51,14 @@ pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failu
 async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<SandboxSession, Halt> {
     let mut options = options(args)?;
     plan::warn_of_short_secrets(&options.secrets, render);
+    if let Workspace::Host { path, access: Access::ReadWrite } = &options.machine.workspace {
+        options.patch_journal = patch::journal(path, render);
+    }
     plan::warn_of_strangers(args.machine.workspace.as_ref(), args.user.as_ref(), render);
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let session = making::session(client::choose(&args.machine.sandbox, render)?, options, signals).await?;
+    patch::report(session.recover_patch().await.map_err(Failure::from)?.as_ref(), render);
     let arrived = making::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);

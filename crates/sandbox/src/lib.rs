@@ -22,6 +22,7 @@ mod paths;
 pub mod processes;
 mod secret;
 mod session;
+mod staging;
 
 pub use archive::{ArchiveLimits, Format as ArchiveFormat};
 pub use entry::{

@@ -20,7 +20,7 @@ use crate::{
     client,
     failure::Failure,
     making::{self, Halt},
-    place, plan, progress,
+    patch, place, plan, progress,
     render::{self, Render},
     runs::{Copied, CopyLimits, CopyProgress, CopyWatch, Name, NotCopied, RunDir, RunRecord, RunStore},
     signals::Signals,
@@ -118,6 +118,7 @@ pub(crate) async fn make(
         };
         if let (Ground::InPlace(_), Access::ReadWrite) = (&ground, access) {
             options.machine.mounts.extend(place::repository(&path, &options.machine.mounts)?);
+            options.patch_journal = patch::journal(&path, render);
         }
         let had_repository = place::has_repository(&path);
         options.machine.workspace = Workspace::Host { path, access };
@@ -271,6 +272,7 @@ async fn open(
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let session = making::session(client, options, signals).await?;
+    patch::report(session.recover_patch().await.map_err(Failure::from)?.as_ref(), render);
     let arrived = making::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);

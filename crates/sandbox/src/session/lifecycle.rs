@@ -161,6 +161,7 @@ impl Found {
             hooks: std::sync::Mutex::new(Vec::new()),
             turning: Mutex::new(()),
             patching: Arc::default(),
+            patch_journal: options.patch_journal,
             closing: watch::Sender::new(false),
         };
         SandboxSession { shared: Arc::new(shared), user: None }
