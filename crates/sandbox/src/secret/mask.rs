@@ -157,7 +157,7 @@ impl Search {
         if !self.is_in(text) {
             return Vec::new();
         }
-        let Some(automaton) = &self.automaton else { return vec![0..text.len()] };
+        let Some(automaton) = &self.automaton else { return std::iter::once(0..text.len()).collect() };
         let mut found: Vec<Range<usize>> = Vec::new();
         for at in automaton.find_overlapping_iter(text) {
             let mut stretch = at.range();
