@@ -52,7 +52,7 @@ async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<
     let mut options = options(args)?;
     plan::warn_of_short_secrets(&options.secrets, render);
     if let Workspace::Host { path, access: Access::ReadWrite } = &options.machine.workspace {
-        options.patch_journal = patch::journal(path, render);
+        options.patch_journal = patch::journal_of(&options, path, render);
     }
     plan::warn_of_strangers(args.machine.workspace.as_ref(), args.user.as_ref(), render);
     let meter = progress::Meter::choose(render);

@@ -2,11 +2,11 @@
 
 use std::{
     io::{self, IsTerminal, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use sandbar::{
-    Access, Paths,
+    Access, Paths, SessionOptions,
     client::UnixLocal,
     patch::{self, Applied, Done, Patch, PatchJournal, PatchOptions, Profile, Recovered},
 };
@@ -16,7 +16,7 @@ use crate::{
     args::{PatchArgs, ProfileArg},
     failure::Failure,
     host_side::HostSide,
-    plan,
+    place, plan,
     render::{Render, inert},
     session,
     signals::Signals,
@@ -70,10 +70,25 @@ async fn apply(text: &str, args: &PatchArgs, render: &Render) -> Result<Applied,
 }
 
 /// Where patches to a directory are recorded while they are applied. One that cannot be recorded is applied all the same.
-pub(crate) fn journal(workspace: &Path, render: &Render) -> Option<PatchJournal> {
-    let opened =
-        session::state_directory().and_then(|directory| Ok(PatchJournal::open(directory.join("patches"), workspace)?));
-    match opened {
+fn journal(workspace: &Path, render: &Render) -> Option<PatchJournal> {
+    opened(journals().and_then(|directory| Ok(PatchJournal::open(directory, workspace)?)), render)
+}
+
+/// The same for a sandbox that works in the directory, unless it could write a record of its own: those are believed.
+pub(crate) fn journal_of(options: &SessionOptions, workspace: &Path, render: &Render) -> Option<PatchJournal> {
+    let journal = journals().and_then(|directory| match place::writable_above(&directory.join("journal"), options) {
+        Some(place) => Err(Failure::new(format!("the sandbox may write to {}", place.display()))),
+        None => Ok(PatchJournal::open(directory, workspace)?),
+    });
+    opened(journal, render)
+}
+
+fn journals() -> Result<PathBuf, Failure> {
+    Ok(session::state_directory()?.join("patches"))
+}
+
+fn opened(journal: Result<PatchJournal, Failure>, render: &Render) -> Option<PatchJournal> {
+    match journal {
         Ok(journal) => Some(journal.probing(|machine| {
             let machines = UnixLocal::new().machines().unwrap_or_default();
             machines.iter().any(|found| found.id == machine && found.lives)

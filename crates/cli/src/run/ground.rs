@@ -118,10 +118,12 @@ pub(crate) async fn make(
         };
         if let (Ground::InPlace(_), Access::ReadWrite) = (&ground, access) {
             options.machine.mounts.extend(place::repository(&path, &options.machine.mounts)?);
-            options.patch_journal = patch::journal(&path, render);
         }
         let had_repository = place::has_repository(&path);
-        options.machine.workspace = Workspace::Host { path, access };
+        options.machine.workspace = Workspace::Host { path: path.clone(), access };
+        if let (Ground::InPlace(_), Access::ReadWrite) = (&ground, access) {
+            options.patch_journal = patch::journal_of(&options, &path, render);
+        }
         keeps_away(&options, &run)?;
         let is_filled = !options.manifest.entries.is_empty();
         let network = options.machine.network;

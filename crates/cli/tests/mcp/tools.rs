@@ -251,6 +251,24 @@ fn a_manifest_fills_the_workspace_and_its_secrets_stay_out_of_the_audit() {
 }
 
 #[test]
+fn a_sandbox_that_could_write_records_of_patches_has_none() {
+    let sandbar = Sandbar::own();
+    sandbar.make_file("kept.txt", "old\n");
+    let mut client = Client::start(&sandbar, &["--workspace", "."]);
+    let patch = "*** Begin Patch\n*** Update File: kept.txt\n@@\n-old\n+new\n*** End Patch\n";
+    client.done("apply_patch", json!({"patch": patch}));
+    let run = client.close();
+    assert!(run.stderr.contains("a patch cannot be taken back: the sandbox may write to"), "{run:?}");
+    assert!(!sandbar.dir().join("state/sandbar/patches").exists());
+    sandbar.make_dir("work");
+    sandbar.make_file("work/kept.txt", "old\n");
+    let mut client = Client::start(&sandbar, &["--workspace", "work"]);
+    client.done("apply_patch", json!({"patch": patch}));
+    assert_eq!(client.close().stderr, "");
+    assert!(sandbar.dir().join("state/sandbar/patches").exists());
+}
+
+#[test]
 fn the_repository_of_the_workspace_can_be_read_and_not_changed() {
     each(|sandbar| {
         let project = sandbar.make_dir("project");
