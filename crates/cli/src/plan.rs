@@ -171,7 +171,13 @@ pub(crate) fn manifest(fill: &FillArgs, env: &[Variable]) -> Result<Manifest, Fa
         Some(path) => manifest::load(path)?,
         None => Manifest::new(),
     };
+    let manifest = with_addresses(manifest, fill);
     granting(with_env(manifest, env)?, &fill.grants)
+}
+
+/// The same manifest, with the addresses that were allowed.
+pub(crate) fn with_addresses(manifest: Manifest, fill: &FillArgs) -> Manifest {
+    if fill.allow_private_addresses { manifest.allow_private_addresses() } else { manifest }
 }
 
 /// The same manifest with these variables.

@@ -103,6 +103,10 @@ pub(crate) struct FillArgs {
     /// Let the manifest show directories below its own writable, not only for reading.
     #[arg(long, requires = "manifest", help_heading = "Workspace")]
     pub(crate) allow_mounts: bool,
+
+    /// Let the manifest fetch from this host and its private networks, not only from public addresses.
+    #[arg(long, help_heading = "Workspace")]
+    pub(crate) allow_private_addresses: bool,
 }
 
 impl FillArgs {

@@ -174,7 +174,10 @@ fn options(args: &RunArgs, file: &AgentFile) -> Result<SessionOptions, Failure> 
     plan::can_be_filled(&args.machine)?;
     let spec = plan::spec(&args.machine)?;
     let manifest = match (&args.fill.manifest, file.manifest()?) {
-        (None, Some(manifest)) => plan::granting(plan::with_env(manifest, &args.env)?, &args.fill.grants)?,
+        (None, Some(manifest)) => {
+            let manifest = plan::with_addresses(manifest, &args.fill);
+            plan::granting(plan::with_env(manifest, &args.env)?, &args.fill.grants)?
+        }
         _ => plan::manifest(&args.fill, &args.env)?,
     };
     let manifest = plan::with_user(manifest, file.run_as.as_ref())?;
