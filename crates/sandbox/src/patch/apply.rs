@@ -10,7 +10,7 @@ use super::{
     journal::JournalLock,
     plan::{Planned, plan},
     record::Record,
-    recover::recover_locked,
+    recover::{Leftovers, recover_locked, sweep},
 };
 use crate::{Op, Paths, Result, SandboxError};
 
@@ -34,6 +34,10 @@ pub async fn apply(machine: &dyn Machine, paths: &Paths, patch: &Patch, options:
         if sites.weight(patch) <= INLINE { plan(sites, patch, options)? } else { aside(sites, patch, options).await? };
     let Planned { done, delta, seen, made } = planned;
     let record = begin(lock.as_ref(), machine, paths, &delta, &made).await?;
+    if record.is_some() {
+        let files = delta.iter().map(|change| change.target.clone()).collect();
+        sweep(machine, files, Leftovers::Old, &options.limits).await;
+    }
     let committed = commit(machine, &delta, &seen, &made, &options.limits).await;
     finish(lock.as_ref(), record, committed).await?;
     Ok(Applied { done, delta, made, limits: options.limits })

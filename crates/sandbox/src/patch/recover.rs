@@ -1,9 +1,14 @@
 //! A patch that was interrupted: taken back by what its journal says, without touching what was changed since.
 
-use std::{collections::BTreeSet, ffi::OsStr, os::unix::ffi::OsStrExt as _, time::Duration};
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt as _,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use futures::{StreamExt as _, stream};
-use sandbar_machine::{EntryKind, Expected, Machine, MachinePath, Target};
+use sandbar_machine::{DirEntry, EntryKind, Expected, Machine, MachinePath, Target};
 
 use super::{
     Content, PatchJournal, PatchLimits,
@@ -16,6 +21,9 @@ use crate::{Intent, Paths, Result, SandboxError, staging::is_staged_file};
 
 /// How long the machine of an interrupted patch may take to end.
 const ENDING: Duration = Duration::from_secs(10);
+
+/// How long a staged file may go without a write before it counts as left behind.
+const OLD: Duration = Duration::from_secs(10 * 60);
 
 /// What became of a patch that was interrupted. Paths are relative to the workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,7 +69,8 @@ pub(super) async fn recover_locked(
         take_back(machine, &sites, limits).await?;
         recovered.undone = named(&sites, &[State::After, State::Torn]);
     }
-    sweep(machine, &sites, limits).await;
+    let files = sites.iter().filter_map(|site| site.target.clone()).collect();
+    sweep(machine, files, Leftovers::Of(&sites), limits).await;
     if !is_complete {
         let made: Vec<Target> = record.made.iter().filter_map(|path| target(paths, path, None)).collect();
         remove_empty(machine, &made, limits).await;
@@ -84,7 +93,7 @@ async fn ended(journal: &PatchJournal, record: &Record) {
 }
 
 /// One file of the patch, and what is there now.
-struct Site<'r> {
+pub(super) struct Site<'r> {
     change: &'r RecordedChange,
     /// Nothing where this machine may not write.
     target: Option<Target>,
@@ -154,11 +163,33 @@ fn target(paths: &Paths, path: &[u8], user: Option<&String>) -> Option<Target> {
     Some(Target { user: user.cloned(), ..target })
 }
 
-/// Removes what was about to become a file of the patch: by its name, and by what is in it.
-async fn sweep(machine: &dyn Machine, sites: &[Site<'_>], limits: &PatchLimits) {
+/// Which of the files that were staged and never got their name are removed.
+pub(super) enum Leftovers<'s> {
+    /// The beginning of something that a patch, or taking it back, was to write.
+    Of(&'s [Site<'s>]),
+    /// Those that have not been written to for so long that no writer can be left.
+    Old,
+}
+
+impl Leftovers<'_> {
+    fn include(&self, entry: &DirEntry, content: &Content) -> bool {
+        match self {
+            Self::Of(sites) => {
+                let mut contents = sites.iter().flat_map(|site| [&site.change.before, &site.change.after]).flatten();
+                contents.any(|known| known.bytes.starts_with(&content.bytes))
+            }
+            Self::Old => {
+                let written = Duration::from_nanos(u64::try_from(entry.modified_ns).unwrap_or_default());
+                (UNIX_EPOCH + written).elapsed().is_ok_and(|age| age > OLD)
+            }
+        }
+    }
+}
+
+/// Removes leftovers from the directories of these files.
+pub(super) async fn sweep(machine: &dyn Machine, files: Vec<Target>, which: Leftovers<'_>, limits: &PatchLimits) {
     let mut seen: BTreeSet<MachinePath> = BTreeSet::new();
-    for site in sites {
-        let Some(target) = &site.target else { continue };
+    for target in files {
         let Some(parent) = target.path.parent() else { continue };
         if !seen.insert(parent.clone()) {
             continue;
@@ -170,15 +201,9 @@ async fn sweep(machine: &dyn Machine, sites: &[Site<'_>], limits: &PatchLimits) 
             let (true, Ok(path)) = (is_staged, parent.join(&entry.name)) else { continue };
             let leftover = Target { path, ..target.clone() };
             let Ok(Now::File(found, _)) = now(machine, &leftover, limits).await else { continue };
-            if is_of(sites, &found) {
+            if which.include(&entry, &found) {
                 let _stays_behind = within(limits, "remove a file", machine.remove(&leftover)).await;
             }
         }
     }
-}
-
-/// Whether this is the beginning of something that the patch, or taking it back, was to write.
-fn is_of(sites: &[Site<'_>], found: &Content) -> bool {
-    let mut contents = sites.iter().flat_map(|site| [&site.change.before, &site.change.after]).flatten();
-    contents.any(|content| content.bytes.starts_with(&found.bytes))
 }

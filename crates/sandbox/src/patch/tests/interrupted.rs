@@ -294,3 +294,17 @@ fn a_journal_is_kept_where_others_cannot_write() {
     let refused = PatchJournal::open(place.journals(), &place.work()).unwrap_err();
     assert_eq!(refused.code(), "session_store_error");
 }
+
+#[test]
+fn what_was_left_long_ago_is_swept_by_the_next_patch_there() {
+    let (place, machine) = (Place::new(), machine(FILES));
+    // The clock of this machine begins in 1970.
+    for name in [".sandbar-0123456789abcdef", "dir/.sandbar-0123456789abcdef", "other/.sandbar-0123456789abcdef"] {
+        wait(machine.write(&at(name), once("left"))).unwrap();
+    }
+    wait(machine.write(&at(".sandbar-notes"), once("mine"))).unwrap();
+    assert!(place.apply(&machine, usize::MAX));
+    let left: Vec<_> =
+        tree(&machine).into_iter().map(|(path, ..)| path).filter(|path| path.contains("sandbar")).collect();
+    assert_eq!(left, [".sandbar-notes", "other/.sandbar-0123456789abcdef"]);
+}
