@@ -9,9 +9,10 @@ use crate::SandboxRunConfig;
 
 /// Those that fresh sessions are given, and those of a live one.
 pub(crate) fn of(config: &SandboxRunConfig) -> Option<Arc<dyn KnownSecrets>> {
-    let mask = match &config.session {
-        Some(session) => config.secrets.merged(session.secrets()).mask(),
-        None => config.secrets.mask(),
+    let mask = match (&config.session, config.secrets.mask()) {
+        (Some(session), Some(_)) => config.secrets.merged(session.secrets()).mask(),
+        (Some(session), None) => session.secrets().mask(),
+        (None, own) => own,
     };
     Some(Arc::new(SandboxSecrets(mask?)))
 }
