@@ -22,8 +22,8 @@ pub trait KnownSecrets: Send + Sync + fmt::Debug {
     /// Hides values in a text that comes in pieces, wherever those are cut.
     fn stream(&self) -> Box<dyn HidingStream>;
 
-    /// The text with references in the place of values, and the names they refer to; nothing if it holds no value. Only
-    /// whoever knows the mark can write a reference.
+    /// The text with references in the place of values, and the names they refer to; nothing if it holds no value. A
+    /// reference needs the mark, so that no text can forge one.
     fn seal(&self, text: &str, mark: &str) -> Option<(String, BTreeSet<String>)>;
 
     /// The text with values in the place of the references that carry this mark; nothing if there are none.

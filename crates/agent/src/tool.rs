@@ -117,7 +117,7 @@ impl ToolContext {
         &self.facts.run
     }
 
-    /// Tells whoever listens to the run how far the call is. The model does not hear it. Values of the environment's secrets
+    /// Tells the listeners of the run how far the call is. The model does not hear it. Values of the environment's secrets
     /// are hidden, also where they are cut; an end that could become one is told later, at the latest when the call is over.
     pub async fn tell(&self, text: impl Into<String>) {
         if self.is_heard() {

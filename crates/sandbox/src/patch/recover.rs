@@ -30,7 +30,7 @@ const OLD: Duration = Duration::from_secs(10 * 60);
 pub struct Recovered {
     /// The files that are as they were before it again; none if it had come to its end, or had changed nothing yet.
     pub undone: Vec<String>,
-    /// Files of it that are neither what they were nor what it wrote: somebody changed them since, and they stay.
+    /// Files of it that are neither what they were nor what it wrote: they were changed since, and stay.
     pub changed_since: Vec<String>,
 }
 

@@ -24,7 +24,7 @@ const LONGEST: usize = 2048;
 /// Hides known secret values in what is shown: as they are, JSON-, URL- or base64-escaped, and line by line if they have
 /// several. Cheap to clone.
 ///
-/// It is a net against accidents, not a wall: whoever has a value can write it in a form that is not known here.
+/// It is a net against accidents, not a wall: a program that has a value can write it in a form that is not known here.
 #[derive(Clone)]
 pub struct SecretMask(Arc<Shared>);
 
@@ -86,7 +86,7 @@ impl SecretMask {
     }
 
     /// The text with a reference in the place of every value that has a name, and the names; nothing if there is none.
-    /// `mark` must not be known to whoever wrote the text: a reference without it means nothing to [`fill`](Self::fill).
+    /// `mark` must not be known to the writer of the text: a reference without it means nothing to [`fill`](Self::fill).
     #[must_use]
     pub fn seal(&self, text: &str, mark: &str) -> Option<(String, BTreeSet<String>)> {
         self.references().seal(text, mark)

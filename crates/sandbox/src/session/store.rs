@@ -38,7 +38,7 @@ pub(crate) fn private_directory(dir: &Path) -> Result<()> {
     let found = fs::symlink_metadata(dir).map_err(failed)?;
     let own = rustix::process::geteuid().as_raw();
     if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
-        return Err(store_error(dir, "it is a link, belongs to somebody else, or others may write to it"));
+        return Err(store_error(dir, "it is a link, belongs to another user, or others may write to it"));
     }
     Ok(())
 }
