@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+pub use crate::secrets::{HidingStream, KnownSecrets};
 use crate::{Agent, BoxError, Item, Items, Model, ModelSettings, Tool, Usage};
 
 /// Where agents work. One value serves many runs; each run has a [`Stay`] of its own.
@@ -13,6 +14,11 @@ use crate::{Agent, BoxError, Item, Items, Model, ModelSettings, Tool, Usage};
 pub trait Environment: Send + Sync + fmt::Debug {
     /// A run begins, or is taken up again with what was saved when it was left.
     async fn open(&self, run: &str, saved: Option<Value>) -> Result<Box<dyn Stay>, BoxError>;
+
+    /// The secrets that are given to whatever runs here. Their values are hidden in what the tools of a run answer.
+    fn secrets(&self) -> Option<Arc<dyn KnownSecrets>> {
+        None
+    }
 }
 
 /// One run's time in an environment. It is left when the run ends or is cancelled; one that is merely dropped belonged to a

@@ -67,6 +67,13 @@ pub enum AgentError {
         #[source]
         source: BoxError,
     },
+    /// A saved run refers to secrets that were not given when it was taken up.
+    #[error(
+        "this saved run refers to secrets that it was not given again: {}; give them by these names to the environment it \
+         is run in",
+        .0.join(", ")
+    )]
+    SecretNotGiven(Vec<String>),
     /// A saved run cannot be taken up.
     #[error("this saved run cannot be taken up: {0}")]
     State(String),
@@ -113,6 +120,7 @@ impl AgentError {
             Self::ToolTimeout { .. } => "tool_timeout",
             Self::Tripwire { .. } => "tripwire",
             Self::Callback { .. } => "callback",
+            Self::SecretNotGiven(_) => "secret_not_given",
             Self::State(_) => "state",
             Self::Environment(_) => "environment",
         }

@@ -74,6 +74,7 @@ mod run;
 mod runner;
 pub mod schema;
 mod scripted;
+mod secrets;
 mod settings;
 mod tool;
 pub mod trace;

@@ -12,10 +12,11 @@ mod step;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
 use serde_json::Value;
 
 pub(crate) use self::{
@@ -31,7 +32,9 @@ pub use self::{
     state::RunState,
     step::{Step, Stop},
 };
-use crate::{Item, ModelReply, Usage, guardrail::GuardrailResult, trace::TraceInfo};
+use crate::{
+    Item, ModelReply, Usage, environment::KnownSecrets, guardrail::GuardrailResult, secrets::Seal, trace::TraceInfo,
+};
 
 /// A run: serialisable, without I/O. [`next`](Self::next) says what has to happen; the driver makes it happen, tells the run
 /// so, and asks again. [`RunState`] is its saved form.
@@ -62,6 +65,11 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<TraceInfo>,
     pub(crate) environment: Option<Value>,
+    /// What references in it carry, in a run that was loaded and does not have their values yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sealed: Option<Seal>,
+    #[serde(skip)]
+    secrets: Option<Arc<dyn KnownSecrets>>,
     #[serde(skip)]
     seen: input::Seen,
 }
@@ -126,6 +134,8 @@ impl Run {
             elapsed: Duration::ZERO,
             trace: None,
             environment: None,
+            sealed: None,
+            secrets: None,
             seen: input::Seen::default(),
         }
     }
@@ -247,10 +257,14 @@ impl Run {
     }
 }
 
-// Derived as functions of `Run` itself (`remote`), so that whatever is read is also looked over.
+// Derived as functions of `Run` itself (`remote`), so that whatever is read is also looked over, and whatever is written
+// has references in the place of secret values.
 impl Serialize for Run {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Self::serialize(self, serializer)
+        match &self.secrets {
+            None => Self::serialize(self, serializer),
+            Some(secrets) => self.sealed_with(secrets.as_ref()).map_err(S::Error::custom)?.serialize(serializer),
+        }
     }
 }
 

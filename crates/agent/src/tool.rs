@@ -20,7 +20,12 @@ pub use self::{
     rules::{Approval, Enabled, OnFailure, OnTimeout, Ruled, ToolExt, ToolRules},
     spec::{Grammar, ToolKind, ToolSpec},
 };
-use crate::{BoxError, RunEvent, agent::AgentTool, runner::Events};
+use crate::{
+    BoxError, RunEvent,
+    agent::AgentTool,
+    runner::Events,
+    secrets::{self, Hiding},
+};
 
 /// Something an agent can use. A failure is told to the model, unless the [rules](ToolRules) say that it ends the run.
 ///
@@ -57,6 +62,7 @@ pub struct ToolContext {
     pub(crate) facts: Arc<CallFacts>,
     pub(crate) app: App,
     pub(crate) events: Events,
+    pub(crate) hiding: Hiding,
 }
 
 #[derive(Debug)]
@@ -78,7 +84,7 @@ impl ToolContext {
             agent: "test".to_owned(),
             run: "run_test".to_owned(),
         };
-        Self { facts: Arc::new(facts), app, events: Events::None }
+        Self { facts: Arc::new(facts), app, events: Events::None, hiding: None }
     }
 
     /// The tool's name.
@@ -111,10 +117,24 @@ impl ToolContext {
         &self.facts.run
     }
 
-    /// Tells whoever listens to the run how far the call is. The model does not hear it.
+    /// Tells the listeners of the run how far the call is. The model does not hear it. Values of the environment's secrets
+    /// are hidden, also where they are cut; an end that could become one is told later, at the latest when the call is over.
     pub async fn tell(&self, text: impl Into<String>) {
-        if !matches!(self.events, Events::None) {
-            self.events.tell(RunEvent::Progress { call_id: self.call_id().to_owned(), text: text.into() }).await;
+        if self.is_heard() {
+            self.tell_hidden(secrets::pass(&self.hiding, Some(text.into()))).await;
+        }
+    }
+
+    /// Tells what was held back.
+    pub(crate) async fn tell_rest(&self) {
+        if self.is_heard() {
+            self.tell_hidden(secrets::pass(&self.hiding, None)).await;
+        }
+    }
+
+    async fn tell_hidden(&self, text: Option<String>) {
+        if let Some(text) = text {
+            self.events.tell(RunEvent::Progress { call_id: self.call_id().to_owned(), text }).await;
         }
     }
 

@@ -1,6 +1,8 @@
 //! The corners of the harness: odd replies, odd states, odd moments; each test says what holds there.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+#[path = "edges/hidden.rs"]
+mod hidden;
 #[path = "edges/history.rs"]
 mod history;
 #[path = "edges/hostile.rs"]

@@ -120,7 +120,7 @@ pub(crate) enum Task {
     /// Apply a patch to the files of a directory: all of it, or nothing.
     ///
     /// The patch is in the format of the apply_patch tool (`*** Begin Patch`). Links that lead out of the directory are
-    /// not followed.
+    /// not followed. One that is killed in the middle is taken back by the next.
     #[command(after_help = PATCH_EXAMPLES)]
     Patch(PatchArgs),
     /// Give any MCP client a sandbox: an MCP server on standard input and output.

@@ -23,7 +23,7 @@ use crate::{
     client,
     failure::Failure,
     making::{self, Halt},
-    place, plan, progress,
+    patch, place, plan, progress,
     render::Render,
     signals::{self, Signals},
     terminal,
@@ -50,10 +50,15 @@ pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failu
 /// Makes the sandbox and fills it.
 async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<SandboxSession, Halt> {
     let mut options = options(args)?;
+    plan::warn_of_short_secrets(&options.secrets, render);
+    if let Workspace::Host { path, access: Access::ReadWrite } = &options.machine.workspace {
+        options.patch_journal = patch::journal_of(&options, path, render);
+    }
     plan::warn_of_strangers(args.machine.workspace.as_ref(), args.user.as_ref(), render);
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let session = making::session(client::choose(&args.machine.sandbox, render)?, options, signals).await?;
+    patch::report(session.recover_patch().await.map_err(Failure::from)?.as_ref(), render);
     let arrived = making::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);
@@ -73,7 +78,7 @@ fn options(args: &McpArgs) -> Result<SessionOptions, Failure> {
     let manifest = plan::with_user(plan::manifest(&args.fill, &args.env)?, args.user.as_ref())?;
     let manifest = reaching(manifest, &spec);
     let mut options = SessionOptions::new(manifest).machine(spec);
-    options.secrets = plan::secrets(&args.fill)?;
+    options.secrets = plan::secrets_of_tools(&args.fill, &args.show_secrets)?;
     if let Some(path) = &args.audit {
         let refused = || Failure::new(format!("cannot use --audit {}", path.display()));
         if place::writable_above(path, &options).is_some() {

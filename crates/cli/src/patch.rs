@@ -2,12 +2,13 @@
 
 use std::{
     io::{self, IsTerminal, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use sandbar::{
-    Access, Paths,
-    patch::{self, Applied, Done, Patch, PatchOptions, Profile},
+    Access, Paths, SessionOptions,
+    client::UnixLocal,
+    patch::{self, Applied, Done, Patch, PatchJournal, PatchOptions, Profile, Recovered},
 };
 use serde_json::{Value, json};
 
@@ -15,8 +16,9 @@ use crate::{
     args::{PatchArgs, ProfileArg},
     failure::Failure,
     host_side::HostSide,
-    plan,
+    place, plan,
     render::{Render, inert},
+    session,
     signals::Signals,
 };
 
@@ -34,7 +36,7 @@ pub(crate) async fn run(args: PatchArgs, render: &Render) -> Result<u8, (Failure
         Some(text) => text.clone(),
         None => text_of_stdin().map_err(usage)?,
     };
-    let applied = apply(&text, &args).await.map_err(|failure| (failure, 1))?;
+    let applied = apply(&text, &args, render).await.map_err(|failure| (failure, 1))?;
     let report = match (args.json, args.profile) {
         (true, _) => json!({"applied": true, "changes": changes(&applied)}).to_string(),
         (false, ProfileArg::Codex) => inert(&applied.codex_text()),
@@ -43,19 +45,73 @@ pub(crate) async fn run(args: PatchArgs, render: &Render) -> Result<u8, (Failure
     render.result(format!("{}\n", report.trim_end()).as_bytes()).map_err(|failure| (failure, 1))
 }
 
-async fn apply(text: &str, args: &PatchArgs) -> Result<Applied, Failure> {
+async fn apply(text: &str, args: &PatchArgs, render: &Render) -> Result<Applied, Failure> {
     let patch = Patch::parse(text)?;
     let profile = match args.profile {
         ProfileArg::Codex => Profile::Codex,
         ProfileArg::Sdk => Profile::Sdk,
     };
-    let options = PatchOptions { profile, ..PatchOptions::default() };
+    let journal = journal(&args.workspace, render);
+    let options = PatchOptions { profile, journal: journal.clone(), ..PatchOptions::default() };
     // Between the first file and the last there is no good moment to end; it is soon over.
     let _deaf = Signals::listen()?;
     let host = HostSide::open(args.workspace.clone(), Access::ReadWrite, args.isolation.into()).await?;
-    let applied = patch::apply(host.machine().as_ref(), &Paths::new(host.root()), &patch, &options).await;
+    let (machine, paths) = (host.machine(), Paths::new(host.root()));
+    let applied = async {
+        if let Some(journal) = &journal {
+            let recovered = patch::recover(machine.as_ref(), &paths, journal, &options.limits).await?;
+            report(recovered.as_ref(), render);
+        }
+        patch::apply(machine.as_ref(), &paths, &patch, &options).await
+    };
+    let applied = applied.await;
     host.close().await;
     Ok(applied?)
+}
+
+/// Where patches to a directory are recorded while they are applied. One that cannot be recorded is applied all the same.
+fn journal(workspace: &Path, render: &Render) -> Option<PatchJournal> {
+    opened(journals().and_then(|directory| Ok(PatchJournal::open(directory, workspace)?)), render)
+}
+
+/// The same for a sandbox that works in the directory, unless it could write a record of its own: those are believed.
+pub(crate) fn journal_of(options: &SessionOptions, workspace: &Path, render: &Render) -> Option<PatchJournal> {
+    let journal = journals().and_then(|directory| match place::writable_above(&directory.join("journal"), options) {
+        Some(place) => Err(Failure::new(format!("the sandbox may write to {}", place.display()))),
+        None => Ok(PatchJournal::open(directory, workspace)?),
+    });
+    opened(journal, render)
+}
+
+fn journals() -> Result<PathBuf, Failure> {
+    Ok(session::state_directory()?.join("patches"))
+}
+
+fn opened(journal: Result<PatchJournal, Failure>, render: &Render) -> Option<PatchJournal> {
+    match journal {
+        Ok(journal) => Some(journal.probing(|machine| {
+            let machines = UnixLocal::new().machines().unwrap_or_default();
+            machines.iter().any(|found| found.id == machine && found.lives)
+        })),
+        Err(failure) => {
+            render.note(&format!("if it is killed in the middle, a patch cannot be taken back: {failure}"));
+            None
+        }
+    }
+}
+
+/// Says what became of a patch that was interrupted.
+pub(crate) fn report(recovered: Option<&Recovered>, render: &Render) {
+    let Some(Recovered { undone, changed_since, .. }) = recovered else { return };
+    if !undone.is_empty() {
+        render.note(&format!("an earlier patch was interrupted; took it back in {} files", undone.len()));
+    }
+    for path in changed_since.iter().take(10) {
+        render.note(&format!("an earlier patch was interrupted; {path} was changed since, and stays as it is"));
+    }
+    if changed_since.len() > 10 {
+        render.note(&format!("and {} more that were changed since", changed_since.len() - 10));
+    }
 }
 
 /// Whether somebody gave the name of a patch for the patch.

@@ -171,7 +171,13 @@ pub(crate) fn manifest(fill: &FillArgs, env: &[Variable]) -> Result<Manifest, Fa
         Some(path) => manifest::load(path)?,
         None => Manifest::new(),
     };
+    let manifest = with_addresses(manifest, fill);
     granting(with_env(manifest, env)?, &fill.grants)
+}
+
+/// The same manifest, with the addresses that were allowed.
+pub(crate) fn with_addresses(manifest: Manifest, fill: &FillArgs) -> Manifest {
+    if fill.allow_private_addresses { manifest.allow_private_addresses() } else { manifest }
 }
 
 /// The same manifest with these variables.
@@ -200,6 +206,24 @@ pub(crate) fn secrets(fill: &FillArgs) -> Result<SecretStore, Failure> {
         let (name, value) = text("--secret", variable)?;
         Ok(store.with(name, value))
     })
+}
+
+/// The same for tools that answer a model: those of these names are not hidden.
+pub(crate) fn secrets_of_tools(fill: &FillArgs, shown: &[String]) -> Result<SecretStore, Failure> {
+    shown.iter().try_fold(secrets(fill)?, |store, name| {
+        if !store.contains(name) {
+            let next = format!("give it: --secret {name}");
+            return Err(Failure::new(format!("cannot show the secret {name}; there is none of that name")).next(next));
+        }
+        Ok(store.shown(name))
+    })
+}
+
+/// Says which secrets are too short to be hidden.
+pub(crate) fn warn_of_short_secrets(secrets: &SecretStore, render: &Render) {
+    for name in secrets.too_short() {
+        render.note(&format!("the secret {name} has fewer than 8 bytes, and is not hidden in what tools answer"));
+    }
 }
 
 /// A variable's own value, or the caller's.

@@ -21,6 +21,7 @@ mod run {
     #[allow(dead_code, reason = "the other test program uses the rest of it")]
     #[path = "../exec/screen.rs"]
     mod screen;
+    mod secrets;
     mod stops;
     mod streams;
     mod terminal;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::BytesMut;
 use sandbar_agent::{
     BoxError, Environment, Kit,
-    environment::{Ending, Entering, Stay},
+    environment::{Ending, Entering, KnownSecrets, Stay},
 };
 use sandbar_machine::{Lifetime, MachineError, takes_an_account};
 use sandbar_sandbox::{Exec, Manifest, SandboxError, SandboxSession, SessionState, WorkspacePath};
@@ -21,6 +21,7 @@ use crate::{
     joining,
     prompt::Prompt,
     sandbox_agent::Needs,
+    secrets,
 };
 
 /// How much of a snapshot is read at a time.
@@ -53,6 +54,10 @@ impl Environment for SandboxEnvironment {
         }
         let config = self.config.clone();
         Ok(Box::new(SandboxStay { config, saved, own: BTreeMap::new(), unfinished: None, at: None }))
+    }
+
+    fn secrets(&self) -> Option<Arc<dyn KnownSecrets>> {
+        secrets::of(&self.config)
     }
 }
 

@@ -116,6 +116,7 @@ mod joining;
 mod prompt;
 mod run_config;
 mod sandbox_agent;
+mod secrets;
 
 #[doc(hidden)]
 pub use sandbar_agent::__private;
@@ -184,11 +185,11 @@ pub use sandbar_machine::*;
 pub use sandbar_sandbox::{
     ArchiveFormat, ArchiveLimits, Attributes, AzureBlobMount, BoxMount, Content, Credential, DamagedSession, Dir,
     Entries, Entry, EntryGroup, EnvSource, EnvValue, Environment, Exec, ExecResult, ExposedPort, Extract, File, Format,
-    GcsMount, GitRepo, Grant, Group, Intent, LeftOut, LocalDir, LocalFile, Manifest, Materialised, Mount, MountPoint,
-    MountStrategy, Op, Outlook, Owner, PathFault, PathGrant, Paths, Permissions, Progress, ProgressEvent, R2Mount,
-    Receipt, RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said, SandboxError, SandboxSession, SavedManifest, Scope,
-    Secret, SecretStore, SessionLimits, SessionOptions, SessionState, SessionStore, Settings, Shape, Symlinks,
-    Unchecked, User, WorkspacePath, archive, audit, fetch, image, patch, processes,
+    GcsMount, GitRepo, Grant, Group, Intent, LeftOut, LocalDir, LocalFile, Manifest, MaskStream, Materialised, Mount,
+    MountPoint, MountStrategy, Op, Outlook, Owner, PathFault, PathGrant, Paths, Permissions, Progress, ProgressEvent,
+    R2Mount, Receipt, RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said, SandboxError, SandboxSession, SavedManifest,
+    Scope, Secret, SecretMask, SecretStore, SessionLimits, SessionOptions, SessionState, SessionStore, Settings, Shape,
+    Symlinks, Unchecked, User, WorkspacePath, archive, audit, fetch, image, patch, processes,
 };
 
 pub use self::{

@@ -13,7 +13,7 @@ use sandbar_clients::UnixLocal;
 use sandbar_machine::{MachineSpec, SandboxClient};
 use sandbar_sandbox::{
     ArchiveLimits, Manifest, Progress, SandboxError, SandboxSession, SecretStore, SessionLimits, SessionOptions,
-    SessionState, WorkspacePath, audit::Sink, processes::TableOptions,
+    SessionState, WorkspacePath, audit::Sink, patch::PatchJournal, processes::TableOptions,
 };
 
 use crate::environment::SandboxEnvironment;
@@ -58,6 +58,7 @@ pub struct SandboxRunConfig {
     pub(crate) fetch: Option<Arc<dyn SandboxClient>>,
     pub(crate) progress: Option<Progress>,
     pub(crate) audit: Vec<MakeSink>,
+    pub(crate) patch_journal: Option<PatchJournal>,
     pub(crate) kept: Kept,
 }
 
@@ -129,7 +130,8 @@ impl SandboxRunConfig {
         self
     }
 
-    /// The secrets that manifests name.
+    /// The secrets that manifests name. Their values are hidden in what tools answer, and a saved run refers to them by
+    /// name: give them again when it is taken up.
     #[must_use]
     pub fn secrets(mut self, secrets: SecretStore) -> Self {
         self.secrets = secrets;
@@ -186,6 +188,14 @@ impl SandboxRunConfig {
         self
     }
 
+    /// Records patches to a workspace of the host while they are applied, so that one that is interrupted is taken back by the
+    /// next: [`SessionOptions::patch_journal`].
+    #[must_use]
+    pub fn patch_journal(mut self, journal: PatchJournal) -> Self {
+        self.patch_journal = Some(journal);
+        self
+    }
+
     /// Ends every session that runs have left here when they paused. They cannot be taken up again then.
     ///
     /// # Errors
@@ -214,6 +224,7 @@ impl SandboxRunConfig {
             .owner(sandbar_sandbox::Owner::Runner);
         options.fetch.clone_from(&self.fetch);
         options.progress.clone_from(&self.progress);
+        options.patch_journal.clone_from(&self.patch_journal);
         options.audit = self.audit.iter().map(|make| make()).collect();
         options
     }

@@ -30,6 +30,8 @@ mod leaving;
 mod ordinary;
 #[path = "agents/prompts.rs"]
 mod prompts;
+#[path = "agents/secrets.rs"]
+mod secrets;
 #[path = "agents/shell.rs"]
 mod shell;
 #[path = "agents/streaming.rs"]

@@ -22,6 +22,7 @@ mod paths;
 pub mod processes;
 mod secret;
 mod session;
+mod staging;
 
 pub use archive::{ArchiveLimits, Format as ArchiveFormat};
 pub use entry::{
@@ -37,7 +38,7 @@ pub use manifest::{
 pub use materialise::{LeftOut, Materialised, Progress, ProgressEvent, Receipt};
 pub use op::Op;
 pub use paths::{Grant, Intent, Paths, WorkspacePath};
-pub use secret::{Secret, SecretStore};
+pub use secret::{MaskStream, Secret, SecretMask, SecretStore};
 pub use session::{
     DamagedSession, Exec, ExecResult, ExposedPort, Extract, Owner, SandboxSession, Scope, SessionLimits,
     SessionOptions, SessionState, SessionStore,

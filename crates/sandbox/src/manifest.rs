@@ -80,6 +80,8 @@ pub struct Manifest {
     /// The directory of the file this was read from.
     base_dir: Option<PathBuf>,
     origin: Origin,
+    /// Whether the caller answers for the addresses it names.
+    private_addresses: bool,
     unrestored: Unrestored,
     /// What builder methods and the reader had to leave out.
     faults: Faults,
@@ -108,6 +110,7 @@ impl Manifest {
             remote_mount_command_allowlist: ALLOWLIST.iter().map(|&name| name.to_owned()).collect(),
             base_dir: None,
             origin: Origin::Built,
+            private_addresses: false,
             unrestored: Unrestored::default(),
             faults: Faults::default(),
         }
@@ -239,6 +242,7 @@ impl Manifest {
     /// other's counts; an entry that both have is a fault. The whole is trusted no more than the less trusted of the two.
     #[must_use]
     pub fn merge(mut self, other: Self) -> Self {
+        self.private_addresses = self.may_use_private_addresses() && other.may_use_private_addresses();
         self.entries.extend(other.entries);
         for (name, value) in other.environment.iter() {
             self.environment.set(name, value.clone());

@@ -91,6 +91,8 @@ pub(crate) struct Materialiser<'a> {
     pub(crate) user: Option<&'a str>,
     pub(crate) roots: Roots,
     pub(crate) secrets: &'a SecretStore,
+    /// Whether what is fetched may come from public addresses only.
+    pub(crate) public_only: bool,
     pub(crate) limits: &'a SessionLimits,
     pub(crate) progress: Option<Progress>,
 }

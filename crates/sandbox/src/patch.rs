@@ -9,10 +9,13 @@ mod commit;
 mod envelope;
 mod files;
 mod invocation;
+mod journal;
 mod json;
 mod nearest;
 mod place;
 mod plan;
+mod record;
+mod recover;
 mod search;
 mod text;
 
@@ -25,9 +28,12 @@ use bytes::Bytes;
 use sandbar_machine::Target;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::apply::undo_recorded;
 pub use self::{
     apply::{apply, undo},
     invocation::{Invocation, from_command, from_script},
+    journal::PatchJournal,
+    recover::{Recovered, recover},
     text::Ending,
 };
 use crate::{Result, SandboxError};
@@ -187,6 +193,8 @@ pub struct PatchOptions {
     pub cwd: Option<String>,
     /// What it may cost.
     pub limits: PatchLimits,
+    /// Where it is recorded while it is applied, so that one that is interrupted is taken back by the next.
+    pub journal: Option<PatchJournal>,
 }
 
 /// A file's bytes and permission bits.

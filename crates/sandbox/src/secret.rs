@@ -1,7 +1,18 @@
-//! Secrets: values that are never printed and never saved, and the names by which they are found.
+//! Secrets: values that are neither printed nor saved by this library, and the names by which they are found.
 
-use std::{collections::BTreeMap, fmt};
+mod forms;
+mod mask;
+mod seal;
+#[cfg(test)]
+mod tests;
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::OnceLock,
+};
+
+pub use self::mask::{MaskStream, SecretMask};
 use crate::{Result, SandboxError};
 
 /// Never printed, never serialised. Saved state holds the *name* of a secret, not its value.
@@ -28,11 +39,31 @@ impl fmt::Debug for Secret {
 }
 
 /// Secrets by name, handed in by trusted code; manifests only ever name them.
+///
+/// A value that a command prints is hidden in what a model's tools answer, unless [`shown`](Self::shown) lets it through.
+///
+/// ```
+/// use sandbar_sandbox::SecretStore;
+///
+/// let secrets = SecretStore::new().with("TOKEN", "hunter22-hunter22").with("REGION", "eu-central-1").shown("REGION");
+/// let mask = secrets.mask().expect("a secret that is hidden");
+/// assert_eq!(mask.hide("hunter22-hunter22 in eu-central-1"), "[secret] in eu-central-1");
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct SecretStore {
     known: BTreeMap<String, Secret>,
     /// Values that a merge has left without a name. They stay hidden.
     nameless: Vec<Secret>,
+    /// Names whose values tools' answers may show.
+    shown: BTreeSet<String>,
+    /// Made when they are first needed: for tools' answers, and for what is told about operations.
+    masks: OnceLock<Masks>,
+}
+
+#[derive(Clone, Debug)]
+struct Masks {
+    answers: Option<SecretMask>,
+    everything: Option<SecretMask>,
 }
 
 impl SecretStore {
@@ -46,14 +77,31 @@ impl SecretStore {
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.known.insert(name.into(), Secret::new(value));
+        self.masks = OnceLock::new();
         self
+    }
+
+    /// Lets the secret of this name through in what tools answer: the model sees it, and so do the screen, the conversation
+    /// and the trace. Audits and error messages still hide it.
+    #[must_use]
+    pub fn shown(mut self, name: impl Into<String>) -> Self {
+        self.shown.insert(name.into());
+        self.masks = OnceLock::new();
+        self
+    }
+
+    /// Whether there is a secret of this name.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.known.contains_key(name)
     }
 
     /// Everything of both. Of two secrets with one name the other's is found; the values of both are hidden.
     #[must_use]
     pub fn merged(&self, other: &Self) -> Self {
-        let mut merged = self.clone();
+        let mut merged = Self { masks: OnceLock::new(), ..self.clone() };
         merged.nameless.extend(other.nameless.iter().cloned());
+        merged.shown.extend(other.shown.iter().cloned());
         for (name, secret) in &other.known {
             let before = merged.known.insert(name.clone(), secret.clone());
             merged.nameless.extend(before.filter(|before| before != secret));
@@ -69,49 +117,47 @@ impl SecretStore {
         self.known.get(name).ok_or_else(|| SandboxError::secret_not_found(name))
     }
 
-    /// Hides every known value in a text that is about to be shown. Values shorter than 4 bytes are not hidden: they are
-    /// parts of so many other words that the text would be lost, and would give them away by its holes.
+    /// The names of secrets that are too short to be hidden in what tools answer: those of fewer than 8 bytes.
+    pub fn too_short(&self) -> impl Iterator<Item = &str> {
+        let short = self.known.iter().filter(|(_, secret)| forms::parts(secret.expose()).is_empty());
+        short.map(|(name, _)| name.as_str())
+    }
+
+    /// Hides these values in what tools answer; nothing if there is none to hide and none to refer to.
+    #[must_use]
+    pub fn mask(&self) -> Option<SecretMask> {
+        self.masks().answers.clone()
+    }
+
+    /// Hides every known value in a text that is about to be shown, also those that tools' answers may show. Values
+    /// shorter than 4 bytes are not hidden: they are parts of so many other words that the text would be lost, and would
+    /// give them away by its holes.
     #[must_use]
     pub fn redact(&self, text: &str) -> String {
-        let mut values: Vec<&str> =
-            self.known.values().chain(&self.nameless).map(Secret::expose).filter(|value| value.len() >= 4).collect();
-        // A secret may be a part of another one, whose rest would stay visible.
-        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        values.into_iter().fold(text.to_owned(), |text, value| text.replace(value, "[secret]"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_secret_is_never_printed() {
-        let store = SecretStore::new().with("TOKEN", "hunter22");
-        assert!(!format!("{store:?}").contains("hunter22"));
-        assert_eq!(store.redact("git said: hunter22 is wrong"), "git said: [secret] is wrong");
-        assert_eq!(store.get("TOKEN").unwrap().expose(), "hunter22");
-        let nested = store.with("A", "hunter22-and-more");
-        assert_eq!(nested.redact("hunter22-and-more"), "[secret]");
+        if self.known.is_empty() && self.nameless.is_empty() {
+            return text.to_owned();
+        }
+        let text = match &self.masks().everything {
+            Some(mask) => mask.hide(text).into_owned(),
+            None => text.to_owned(),
+        };
+        let short = self.values().filter(|value| (4..forms::SHORTEST).contains(&value.len()));
+        short.fold(text, |text, value| text.replace(value, "[secret]"))
     }
 
-    #[test]
-    fn two_stores_become_one_that_hides_the_values_of_both() {
-        let one = SecretStore::new().with("TOKEN", "hunter22").with("A", "only-here").with("B", "same-one");
-        let other = SecretStore::new().with("TOKEN", "swordfish").with("B", "same-one").with("SHORT", "abc");
-        let both = one.merged(&other);
-        assert_eq!(both.get("TOKEN").unwrap().expose(), "swordfish");
-        assert_eq!(both.get("A").unwrap().expose(), "only-here");
-        let text = "hunter22 swordfish only-here same-one abc";
-        assert_eq!(both.redact(text), "[secret] [secret] [secret] [secret] abc");
-        assert_eq!(both.merged(&SecretStore::new()).redact(text), both.redact(text));
-        assert_eq!(SecretStore::new().merged(&both).redact(text), both.redact(text));
+    fn values(&self) -> impl Iterator<Item = &str> {
+        self.known.values().chain(&self.nameless).map(Secret::expose)
     }
 
-    #[test]
-    fn a_missing_secret_is_named() {
-        let error = SecretStore::new().get("TOKEN").unwrap_err();
-        assert_eq!(error.code(), "secret_not_found");
-        assert!(error.to_string().contains("TOKEN"));
+    fn masks(&self) -> &Masks {
+        self.masks.get_or_init(|| {
+            let named = || self.known.iter().map(|(name, secret)| (name.as_str(), secret.expose()));
+            let hidden = named().filter(|(name, _)| !self.shown.contains(*name)).map(|(_, value)| value);
+            let hidden = hidden.chain(self.nameless.iter().map(Secret::expose));
+            let answers = SecretMask::new(hidden, named());
+            let everything =
+                if self.shown.is_empty() { answers.clone() } else { SecretMask::new(self.values(), named()) };
+            Masks { answers, everything }
+        })
     }
 }

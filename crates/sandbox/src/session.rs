@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tracing::Instrument;
 
+pub(crate) use self::store::private_directory;
 pub use self::{
     archives::Extract,
     exec::{Exec, ExecResult},
@@ -39,6 +40,7 @@ use crate::{
     Manifest, Op, Paths, Progress, Result, SandboxError, SecretStore,
     audit::{Audit, Span},
     image::ImageViewer,
+    patch::PatchJournal,
     processes::ProcessTable,
 };
 
@@ -78,6 +80,7 @@ struct Shared {
     turning: Mutex<()>,
     /// Held while a patch is applied: two at once would each undo what the other did to a file both change.
     patching: Arc<Mutex<()>>,
+    patch_journal: Option<PatchJournal>,
     /// Whether somebody wants the session to end.
     closing: watch::Sender<bool>,
 }
@@ -128,6 +131,13 @@ impl SandboxSession {
     #[must_use]
     pub fn paths(&self) -> &Paths {
         &self.shared.paths
+    }
+
+    /// The secrets it was given. What commands print to a model's tools ([`exec_command`](Self::exec_command) and the like)
+    /// has their values hidden; what [`exec`](Self::exec) and [`read`](Self::read) give is data, and is never changed.
+    #[must_use]
+    pub fn secrets(&self) -> &SecretStore {
+        &self.shared.secrets
     }
 
     /// How the workspace was declared.

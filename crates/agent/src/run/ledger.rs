@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::Item;
+use crate::{Item, environment::KnownSecrets};
 
 /// Every call by its id.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,17 +32,17 @@ pub(crate) enum Known {
 }
 
 impl Ledger {
-    pub(crate) fn look(&self, call_id: &str, call: &Item) -> Known {
+    pub(crate) fn look(&self, call_id: &str, call: &Item, secrets: Option<&dyn KnownSecrets>) -> Known {
         match self.0.get(call_id) {
             None => Known::New,
-            Some(entry) if entry.fingerprint != fingerprint(call) => Known::Clash,
+            Some(entry) if entry.fingerprint != fingerprint(call, secrets) => Known::Clash,
             Some(Entry { completed: true, .. }) => Known::Completed,
             Some(Entry { completed: false, .. }) => Known::Open,
         }
     }
 
-    pub(crate) fn open(&mut self, call_id: &str, call: &Item) {
-        let entry = Entry { fingerprint: fingerprint(call), completed: false };
+    pub(crate) fn open(&mut self, call_id: &str, call: &Item, secrets: Option<&dyn KnownSecrets>) {
+        let entry = Entry { fingerprint: fingerprint(call, secrets), completed: false };
         self.0.insert(call_id.to_owned(), entry);
     }
 
@@ -53,11 +53,14 @@ impl Ledger {
     }
 }
 
-/// What makes two calls the same: kind, name and what they are called with; not the server's id or status.
-fn fingerprint(call: &Item) -> String {
+/// What makes two calls the same: kind, name and what they are called with; not the server's id or status. It is saved, so
+/// secrets count by their names: a digest of their values would let a guess be checked.
+fn fingerprint(call: &Item, secrets: Option<&dyn KnownSecrets>) -> String {
     let mut hash = Sha256::new();
     for field in ["type", "name", "namespace", "arguments", "input"] {
         let text = call.text_field(field).unwrap_or_default();
+        let sealed = secrets.and_then(|secrets| secrets.seal(text, ""));
+        let text = sealed.as_ref().map_or(text, |(sealed, _)| sealed);
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     }

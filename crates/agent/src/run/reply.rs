@@ -61,7 +61,7 @@ impl Run {
         self.turn = self.turn.saturating_add(1);
         self.usage.add_request(model, &reply.usage);
         for call in &read.calls {
-            self.ledger.open(&call.call_id, &call.raw);
+            self.ledger.open(&call.call_id, &call.raw, self.secrets.as_deref());
         }
         self.items.extend(read.items);
         if let (Thread::Responses(last), Some(id)) = (&mut self.thread, &reply.response_id) {
@@ -141,7 +141,7 @@ impl Run {
             return Err(misbehaved(format!("The model called {name} without a call id")));
         }
         let known = read.places.get(call_id).and_then(|place| read.calls.get(*place));
-        match (self.ledger.look(call_id, raw), known) {
+        match (self.ledger.look(call_id, raw, self.secrets.as_deref()), known) {
             (Known::Clash, _) => return Err(reused(call_id)),
             (_, Some(known)) if known.raw != *raw => return Err(reused(call_id)),
             (_, Some(_)) => return Ok(None),

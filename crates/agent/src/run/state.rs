@@ -1,12 +1,12 @@
 //! A run on paper: versioned JSON that a later process, or a later version, can take up.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Interruption, Run, approvals::Decision, approvals::Reach};
-use crate::{AgentError, Item, Result};
+use crate::{AgentError, Item, Result, environment::KnownSecrets, secrets};
 
 /// The version this library writes. It reads every older one.
 const VERSION: u64 = 1;
@@ -14,8 +14,13 @@ const VERSION: u64 = 1;
 /// The longest saved run that is read.
 const MAX_BYTES: usize = 256 << 20;
 
-/// A run that can be saved, decided about and gone on with. It holds no secret: what the caller gave along, keys and
-/// headers are not in it.
+/// A run that can be saved, decided about and gone on with. What the caller gave along, keys and headers are not in it. It
+/// is the whole conversation otherwise, and as confidential as that.
+///
+/// The secrets of the run's environment are saved as references: where their values stand in the run in one of the forms that
+/// are known (as they are, JSON- or URL-escaped, in base64), the saved form has a name. When it is taken up, the values come
+/// from the environment it is run in then; without them it is refused ([`AgentError::SecretNotGiven`]). That is a net
+/// against accidents, not a wall: a value in another form, or of fewer than 8 bytes, is saved as it is.
 ///
 /// ```
 /// # use sandbar_agent::{Agent, FunctionTool, Item, RunState, ScriptedModel, ToolContext, ToolExt, run};
@@ -179,6 +184,32 @@ const FAULTS: [&str; 4] = [
 ];
 
 impl Run {
+    /// The run as JSON, with references in the place of secret values.
+    pub(super) fn sealed_with(&self, secrets: &dyn KnownSecrets) -> serde_json::Result<Value> {
+        let mut value = Self::serialize(self, serde_json::value::Serializer)?;
+        // Nested runs have sealed themselves; those that were loaded and not taken up yet still are.
+        if let Some(seal) = secrets::seal(secrets, &mut value) {
+            value["sealed"] = serde_json::to_value(seal)?;
+        }
+        Ok(value)
+    }
+
+    /// Takes the secrets of the environment, for what is saved from now on, and their values in the place of references.
+    ///
+    /// # Errors
+    /// `secret_not_given` when the run refers to a secret that is not among them; it stays as it was then.
+    pub(crate) fn know(&mut self, secrets: Option<Arc<dyn KnownSecrets>>) -> Result<()> {
+        if let Some(seal) = self.sealed.clone() {
+            let lost = |error: serde_json::Error| AgentError::State(error.to_string());
+            let mut value =
+                Self::serialize(&Self { sealed: None, ..self.clone() }, serde_json::value::Serializer).map_err(lost)?;
+            secrets::fill(secrets.as_deref(), &seal, &mut value)?;
+            *self = serde_json::from_value(value).map_err(|error| damaged(&error))?;
+        }
+        self.secrets = secrets.or(self.secrets.take());
+        Ok(())
+    }
+
     /// Whether all that refers to something else in the run finds it there.
     pub(super) fn whole(&self) -> Result<(), &'static str> {
         let items = self.items.len();

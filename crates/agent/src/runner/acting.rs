@@ -125,6 +125,7 @@ impl Driver {
             }),
             app: self.app.clone(),
             events: self.events.clone(),
+            hiding: self.secrets().map(|secrets| std::sync::Arc::new(std::sync::Mutex::new(secrets.stream()))),
         }
     }
 }

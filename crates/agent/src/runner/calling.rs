@@ -9,6 +9,7 @@ use crate::{
     AgentError, BoxError, Guarded, OnFailure, OnTimeout, Result, Tool, ToolContext, ToolOutput,
     guardrail::{Finding, GuardrailResult, ToolVerdict},
     run::{Answer, CallKind, PendingCall},
+    secrets,
     trace::{Scope, Span, SpanData},
 };
 
@@ -46,9 +47,12 @@ impl Driver {
             return Err(AgentError::ModelBehavior(format!("Tool {} is not there any more", call.tool)));
         };
         let context = self.tool_context(call);
-        let mut span = self.spans.open(|| SpanData::function(&call.tool, Some(&call.arguments())));
+        let arguments = call.arguments();
+        let shown = self.secrets().map_or(Cow::Borrowed(&*arguments), |secrets| secrets.hide(&arguments));
+        let mut span = self.spans.open(|| SpanData::function(&call.tool, Some(&shown)));
         let made = Made { call, place, scope: span.scope(), context: &context };
         let outcome = self.call_within(&tool, &made, &mut span).await;
+        context.tell_rest().await;
         if let Err(error) = &outcome {
             span.fail(|| spans::failed(error));
         }
@@ -71,7 +75,11 @@ impl Driver {
             self.tell_hooks(Moment::ToolStart(context)).await?;
         }
         let output = match self.invoke(tool, made).await? {
-            Invoked::Output(output) => output,
+            // The one place where an answer is made: whatever sees it sees it without secret values.
+            Invoked::Output(output) => match self.secrets() {
+                Some(secrets) => secrets::hidden(secrets, output),
+                None => output,
+            },
             Invoked::Held(run) => {
                 called.answer = Answer::Held(Some(run));
                 self.has_called(place, &call.call_id, called);
@@ -127,7 +135,13 @@ impl Driver {
         };
         match (outcome, &rules.on_failure) {
             (Ok(invoked), _) => Ok(invoked),
-            (Err(source), OnFailure::Raise) => Err(AgentError::Tool { tool: call.tool.clone(), source }),
+            (Err(source), OnFailure::Raise) => {
+                let source = match self.secrets() {
+                    Some(secrets) => secrets::hidden_error(secrets, source),
+                    None => source,
+                };
+                Err(AgentError::Tool { tool: call.tool.clone(), source })
+            }
             (Err(error), OnFailure::Say(word)) => Ok(failed(word(context, error))),
             (Err(error), OnFailure::Tell) => Ok(failed(failure_text(&error))),
         }

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Agent, AgentError, App, Hooks, Kit, Result, RunConfig, RunError, RunResult, Step, Stop,
     agent::Roster,
-    environment::{Ending, Entering, Stay},
+    environment::{Ending, Entering, KnownSecrets, Stay},
     run::Run,
     trace::Scope,
 };
@@ -39,6 +39,7 @@ pub(crate) struct Driver {
     pub(super) events: Events,
     pub(super) equipment: Option<Equipment>,
     pub(super) spans: Spans,
+    pub(super) secrets: Option<Arc<dyn KnownSecrets>>,
     /// The call it is made for, if it is nested.
     within: Option<Scope>,
     cancel: watch::Receiver<Cancel>,
@@ -68,6 +69,7 @@ impl Driver {
             events: Events::None,
             equipment: None,
             spans: Spans::default(),
+            secrets: None,
             within: None,
             cancel: watch::channel(Cancel::No).1,
             steps_left: None,
@@ -91,8 +93,8 @@ impl Driver {
         Self { app, hooks, events, cancel, ..self }
     }
 
-    pub(super) fn within(self, scope: Scope, depth: usize) -> Self {
-        Self { within: Some(scope), depth, ..self }
+    pub(super) fn within(self, scope: Scope, outer: &Self) -> Self {
+        Self { within: Some(scope), depth: outer.depth + 1, secrets: outer.secrets.clone(), ..self }
     }
 
     pub(super) fn at_most(self, steps_left: Option<usize>) -> Self {
@@ -115,7 +117,10 @@ impl Driver {
     async fn work(&mut self) -> Result<Stop> {
         self.told = self.run.items().len();
         self.spans = Spans::begin(&self.config, &mut self.run, self.within.as_ref());
-        let outcome = self.steps().await;
+        let outcome = match self.know_secrets() {
+            Ok(()) => self.steps().await,
+            Err(error) => Err(error),
+        };
         let ending = match &outcome {
             Ok(Stop::Finished) => Ending::Finished,
             // A nested run comes back only where a person has to decide.
@@ -135,6 +140,17 @@ impl Driver {
             }
             Ok(()) => outcome,
         }
+    }
+
+    /// The secrets of the place where the agents work, or those of the run that this one is nested in.
+    fn know_secrets(&mut self) -> Result<()> {
+        let own = self.config.environment.as_ref().and_then(|environment| environment.secrets());
+        self.secrets = own.or(self.secrets.take());
+        self.run.know(self.secrets.clone())
+    }
+
+    pub(super) fn secrets(&self) -> Option<&dyn KnownSecrets> {
+        self.secrets.as_deref()
     }
 
     async fn steps(&mut self) -> Result<Stop> {

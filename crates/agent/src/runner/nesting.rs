@@ -54,7 +54,7 @@ impl Driver {
             watch::channel(Cancel::No).1,
         );
         let slot = self.slot_for(*place, &call.call_id);
-        let driver = driver.within(scope.clone(), self.depth + 1);
+        let driver = driver.within(scope.clone(), self);
         let outcome = Box::pin(driver.drive(Some(Arc::clone(&slot)))).await;
         let after = match &outcome {
             Ok(result) => result.usage(),

@@ -89,7 +89,8 @@ pub(crate) struct FillArgs {
     #[arg(long, value_name = "FILE", help_heading = "Workspace", value_hint = ValueHint::FilePath)]
     pub(crate) manifest: Option<PathBuf>,
 
-    /// Give a secret that the manifest names, or copy one of your variables by its name. It is never saved.
+    /// Give a secret that the manifest names, or copy one of your variables by its name. Sandbar does not write it down, and
+    /// hides it in what the tools of `run` and `mcp` answer; what commands do with it is up to them.
     #[arg(long = "secret", value_name = "NAME[=VALUE]", help_heading = "Workspace",
         value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) secrets: Vec<Variable>,
@@ -102,6 +103,10 @@ pub(crate) struct FillArgs {
     /// Let the manifest show directories below its own writable, not only for reading.
     #[arg(long, requires = "manifest", help_heading = "Workspace")]
     pub(crate) allow_mounts: bool,
+
+    /// Let the manifest fetch from this host and its private networks, not only from public addresses.
+    #[arg(long, help_heading = "Workspace")]
+    pub(crate) allow_private_addresses: bool,
 }
 
 impl FillArgs {

@@ -36,6 +36,10 @@ pub(crate) struct McpArgs {
     #[command(flatten)]
     pub(crate) fill: FillArgs,
 
+    /// Let the secret of this name through where a tool's answer shows it, not hidden as [secret]. The model sees it then.
+    #[arg(long = "show-secret", value_name = "NAME", help_heading = "Workspace")]
+    pub(crate) show_secrets: Vec<String>,
+
     /// Set a variable for every command, or copy one of yours by its name. Nothing else of your environment gets in.
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) env: Vec<Variable>,

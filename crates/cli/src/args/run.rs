@@ -88,6 +88,11 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) fill: FillArgs,
 
+    /// Let the secret of this name through where a tool's answer shows it, not hidden as [secret]. The model sees it then, and
+    /// the trace keeps it.
+    #[arg(long = "show-secret", value_name = "NAME", help_heading = "Workspace")]
+    pub(crate) show_secrets: Vec<String>,
+
     /// Set a variable for the agent's commands, or copy one of yours by its name.
     #[arg(long, value_name = "NAME[=VALUE]", help_heading = "Workspace",
         value_parser = OsStringValueParser::new().try_map(values::variable))]

@@ -1,5 +1,7 @@
 //! The MCP server: says what tools there are, and makes the calls to them side by side.
 
+use std::borrow::Cow;
+
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -36,6 +38,19 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(session: SandboxSession, instructions: String, reaches: Option<NetworkArg>) -> Self {
         Self { session, instructions, reaches, places: Semaphore::new(CALLS) }
+    }
+
+    /// An answer without the values of secrets: the one place that every answer comes through.
+    fn hidden(&self, mut answer: CallToolResult) -> CallToolResult {
+        let Some(mask) = self.session.secrets().mask() else { return answer };
+        for block in &mut answer.content {
+            if let ContentBlock::Text(text) = block
+                && let Cow::Owned(hidden) = mask.hide(&text.text)
+            {
+                text.text = hidden;
+            }
+        }
+        answer
     }
 
     async fn call(&self, tool: ToolName, arguments: JsonObject) -> Answer {
@@ -84,7 +99,7 @@ impl ServerHandler for Server {
         };
         tokio::select! {
             answer = self.call(tool, call.arguments.unwrap_or_default()) => {
-                Ok(answer.unwrap_or_else(failed).into())
+                Ok(self.hidden(answer.unwrap_or_else(failed)).into())
             }
             () = request.ct.cancelled() => Ok(failed("cancelled").into()),
         }

@@ -20,7 +20,7 @@ use crate::{
     client,
     failure::Failure,
     making::{self, Halt},
-    place, plan, progress,
+    patch, place, plan, progress,
     render::{self, Render},
     runs::{Copied, CopyLimits, CopyProgress, CopyWatch, Name, NotCopied, RunDir, RunRecord, RunStore},
     signals::Signals,
@@ -82,6 +82,7 @@ pub(super) async fn begin(
     render: &Render,
 ) -> Result<Begun, Halt> {
     let options = options(args, file)?;
+    plan::warn_of_short_secrets(&options.secrets, render);
     plan::warn_of_strangers(args.machine.workspace.as_ref().filter(|_| args.in_place), file.run_as.as_ref(), render);
     let wanted = match &args.machine.workspace {
         None => Wanted::Empty,
@@ -119,7 +120,10 @@ pub(crate) async fn make(
             options.machine.mounts.extend(place::repository(&path, &options.machine.mounts)?);
         }
         let had_repository = place::has_repository(&path);
-        options.machine.workspace = Workspace::Host { path, access };
+        options.machine.workspace = Workspace::Host { path: path.clone(), access };
+        if let (Ground::InPlace(_), Access::ReadWrite) = (&ground, access) {
+            options.patch_journal = patch::journal_of(&options, &path, render);
+        }
         keeps_away(&options, &run)?;
         let is_filled = !options.manifest.entries.is_empty();
         let network = options.machine.network;
@@ -170,12 +174,15 @@ fn options(args: &RunArgs, file: &AgentFile) -> Result<SessionOptions, Failure> 
     plan::can_be_filled(&args.machine)?;
     let spec = plan::spec(&args.machine)?;
     let manifest = match (&args.fill.manifest, file.manifest()?) {
-        (None, Some(manifest)) => plan::granting(plan::with_env(manifest, &args.env)?, &args.fill.grants)?,
+        (None, Some(manifest)) => {
+            let manifest = plan::with_addresses(manifest, &args.fill);
+            plan::granting(plan::with_env(manifest, &args.env)?, &args.fill.grants)?
+        }
         _ => plan::manifest(&args.fill, &args.env)?,
     };
     let manifest = plan::with_user(manifest, file.run_as.as_ref())?;
     let mut options = SessionOptions::new(manifest).machine(spec);
-    options.secrets = plan::secrets(&args.fill)?;
+    options.secrets = plan::secrets_of_tools(&args.fill, &args.show_secrets)?;
     Ok(options)
 }
 
@@ -270,6 +277,7 @@ async fn open(
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let session = making::session(client, options, signals).await?;
+    patch::report(session.recover_patch().await.map_err(Failure::from)?.as_ref(), render);
     let arrived = making::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);

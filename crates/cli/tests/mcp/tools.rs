@@ -225,8 +225,12 @@ fn a_manifest_fills_the_workspace_and_its_secrets_stay_out_of_the_audit() {
     let options = ["--manifest", "workspace.json", "--secret", "TOKEN=s3cr3t-value", "--audit", "log/audit.jsonl"];
     let mut client = Client::start(&sandbar, &options);
     assert_eq!(client.done("read_file", json!({"path": "brief.md"})), "# Brief\n");
-    let text = client.exec("test ${#TOKEN} = 12; echo s3cr3t-value");
+    let text = client.exec("test ${#TOKEN} = 12; echo $TOKEN | tee kept; echo $TOKEN | base64");
     assert_eq!(code(&text), Some(0), "{text}");
+    assert!(text.ends_with("[secret]\n[secret]Cg==\n"), "{text}");
+    assert_eq!(client.done("read_file", json!({"path": "kept"})), "[secret]\n");
+    let refused = client.refused("read_file", json!({"path": "s3cr3t-value"}));
+    assert!(!refused.contains("s3cr3t-value"), "{refused}");
     let run = client.close();
     assert_eq!((run.code, run.stderr.as_str()), (0, ""));
     let audit = fs::read_to_string(sandbar.dir().join("log/audit.jsonl")).expect("audit");
@@ -234,6 +238,34 @@ fn a_manifest_fills_the_workspace_and_its_secrets_stay_out_of_the_audit() {
     assert!(events.iter().any(|event| event["op"] == "pty_start" && event["phase"] == "finish"), "{audit}");
     assert!(events.iter().any(|event| event["op"] == "delete" && event["phase"] == "finish"), "{audit}");
     assert!(!audit.contains("s3cr3t-value"), "{audit}");
+
+    let options = ["--manifest", "workspace.json", "--secret", "TOKEN=s3cr3t-value", "--show-secret", "TOKEN"];
+    let mut client = Client::start(&sandbar, &options);
+    let text = client.exec("echo $TOKEN");
+    assert!(text.ends_with("s3cr3t-value\n"), "{text}");
+    client.close();
+    let mut client = Client::start(&sandbar, &["--manifest", "workspace.json", "--secret", "TOKEN=short"]);
+    let text = client.exec("echo $TOKEN");
+    assert!(text.ends_with("short\n"), "{text}");
+    assert!(client.close().stderr.contains("the secret TOKEN has fewer than 8 bytes"));
+}
+
+#[test]
+fn a_sandbox_that_could_write_records_of_patches_has_none() {
+    let sandbar = Sandbar::own();
+    sandbar.make_file("kept.txt", "old\n");
+    let mut client = Client::start(&sandbar, &["--workspace", "."]);
+    let patch = "*** Begin Patch\n*** Update File: kept.txt\n@@\n-old\n+new\n*** End Patch\n";
+    client.done("apply_patch", json!({"patch": patch}));
+    let run = client.close();
+    assert!(run.stderr.contains("a patch cannot be taken back: the sandbox may write to"), "{run:?}");
+    assert!(!sandbar.dir().join("state/sandbar/patches").exists());
+    sandbar.make_dir("work");
+    sandbar.make_file("work/kept.txt", "old\n");
+    let mut client = Client::start(&sandbar, &["--workspace", "work"]);
+    client.done("apply_patch", json!({"patch": patch}));
+    assert_eq!(client.close().stderr, "");
+    assert!(sandbar.dir().join("state/sandbar/patches").exists());
 }
 
 #[test]

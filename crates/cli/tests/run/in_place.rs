@@ -3,8 +3,8 @@
 use std::fs;
 
 use super::{
-    play::{count, run, say, script, shell},
-    rig::each,
+    play::{count, patch, run, say, script, shell},
+    rig::{PATIENCE, Sandbar, each, until},
 };
 
 #[test]
@@ -100,4 +100,40 @@ fn an_agent_cannot_change_what_is_written_down_about_it() {
             assert_eq!(told.run.code, 0, "{words:?}: {told:?}");
         }
     });
+}
+
+#[test]
+fn a_patch_that_a_killed_run_left_half_way_is_taken_back() {
+    let sandbar = Sandbar::own();
+    let source = sandbar.make_dir("source");
+    let old = |at: usize| format!("old {at}\n");
+    let sections: String = (0..100)
+        .map(|at| format!("*** Update File: f{at}\n@@\n-old {at}\n+new {at}\n"))
+        .chain((0..200).map(|at| format!("*** Add File: new{at}\n+x\n")))
+        .collect();
+    let change = format!("*** Begin Patch\n{sections}*** End Patch\n");
+    let model = script(&sandbar, "change.json", [vec![patch(&change)], vec![shell("sleep 100")], vec![say("done")]]);
+    let look = script(&sandbar, "look.json", [vec![say("done")]]);
+    let mut taken_back = 0;
+    for round in 0..20 {
+        if taken_back == 2 {
+            return;
+        }
+        fs::remove_dir_all(&source).expect("remove");
+        sandbar.make_dir("source");
+        (0..100).for_each(|at| drop(sandbar.make_file(&format!("source/f{at}"), old(at))));
+        let words = ["run", "x", "--model", &model, "--workspace", "source", "--in-place"];
+        let mut child = sandbar.command(&words).spawn().expect("spawn");
+        until("it is in the middle", PATIENCE, || fs::read_dir(&source).expect("dir").count() > 101 + (round % 4) * 40);
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        let told = sandbar.run(&["run", "x", "--model", &look, "--workspace", "source", "--in-place"]);
+        assert_eq!(told.code, 0, "{told:?}");
+        let count = fs::read_dir(&source).expect("dir").count();
+        let is_old = |at: usize| fs::read_to_string(source.join(format!("f{at}"))).expect("it") == old(at);
+        let before = (0..100).filter(|at| is_old(*at)).count();
+        assert!((before, count) == (100, 100) || (before, count) == (0, 300), "{before} old of {count}: {told:?}");
+        taken_back += usize::from(told.stderr.contains("an earlier patch was interrupted; took it back in"));
+    }
+    panic!("it was killed in the middle only {taken_back} times");
 }

@@ -39,7 +39,7 @@ fn a_hundred_thousand_files_are_no_problem_and_can_be_given_up() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/x", silent.local_addr().expect("address"));
     sandbar.make_file("slow.yaml", format!("entries:\n  x: {{type: remote_file, url: \"{url}\"}}\n"));
-    let words = [words.as_slice(), &["--manifest", "slow.yaml"]].concat();
+    let words = [words.as_slice(), &["--manifest", "slow.yaml", "--allow-private-addresses"]].concat();
     let command = &mut sandbar.behind(&["env", "--default-signal=INT"], &words);
     let child = command.env("XDG_STATE_HOME", &state).spawn().expect("spawn");
     until("it copies", PATIENCE, || runs() == 2);

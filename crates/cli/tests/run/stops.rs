@@ -146,7 +146,7 @@ fn stopped_before_it_begins_nothing_is_kept() {
     let url = format!("http://127.0.0.1:{}/x", silent.local_addr().expect("address").port());
     let manifest = format!("entries:\n  x: {{type: remote_file, url: \"{url}\"}}\n");
     sandbar.make_file("slow.yaml", manifest);
-    let child = start(&sandbar, &["--model", &model, "--manifest", "slow.yaml"]);
+    let child = start(&sandbar, &["--model", &model, "--manifest", "slow.yaml", "--allow-private-addresses"]);
     let mut asked = None;
     until("a run is begun", PATIENCE, || {
         asked = silent.accept().ok();

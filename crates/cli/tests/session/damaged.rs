@@ -87,7 +87,10 @@ fn what_is_being_made_is_never_swept() {
     let url = format!("http://{}/x", listener.local_addr().expect("address"));
     let text = format!(r#"{{"entries": {{"f": {{"type": "remote_file", "url": "{url}"}}}}}}"#);
     let manifest = sandbar.make_file("m.json", text).display().to_string();
-    let maker = sandbar.command(&["session", "create", "--manifest", &manifest]).spawn().expect("spawn");
+    let maker = sandbar
+        .command(&["session", "create", "--allow-private-addresses", "--manifest", &manifest])
+        .spawn()
+        .expect("spawn");
     let sessions = sandbar.dir().join("state/sandbar/sessions");
     let saved = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -1,6 +1,7 @@
 //! `sandbar patch` on a directory of the host: all of it, or nothing, and never outside.
 
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
@@ -138,4 +139,66 @@ fn a_patch_that_has_begun_is_not_interrupted() {
     kill_process(Pid::from_child(&child), Signal::INT).expect("kill");
     let run = finish(child);
     assert_eq!((run.code, count()), (0, 400), "{}", run.stderr);
+}
+
+/// Everything in a directory, by name.
+fn contents(dir: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(dir).expect("dir").map(|entry| entry.expect("entry"));
+    let read = |entry: fs::DirEntry| {
+        let text = fs::read_to_string(entry.path()).unwrap_or_else(|_| "a directory".to_owned());
+        (entry.file_name().display().to_string(), text)
+    };
+    entries.map(read).collect()
+}
+
+#[test]
+fn a_patch_that_was_killed_is_taken_back_by_the_next() {
+    let sandbar = Sandbar::own();
+    let dir = sandbar.make_dir("work");
+    let file = |at: usize| (format!("f{at}"), format!("old {at}\n"));
+    let old: BTreeMap<String, String> = (0..100).map(file).collect();
+    let sections: String = (0..100)
+        .map(|at| match at % 4 {
+            0 => format!("*** Delete File: f{at}\n"),
+            _ => format!("*** Update File: f{at}\n@@\n-old {at}\n+new {at}\n"),
+        })
+        .chain((0..200).map(|at| format!("*** Add File: new{at}\n+x\n")))
+        .collect();
+    let text = format!("*** Begin Patch\n{sections}*** End Patch\n");
+    let mut taken_back = 0;
+    for round in 0..40 {
+        if taken_back == 4 {
+            return;
+        }
+        fs::remove_dir_all(&dir).expect("remove");
+        sandbar.make_dir("work");
+        old.iter().for_each(|(name, text)| drop(sandbar.make_file(&format!("work/{name}"), text)));
+        let mut child = sandbar.command(&["patch", "--workspace", "work", &text]).spawn().expect("spawn");
+        until("it is in the middle", PATIENCE, || fs::read_dir(&dir).expect("dir").count() > 101 + (round % 8) * 20);
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        // What the machine was asked for before may still happen; the next patch waits for that by itself.
+        let next = patch(&sandbar, &dir, &[], "*** Add File: probe\n+x\n");
+        assert_eq!(next.code, 0, "{next:?}");
+        let mut found = contents(&dir);
+        assert_eq!(found.remove("probe").as_deref(), Some("x\n"));
+        let complete = found.len() == 275 && found.values().all(|text| !text.starts_with("old"));
+        assert!(found == old || complete, "round {round}: {} files, {next:?}", found.len());
+        taken_back += usize::from(next.stderr.contains("an earlier patch was interrupted; took it back in"));
+        // The record is gone, and so is the lock.
+        assert_eq!(contents(&sandbar.dir().join("state/sandbar/patches")), BTreeMap::new());
+    }
+    panic!("it was killed in the middle only {taken_back} times");
+}
+
+#[test]
+fn a_patch_is_applied_where_it_cannot_be_recorded_and_that_is_said() {
+    let sandbar = Sandbar::own();
+    let dir = work(&sandbar);
+    let mut command =
+        sandbar.command(&["patch", "--workspace", "work", "*** Begin Patch\n*** Delete File: a.txt\n*** End Patch\n"]);
+    let run = finish(command.env("XDG_STATE_HOME", "/proc/none").spawn().expect("spawn"));
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stderr.contains("if it is killed in the middle, a patch cannot be taken back"), "{run:?}");
+    assert!(!dir.join("a.txt").exists());
 }

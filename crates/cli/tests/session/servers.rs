@@ -63,7 +63,7 @@ fn a_repository_comes_from_a_server_that_only_has_files() {
     };
     for reference in ["", r#", "ref": "main""#, r#", "ref": "refs/heads/main", "depth": 3"#] {
         let file = sandbar.make_file("m.json", manifest(reference)).display().to_string();
-        let run = sandbar.run(&["exec", "--manifest", &file, "--", "cat", "r/file"]);
+        let run = sandbar.run(&["exec", "--allow-private-addresses", "--manifest", &file, "--", "cat", "r/file"]);
         assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "two", ""), "{reference}: {run:?}");
     }
     for (reference, said) in [
@@ -71,7 +71,7 @@ fn a_repository_comes_from_a_server_that_only_has_files() {
         (r#", "subpath": "no""#, "the subpath \"no\" is not in the repository"),
     ] {
         let file = sandbar.make_file("m.json", manifest(reference)).display().to_string();
-        let run = sandbar.run(&["exec", "--manifest", &file, "--", "true"]);
+        let run = sandbar.run(&["exec", "--allow-private-addresses", "--manifest", &file, "--", "true"]);
         assert!(run.code == 125 && run.stderr.contains(said), "{run:?}");
         assert_eq!(run.stderr.matches("r.git").count(), 1, "{run:?}");
         assert!(!run.stderr.contains("manifest check"), "{run:?}");
@@ -91,10 +91,39 @@ fn the_failure_of_a_server_is_told_as_its_own() {
     ] {
         let text = format!(r#"{{"entries": {{"f": {{"type": "remote_file", "url": "{url}"}}}}}}"#);
         let file = sandbar.make_file("m.json", text).display().to_string();
-        let run = sandbar.run(&["exec", "--manifest", &file, "--", "true"]);
+        let run = sandbar.run(&["exec", "--allow-private-addresses", "--manifest", &file, "--", "true"]);
         assert_eq!((run.code, run.stderr.lines().count()), (125, 1), "{run:?}");
         assert!(run.stderr.starts_with(&format!("sandbar: cannot fetch {url}: ")), "{run:?}");
         assert!(run.stderr.contains(said) && !run.stderr.contains("machine"), "{run:?}");
         assert!(!run.stderr.contains("same request"), "{run:?}");
+    }
+}
+
+#[test]
+fn a_manifest_names_private_addresses_only_where_that_is_allowed() {
+    let sandbar = Sandbar::own();
+    let web = sandbar.make_dir("web");
+    fs::write(web.join("meta"), "internal").expect("write");
+    fs::create_dir(web.join("r")).expect("create");
+    git(&web.join("r"), &["init", "--quiet"]);
+    git(&web.join("r"), &["commit", "--quiet", "--allow-empty", "--message", "x"]);
+    git(&web, &["clone", "--quiet", "--bare", "r", "r.git"]);
+    git(&web.join("r.git"), &["update-server-info"]);
+    let address = serve(web);
+    let named = address.replace("127.0.0.1", "localhost");
+    let entries = [
+        format!(r#"{{"type": "remote_file", "url": "{address}/meta"}}"#),
+        format!(r#"{{"type": "remote_file", "url": "{named}/meta"}}"#),
+        format!(r#"{{"type": "git_repo", "url": "{address}/r.git"}}"#),
+        format!(r#"{{"type": "git_repo", "url": "{named}/r.git"}}"#),
+    ];
+    for entry in entries {
+        let file = sandbar.make_file("m.json", format!(r#"{{"entries": {{"x": {entry}}}}}"#)).display().to_string();
+        let refused = sandbar.run(&["exec", "--manifest", &file, "--", "true"]);
+        assert_eq!(refused.code, 125, "{entry}: {refused:?}");
+        assert!(refused.stderr.contains("--allow-private-addresses"), "{entry}: {refused:?}");
+        // The control: nothing else keeps it from there.
+        let allowed = sandbar.run(&["exec", "--allow-private-addresses", "--manifest", &file, "--", "ls", "x"]);
+        assert_eq!(allowed.code, 0, "{entry}: {allowed:?}");
     }
 }

@@ -43,6 +43,9 @@ pub struct GitRequest {
     pub isolation: Isolation,
     /// How much the clone may take.
     pub limits: CloneLimits,
+    /// Whether only public addresses may be asked: those that the server's name stands for when it is checked, and no other
+    /// server, be it by redirect or by submodule. The `git` protocol cannot be held to that, and is refused.
+    pub public_only: bool,
 }
 
 impl GitRequest {
@@ -58,6 +61,7 @@ impl GitRequest {
             auth: None,
             isolation: Isolation::default(),
             limits: CloneLimits::default(),
+            public_only: false,
         }
     }
 
@@ -105,6 +109,7 @@ impl fmt::Debug for GitRequest {
             .field("auth", &self.auth)
             .field("isolation", &self.isolation)
             .field("limits", &self.limits)
+            .field("public_only", &self.public_only)
             .finish()
     }
 }
@@ -158,8 +163,9 @@ async fn fetch_somehow(client: &Arc<dyn SandboxClient>, request: &GitRequest, so
 }
 
 async fn fetch(client: &Arc<dyn SandboxClient>, request: &GitRequest, source: &Source) -> Result<Checkout> {
+    let pins = if request.public_only { source.pins().await? } else { Vec::new() };
     let place = Throwaway::create(client, request.isolation).await?;
-    let plan = Plan::new(request, source, place.workspace()?);
+    let plan = Plan::new(request, source, place.workspace()?).held_to(pins);
     let worker = Worker { place: &place, request, source, plan: &plan };
     bring(&worker).await?;
     let commit = worker.text(plan.resolve()).await?;

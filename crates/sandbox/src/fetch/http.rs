@@ -2,7 +2,7 @@
 
 mod client;
 mod follow;
-mod reach;
+pub(in crate::fetch) mod reach;
 mod spool;
 mod trouble;
 

@@ -104,6 +104,19 @@ async fn what_is_ignored_stays_behind() {
 }
 
 #[tokio::test]
+async fn what_sandbar_left_half_way_is_left_out_and_named() {
+    let temp = tempfile::tempdir().unwrap();
+    for path in [".sandbar-0123456789abcdef", "sub/.sandbar-apply-x/y", ".sandbar-notes", "sub/keep"] {
+        write(temp.path(), path, "x");
+    }
+    let (report, lines) = copy(temp.path(), options()).await;
+    assert_eq!(lines, ["644 .sandbar-notes", "755 sub", "644 sub/keep"]);
+    let left_out = report.unwrap().left_out;
+    let names: Vec<_> = left_out.iter().map(|(path, _)| String::from_utf8_lossy(path).into_owned()).collect();
+    assert_eq!(names, [".sandbar-0123456789abcdef", "sub/.sandbar-apply-x"]);
+}
+
+#[tokio::test]
 async fn links_that_lead_out_are_refused_or_left_out() {
     let temp = tempfile::tempdir().unwrap();
     write(temp.path(), "d/file", "x");

@@ -19,7 +19,7 @@ use super::{
     TreeOptions,
     ignored::{Ignored, PATTERN_FILE_LIMIT},
 };
-use crate::{Symlinks, archive::stays_inside};
+use crate::{Symlinks, archive::stays_inside, staging::is_leftover};
 
 /// Directories inside directories; each level holds a descriptor.
 const DEPTH_LIMIT: usize = 128;
@@ -99,6 +99,9 @@ impl Walk<'_> {
         };
         if self.ignored.is_ignored(Path::new(OsStr::from_bytes(path)), kind == FileType::Directory) {
             return Ok(());
+        }
+        if is_leftover(name.as_bytes()) {
+            return (self.each)(path, Found::LeftOut("sandbar left it there when it was interrupted"));
         }
         match kind {
             FileType::Directory => {

@@ -31,6 +31,7 @@ impl PartialEq for Manifest {
             remote_mount_command_allowlist,
             base_dir,
             origin: _,
+            private_addresses: _,
             unrestored,
             faults,
         } = self;
@@ -60,6 +61,20 @@ impl Manifest {
     pub fn trust_mounts(mut self) -> Self {
         self.origin = self.origin.min(Origin::Trusted);
         self
+    }
+
+    /// The same, for whose addresses the caller answers: a manifest that was read may then fetch repositories and files from
+    /// this host and its private networks too. For trusted code, and for people who say so.
+    #[must_use]
+    pub fn allow_private_addresses(mut self) -> Self {
+        self.private_addresses = true;
+        self
+    }
+
+    /// Whether its repositories and downloads may come from addresses that are not public.
+    #[must_use]
+    pub fn may_use_private_addresses(&self) -> bool {
+        self.private_addresses || !self.is_read()
     }
 
     /// Whether the manifest asks for nothing of the host that text may not ask for. What code has built may ask for

@@ -73,6 +73,7 @@ impl SavedManifest {
         if let Some(trusted) = trusted {
             manifest.base_dir.clone_from(&trusted.base_dir);
             manifest.origin = trusted.origin;
+            manifest.private_addresses = trusted.private_addresses;
             let known: HashMap<WorkspacePath, &Entry> = trusted.flatten().into_iter().collect();
             put_back(&mut manifest.entries, None, &known);
         }

@@ -18,7 +18,7 @@ use crate::{
     Attributes, Entry, EntryGroup, GitRepo, LocalDir, LocalFile, RemoteDir, RemoteFile, Result, SandboxError,
     WorkspacePath,
     archive::{self, Links as ArchiveLinks, Policy},
-    fetch,
+    fetch::{self, GitRequest, HttpRequest},
     local::{self, Feed, TreeOptions},
 };
 
@@ -117,7 +117,8 @@ impl Materialiser<'_> {
 
     async fn git_repo(&self, path: &WorkspacePath, entry: &GitRepo, mode: u32) -> Result<Materialised> {
         let auth = entry.auth.as_deref().map(|name| self.secrets.get(name)).transpose()?;
-        let checkout = fetch::clone(self.fetch, &requests::repository(entry, auth.cloned())).await?;
+        let request = GitRequest { public_only: self.public_only, ..requests::repository(entry, auth.cloned()) };
+        let checkout = fetch::clone(self.fetch, &request).await?;
         let copied = async {
             let target = self.target(Some(path), group(&entry.attributes))?;
             self.directory(&target, mode).await?;
@@ -139,7 +140,8 @@ impl Materialiser<'_> {
     }
 
     async fn remote_file(&self, path: &WorkspacePath, entry: &RemoteFile, mode: u32) -> Result<Materialised> {
-        let download = fetch::download(&requests::file(entry, self.secrets)?).await?;
+        let request = HttpRequest { public_only: self.public_only, ..requests::file(entry, self.secrets)? };
+        let download = fetch::download(&request).await?;
         let (sha256, bytes) = (download.sha256, download.bytes);
         let target = self.target(Some(path), group(&entry.attributes))?.mode(mode);
         let written = self.machine.write(&target, self.counted(path, download.into_stream())).await;
@@ -151,7 +153,8 @@ impl Materialiser<'_> {
     }
 
     async fn remote_dir(&self, path: &WorkspacePath, entry: &RemoteDir, mode: u32) -> Result<Materialised> {
-        let download = fetch::download(&requests::archive(entry, self.secrets)?).await?;
+        let request = HttpRequest { public_only: self.public_only, ..requests::archive(entry, self.secrets)? };
+        let download = fetch::download(&request).await?;
         let (sha256, bytes) = (download.sha256, download.bytes);
         let policy = Policy {
             links: ArchiveLinks::KeepInside,

@@ -1,13 +1,16 @@
 //! A patch applied as a whole: every result is known before the first byte is written.
 
 use futures::{StreamExt, stream};
-use sandbar_machine::Machine;
+use sandbar_machine::{Machine, Target};
 
 use super::{
-    Applied, Change, Patch, PatchOptions,
+    Applied, Change, Patch, PatchJournal, PatchLimits, PatchOptions,
     commit::{commit, remove_empty},
     files::{AT_ONCE, Sites, now},
+    journal::JournalLock,
     plan::{Planned, plan},
+    record::Record,
+    recover::{Leftovers, recover_locked, sweep},
 };
 use crate::{Op, Paths, Result, SandboxError};
 
@@ -16,19 +19,65 @@ const INLINE: usize = 256 << 10;
 
 /// Applies a patch: all of it or, with an error, nothing. Operations see what those before them did.
 ///
-/// Do not drop the future once it runs: what was written by then would stay.
+/// Do not drop the future once it runs: what was written by then would stay. With a [journal](PatchOptions::journal), what
+/// is interrupted (by this, by `kill -9`, by a power cut) is taken back by the next call for the same directory, before
+/// anything else.
 ///
 /// # Errors
 /// `apply_patch_invalid_path`, `apply_patch_file_not_found`, `apply_patch_decode_error`, `apply_patch_invalid_diff` and
 /// `limit_exceeded` leave everything as it was, `apply_patch_invalid_diff` also when somebody else changed a file meanwhile;
 /// `apply_patch_write_error` says whether what was written is undone.
 pub async fn apply(machine: &dyn Machine, paths: &Paths, patch: &Patch, options: &PatchOptions) -> Result<Applied> {
+    let lock = lock(machine, paths, options.journal.as_ref(), &options.limits).await?;
     let sites = Sites::read(machine, paths, patch, options).await?;
     let planned =
         if sites.weight(patch) <= INLINE { plan(sites, patch, options)? } else { aside(sites, patch, options).await? };
     let Planned { done, delta, seen, made } = planned;
-    commit(machine, &delta, &seen, &made, &options.limits).await?;
+    let record = begin(lock.as_ref(), machine, paths, &delta, &made).await?;
+    if record.is_some() {
+        let files = delta.iter().map(|change| change.target.clone()).collect();
+        sweep(machine, files, Leftovers::Old, &options.limits).await;
+    }
+    let committed = commit(machine, &delta, &seen, &made, &options.limits).await;
+    finish(lock.as_ref(), record, committed).await?;
     Ok(Applied { done, delta, made, limits: options.limits })
+}
+
+/// The right to patch a directory that has a journal, after what was interrupted there is taken back.
+async fn lock(
+    machine: &dyn Machine,
+    paths: &Paths,
+    journal: Option<&PatchJournal>,
+    limits: &PatchLimits,
+) -> Result<Option<JournalLock>> {
+    let Some(journal) = journal else { return Ok(None) };
+    let lock = journal.lock().await?;
+    if let Some(recovered) = recover_locked(machine, paths, &lock, limits).await? {
+        tracing::warn!(files = recovered.undone.len(), "an interrupted patch was taken back");
+    }
+    Ok(Some(lock))
+}
+
+/// Records what is about to change.
+async fn begin(
+    lock: Option<&JournalLock>,
+    machine: &dyn Machine,
+    paths: &Paths,
+    changes: &[Change],
+    made: &[Target],
+) -> Result<Option<Record>> {
+    let Some(lock) = lock.filter(|_| !changes.is_empty()) else { return Ok(None) };
+    let record = Record::new(machine, paths, lock.inode()?, changes, made);
+    lock.write(&record).await?;
+    Ok(Some(record))
+}
+
+/// Forgets the record once everything is as it was, or as it shall be.
+async fn finish(lock: Option<&JournalLock>, record: Option<Record>, committed: Result<()>) -> Result<()> {
+    let is_mixed = matches!(&committed, Err(SandboxError::ApplyPatchWrite { undone: false, .. }));
+    let (Some(lock), Some(record), false) = (lock, record, is_mixed) else { return committed };
+    let cleared = lock.clear(record.paths()).await;
+    committed.and(cleared)
 }
 
 /// Plans on a thread that nobody else waits for.
@@ -43,6 +92,19 @@ async fn aside(sites: Sites, patch: &Patch, options: &PatchOptions) -> Result<Pl
 /// # Errors
 /// `apply_patch_invalid_diff` when a file no longer is what the patch left; `apply_patch_write_error` as for [`apply`].
 pub async fn undo(machine: &dyn Machine, applied: &Applied) -> Result<()> {
+    undo_recorded(machine, applied, None).await
+}
+
+/// The same, with a journal.
+pub(crate) async fn undo_recorded(
+    machine: &dyn Machine,
+    applied: &Applied,
+    recorded: Option<(&Paths, &PatchJournal)>,
+) -> Result<()> {
+    let lock = match recorded {
+        Some((paths, journal)) => lock(machine, paths, Some(journal), &applied.limits).await?,
+        None => None,
+    };
     let limits = &applied.limits;
     let looks = applied.delta.iter().map(|change| async move { (change, now(machine, &change.target, limits).await) });
     // In order: what is seen belongs to the change of the same place in the list.
@@ -61,7 +123,12 @@ pub async fn undo(machine: &dyn Machine, applied: &Applied) -> Result<()> {
         Change { before: change.after, after: change.before, ..change }
     };
     let changes: Vec<Change> = applied.delta.iter().map(reverse).collect();
-    commit(machine, &changes, &seen, &[], limits).await?;
+    let record = match recorded {
+        Some((paths, _)) => begin(lock.as_ref(), machine, paths, &changes, &[]).await?,
+        None => None,
+    };
+    let committed = commit(machine, &changes, &seen, &[], limits).await;
+    finish(lock.as_ref(), record, committed).await?;
     // A directory that is in use by now stays.
     let _all_gone = remove_empty(machine, &applied.made, limits).await;
     Ok(())

@@ -97,7 +97,7 @@ async fn step<'c>(
 }
 
 /// Makes one place what it shall be, keeping the permissions where they do not change.
-async fn put(
+pub(super) async fn put(
     machine: &dyn Machine,
     target: &Target,
     before: Option<&Content>,

@@ -2,6 +2,7 @@
 
 mod chance;
 mod grammar;
+mod interrupted;
 mod profiles;
 mod python;
 mod whole;

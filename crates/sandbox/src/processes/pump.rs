@@ -11,6 +11,7 @@ use super::{
     ring::{Drained, Ring},
     utf8::{self, Carry},
 };
+use crate::{MaskStream, SecretMask};
 
 /// How far a process has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,9 +126,41 @@ impl Record {
     }
 }
 
+/// One stream on its way to the record: whole characters, and no secret value wherever the machine has cut it.
+struct Lane {
+    carry: Carry,
+    mask: Option<MaskStream>,
+}
+
+impl Lane {
+    fn new(mask: Option<&SecretMask>) -> Self {
+        Self { carry: Carry::default(), mask: mask.map(SecretMask::stream) }
+    }
+
+    fn push(&mut self, bytes: Bytes) -> Bytes {
+        let bytes = self.carry.push(bytes);
+        match &mut self.mask {
+            Some(mask) => mask.push(&bytes).into(),
+            None => bytes,
+        }
+    }
+
+    fn finish(&mut self) -> Bytes {
+        let bytes = self.carry.finish();
+        let Some(mask) = &mut self.mask else { return bytes };
+        let mut rest = mask.push(&bytes);
+        rest.extend(mask.finish());
+        rest.into()
+    }
+}
+
 /// Reads until nobody holds the streams. Once the table has forgotten the process, what comes is thrown away.
-pub(super) async fn run(mut output: mpsc::Receiver<sandbar_machine::Result<Output>>, record: Weak<Record>) {
-    let (mut stdout, mut stderr) = (Carry::default(), Carry::default());
+async fn run(
+    mut output: mpsc::Receiver<sandbar_machine::Result<Output>>,
+    record: Weak<Record>,
+    mask: Option<SecretMask>,
+) {
+    let (mut stdout, mut stderr) = (Lane::new(mask.as_ref()), Lane::new(mask.as_ref()));
     let push = |bytes: &Bytes| record.upgrade().inspect(|record| record.push(bytes));
     let mut lost = None;
     while let Some(event) = output.recv().await {
@@ -156,13 +189,13 @@ pub(super) async fn run(mut output: mpsc::Receiver<sandbar_machine::Result<Outpu
 pub(super) fn start(
     tasks: &mut tokio::task::JoinSet<()>,
     output: mpsc::Receiver<sandbar_machine::Result<Output>>,
-    record: Record,
+    (record, mask): (Record, Option<SecretMask>),
     watcher: Option<oneshot::Sender<Deltas>>,
 ) -> Arc<Record> {
     let record = Arc::new(record);
     if let Some(watcher) = watcher {
         let _watcher_gone = watcher.send(record.watch());
     }
-    tasks.spawn(run(output, Arc::downgrade(&record)));
+    tasks.spawn(run(output, Arc::downgrade(&record), mask));
     record
 }

@@ -28,7 +28,7 @@ use super::{
     resume::Left,
     truncate::{Gap, tokens, truncate_around},
 };
-use crate::{Op, Result, SandboxError};
+use crate::{Op, Result, SandboxError, SecretMask};
 
 /// Why nothing starts any more.
 const STOPPING: &str = "the session is stopping";
@@ -51,6 +51,7 @@ fn words(command: &Command) -> Vec<String> {
 pub struct ProcessTable {
     machine: Arc<dyn Machine>,
     options: TableOptions,
+    mask: Option<SecretMask>,
     rows: Mutex<Rows>,
     /// Told whenever a start is over, one way or the other.
     started: Notify,
@@ -92,7 +93,14 @@ impl ProcessTable {
     #[must_use]
     pub fn new(machine: Arc<dyn Machine>, options: TableOptions) -> Self {
         let (rows, adopting) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { machine, options, rows, started: Notify::new(), chunks: AtomicU64::new(0), adopting }
+        Self { machine, options, mask: None, rows, started: Notify::new(), chunks: AtomicU64::new(0), adopting }
+    }
+
+    /// Hides these secrets in everything that processes print from now on.
+    #[must_use]
+    pub fn hiding(mut self, mask: Option<SecretMask>) -> Self {
+        self.mask = mask;
+        self
     }
 
     pub(super) fn machine(&self) -> &dyn Machine {
@@ -350,7 +358,7 @@ impl ProcessTable {
             process: process.id,
             stdin: process.stdin,
             control: process.control,
-            record: pump::start(&mut rows.pumps, process.output, record, watcher),
+            record: pump::start(&mut rows.pumps, process.output, (record, self.mask.clone()), watcher),
             turn: tokio::sync::Mutex::new(()),
             used: AtomicU64::new(rows.clock),
         })

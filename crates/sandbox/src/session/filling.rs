@@ -155,6 +155,7 @@ impl SandboxSession {
             user: self.user.as_deref(),
             roots: manifest.roots()?,
             secrets: &self.shared.secrets,
+            public_only: !manifest.may_use_private_addresses(),
             limits: &self.shared.limits,
             progress: self.shared.progress.clone(),
         };

@@ -137,12 +137,15 @@ struct Found {
 
 impl Found {
     fn session(self, known: Known, manifest: Manifest, options: SessionOptions) -> SandboxSession {
+        for name in options.secrets.too_short() {
+            tracing::warn!(name, "a secret of fewer than 8 bytes is not hidden in what tools answer");
+        }
         let shared = Shared {
             id: known.id,
             name: known.name,
             fetch: options.fetch.unwrap_or_else(|| self.client.clone()),
             client: self.client,
-            table: ProcessTable::new(self.machine.clone(), options.processes),
+            table: ProcessTable::new(self.machine.clone(), options.processes).hiding(options.secrets.mask()),
             paths: settle(self.paths, &*self.machine),
             machine: self.machine,
             ports: known.ports,
@@ -158,6 +161,7 @@ impl Found {
             hooks: std::sync::Mutex::new(Vec::new()),
             turning: Mutex::new(()),
             patching: Arc::default(),
+            patch_journal: options.patch_journal,
             closing: watch::Sender::new(false),
         };
         SandboxSession { shared: Arc::new(shared), user: None }

@@ -7,6 +7,7 @@ use sandbar_machine::{Lifetime, MachineSpec, SandboxClient};
 use crate::{
     ArchiveLimits, Manifest, Progress, SecretStore,
     audit::{AuditOptions, Sink},
+    patch::PatchJournal,
     processes::TableOptions,
 };
 
@@ -85,6 +86,9 @@ pub struct SessionOptions {
     pub progress: Option<Progress>,
     /// Who ends it.
     pub owner: Owner,
+    /// Where patches to a workspace of the host are recorded while they are applied, so that one that is interrupted is
+    /// taken back by the next.
+    pub patch_journal: Option<PatchJournal>,
 }
 
 impl SessionOptions {
@@ -103,6 +107,7 @@ impl SessionOptions {
             audit_options: AuditOptions::default(),
             progress: None,
             owner: Owner::default(),
+            patch_journal: None,
         }
     }
 

@@ -34,6 +34,18 @@ pub struct DamagedSession {
     pub machine: Option<MachineHandle>,
 }
 
+/// Makes a directory that only its user can write to. One that others could write to is refused.
+pub(crate) fn private_directory(dir: &Path) -> Result<()> {
+    let failed = |cause: io::Error| store_error(dir, "the directory cannot be used").because(cause);
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+    let found = fs::symlink_metadata(dir).map_err(failed)?;
+    let own = rustix::process::geteuid().as_raw();
+    if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
+        return Err(store_error(dir, "it is a link, belongs to another user, or others may write to it"));
+    }
+    Ok(())
+}
+
 /// A directory of saved sessions that only its user can read.
 #[derive(Clone, Debug)]
 pub struct SessionStore {
@@ -47,13 +59,7 @@ impl SessionStore {
     /// `session_store_error`.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self> {
         let dir = dir.into();
-        let failed = |cause: io::Error| store_error(&dir, "the directory of sessions cannot be used").because(cause);
-        DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(failed)?;
-        let found = fs::symlink_metadata(&dir).map_err(failed)?;
-        let own = rustix::process::geteuid().as_raw();
-        if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
-            return Err(store_error(&dir, "it is a link, belongs to somebody else, or others may write to it"));
-        }
+        private_directory(&dir)?;
         Ok(Self { dir })
     }
 

@@ -11,7 +11,7 @@ use super::SandboxSession;
 use crate::{
     Intent, Op, Result, SandboxError,
     image::{ImageOutcome, ViewImageArgs},
-    patch::{self, Applied, Change, Patch, PatchOptions},
+    patch::{self, Applied, Change, Patch, PatchOptions, Recovered},
     processes::{Deltas, ExecCommandArgs, ProcessInfo, Start, Update, Write, WriteStdinArgs, model_env},
 };
 
@@ -133,6 +133,7 @@ impl SandboxSession {
     /// The `apply_patch_…` codes; nothing is changed then.
     pub async fn apply_patch(&self, text: &str, mut options: PatchOptions) -> Result<Applied> {
         options.user = options.user.or_else(|| self.user.clone());
+        options.journal = options.journal.or_else(|| self.shared.patch_journal.clone());
         let span = self.begin(Op::ApplyPatch, json!({"bytes": text.len(), "user": options.user}));
         let applied = async {
             self.live()?;
@@ -150,6 +151,19 @@ impl SandboxSession {
         applied
     }
 
+    /// Takes back a patch that was interrupted in the middle when this workspace was last worked on; nothing if there is
+    /// none, or the session has no [journal](crate::SessionOptions::patch_journal). Applying a patch does so too.
+    ///
+    /// # Errors
+    /// As [`patch::recover`].
+    pub async fn recover_patch(&self) -> Result<Option<Recovered>> {
+        let Some(journal) = &self.shared.patch_journal else { return Ok(None) };
+        self.live()?;
+        let limits = PatchOptions::default().limits;
+        let _one_at_a_time = self.shared.patching.lock().await;
+        patch::recover(&*self.shared.machine, &self.shared.paths, journal, &limits).await
+    }
+
     /// Takes a patch back, if its files still are what it left.
     ///
     /// # Errors
@@ -160,7 +174,8 @@ impl SandboxSession {
             let (shared, applied) = (self.shared.clone(), applied.clone());
             whole(async move {
                 let _one_at_a_time = shared.patching.clone().lock_owned().await;
-                patch::undo(&*shared.machine, &applied).await
+                let recorded = shared.patch_journal.as_ref().map(|journal| (&shared.paths, journal));
+                patch::undo_recorded(&*shared.machine, &applied, recorded).await
             })
             .await
         })

@@ -66,6 +66,8 @@ pub(super) struct Plan {
     protocols: &'static str,
     /// The name and value of the setting that identifies us; never an argument, for those can be seen by others.
     identity: Option<(String, String)>,
+    /// Settings that hold git to the addresses that were judged; none if it may go anywhere.
+    pins: Vec<String>,
 }
 
 impl Plan {
@@ -91,7 +93,13 @@ impl Plan {
                 _ => "git:https",
             },
             identity,
+            pins: Vec::new(),
         }
+    }
+
+    /// The same, with settings that hold git to some addresses.
+    pub(super) fn held_to(self, pins: Vec<String>) -> Self {
+        Self { pins, ..self }
     }
 
     /// Clones the branch that the server's `HEAD` names.
@@ -172,12 +180,14 @@ impl Plan {
     fn git<'a>(&self, protocols: &str, args: impl IntoIterator<Item = &'a str>) -> Command {
         // Git would send the identity along to wherever it is redirected.
         let redirects = match self.identity {
-            Some(_) => "http.followRedirects=false",
-            None => "http.followRedirects=initial",
+            None if self.pins.is_empty() => "http.followRedirects=initial",
+            _ => "http.followRedirects=false",
         };
-        let settings = SETTINGS.iter().copied().chain([redirects]).flat_map(|setting| ["-c", setting]);
-        let command =
-            Command::new(["git"].into_iter().chain(settings).chain(args)).env("GIT_ALLOW_PROTOCOL", protocols);
+        let pins = self.pins.iter().map(String::as_str);
+        let settings = SETTINGS.iter().copied().chain([redirects]).chain(pins).flat_map(|setting| ["-c", setting]);
+        let words = ["git"].into_iter().chain(settings).map(str::to_owned);
+        let words = words.chain(args.into_iter().map(str::to_owned));
+        let command = Command::new(words).env("GIT_ALLOW_PROTOCOL", protocols);
         ENVIRONMENT.iter().fold(command, |command, (name, value)| command.env(*name, *value))
     }
 }
@@ -234,6 +244,31 @@ mod tests {
         for command in [plan.resolve(), plan.sparse(), plan.fill()] {
             assert!(!format!("{command:?}").contains(&basic));
             assert_eq!(variable(&command, "GIT_ALLOW_PROTOCOL"), Some("none"));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_judged_is_what_is_asked_and_nothing_else() {
+        let request = GitRequest::new("https://1.1.1.1:8443/r");
+        let pins = Source::check(&request).unwrap().pins().await.unwrap();
+        assert_eq!(pins, ["http.proxy=http://only-public-addresses.invalid", "http.https://1.1.1.1:8443/.proxy="]);
+        let plan = plan(&request).held_to(pins.clone());
+        for command in [plan.clone_head(), plan.fetch_exactly("x")[2].clone(), plan.submodules()] {
+            for setting in pins.iter().map(String::as_str).chain(["http.followRedirects=false"]) {
+                assert!(command.argv.contains(&setting.into()), "{setting}");
+            }
+            assert!(!command.argv.contains(&"http.followRedirects=initial".into()));
+        }
+        for url in [
+            "http://127.0.0.1/r",
+            "https://[::1]/r",
+            "http://localhost:8080/r",
+            "http://169.254.169.254/r",
+            "git://1.1.1.1/r",
+        ] {
+            let refused = Source::check(&GitRequest::new(url)).unwrap().pins().await.unwrap_err();
+            assert_eq!(refused.code(), "git_clone_error", "{url}");
+            assert!(refused.full_message().contains("public"), "{}", refused.full_message());
         }
     }
 

@@ -7,7 +7,10 @@ use bytes::BytesMut;
 use sandbar_machine::{Command, EntryKind, Exit, ExitReason, MachineError, MachinePath, Output, ScanOptions, Target};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{GitRequest, Plan, Source, Throwaway};
+use super::{
+    GitRequest, Plan, Source, Throwaway,
+    source::{ALLOWED_BY, NOWHERE},
+};
 use crate::{Op, Result, SandboxError, error::Outside};
 
 /// How much of each stream is kept: of its output the beginning, of its errors the end.
@@ -87,6 +90,10 @@ impl Worker<'_> {
                     None => "it is not there, or the server wants to know who is asking: name a secret",
                 };
                 Err(self.source.error(&format!("{hint}\n{said}")).because(Outside::lasting()))
+            }
+            Exit { .. } if said.contains(NOWHERE) => {
+                let hint = "it leads to another server, which need not be a public one";
+                Err(self.source.error(&format!("{hint}{ALLOWED_BY}\n{said}")).because(Outside::lasting()))
             }
             Exit { .. } => Err(self.source.error(&said)),
         }

@@ -1,10 +1,23 @@
 //! What a clone is asked for, judged by its letters before anything runs.
 
+use std::net::IpAddr;
+
 use reqwest::Url;
 use sandbar_machine::{BoxError, MachineError};
 
 use super::GitRequest;
-use crate::{PathFault, Result, SandboxError, WorkspacePath, fetch::address};
+use crate::{
+    PathFault, Result, SandboxError, WorkspacePath,
+    error::Outside,
+    fetch::{address, http::reach::is_public},
+};
+
+/// A name that no server has.
+pub(super) const NOWHERE: &str = "only-public-addresses.invalid";
+
+/// Who can allow more.
+pub(super) const ALLOWED_BY: &str =
+    "; allow it with `--allow-private-addresses`, or in code with `allow_private_addresses`";
 
 /// What is to be checked out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +63,42 @@ impl Source {
         let reference = check_reference(request.reference.as_deref()).map_err(refuse)?;
         let subpath = check_subpath(&shown, request.subpath.as_deref())?;
         Ok(Self { url, shown, reference, subpath })
+    }
+
+    /// The settings that hold git to public addresses: to those that the server's name stands for now, and to no other
+    /// server. Git before 2.37 does not know the first of them, and looks the name up once more.
+    ///
+    /// # Errors
+    /// `git_clone_error` when one of them is not public, or cannot be known to be.
+    pub(super) async fn pins(&self) -> Result<Vec<String>> {
+        let refuse = |reason: &str| self.error(&format!("{reason}{ALLOWED_BY}")).because(Outside::lasting());
+        let (host, port) = match (self.url.host_str(), self.url.port_or_known_default(), self.url.scheme()) {
+            (Some(host), Some(port), "http" | "https") => (host, port),
+            _ => return Err(refuse("the git protocol cannot be held to public addresses, use https")),
+        };
+        let literal: Option<IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
+        let found: Vec<IpAddr> = match literal {
+            Some(ip) => vec![ip],
+            None => {
+                let unknown = |error: std::io::Error| {
+                    self.error(&format!("cannot find {host}: {error}"))
+                        .because(Outside::passing("the name may be found later"))
+                };
+                tokio::net::lookup_host((host, port)).await.map_err(unknown)?.map(|server| server.ip()).collect()
+            }
+        };
+        if found.is_empty() || !found.iter().all(|ip| is_public(*ip)) {
+            return Err(refuse(
+                "it is at an address of this host or of a private network, where only public ones may be asked",
+            ));
+        }
+        let addresses: Vec<String> =
+            found.iter().map(|ip| if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() }).collect();
+        let pinned = literal.is_none().then(|| format!("http.curloptResolve={host}:{port}:{}", addresses.join(",")));
+        let origin = self.url.origin().ascii_serialization();
+        // Every other server is behind a proxy that cannot be there.
+        let others = [format!("http.proxy=http://{NOWHERE}"), format!("http.{origin}/.proxy=")];
+        Ok(pinned.into_iter().chain(others).collect())
     }
 
     /// A clone that failed, in these words.

@@ -17,6 +17,13 @@ use super::{
 const MOST_REDIRECTS: usize = 10;
 const NOT_PUBLIC: &str =
     "it leads to an address of this host or of a private network, where only public ones may be asked";
+/// What is added where a word of the caller's would have allowed it.
+const ALLOWED_BY: &str = "; allow it with `--allow-private-addresses`, or in code with `allow_private_addresses`";
+
+fn not_public(errand: &Errand<'_>) -> Trouble {
+    let next = if errand.request.public_only { ALLOWED_BY } else { "" };
+    errand.voice.refuse(&format!("{NOT_PUBLIC}{next}"))
+}
 
 /// Asks, and asks where it is sent to, until there is an answer with a file in it.
 pub(super) async fn follow(errand: &Errand<'_>) -> Result<Response, Trouble> {
@@ -53,14 +60,14 @@ pub(super) async fn follow(errand: &Errand<'_>) -> Result<Response, Trouble> {
 async fn ask(errand: &Errand<'_>, url: &Url, headers: HeaderMap, reach: Reach) -> Result<Response, Trouble> {
     let times = errand.request.timeouts;
     if !reach.allows_literal(url) {
-        return Err(errand.voice.refuse(NOT_PUBLIC));
+        return Err(not_public(errand));
     }
     let names = Arc::new(Names::new(reach));
     let client = client::client(url.scheme(), times.connect, names).map_err(|reason| errand.voice.refuse(&reason))?;
     let question = client.get(url.clone()).headers(headers);
     match timeout(times.connect.saturating_add(times.idle), question.send()).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) if reach::was_refused(&error) => Err(errand.voice.refuse(NOT_PUBLIC)),
+        Ok(Err(error)) if reach::was_refused(&error) => Err(not_public(errand)),
         Ok(Err(error)) if error.is_timeout() => Err(errand.voice.late("the server cannot be reached in time")),
         Ok(Err(error)) => Err(errand.voice.broken("the server cannot be asked", error)),
         Err(_) => Err(errand.voice.late("the server does not answer")),

@@ -44,7 +44,7 @@ impl Reach {
 }
 
 /// Whether an address is one that everybody can reach, and not this host, its networks, or nobody's.
-fn is_public(ip: IpAddr) -> bool {
+pub(in crate::fetch) fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),
         IpAddr::V6(ip) => is_public_v6(ip),

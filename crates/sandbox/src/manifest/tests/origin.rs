@@ -159,3 +159,21 @@ fn a_file_is_loaded_with_its_directory() {
         assert_eq!(error.code(), code, "{} {error}", path.display());
     }
 }
+
+#[test]
+fn only_code_and_those_who_say_so_reach_private_addresses() {
+    let read = || Manifest::from_json(r#"{"entries": {}}"#).unwrap();
+    assert!(Manifest::new().may_use_private_addresses());
+    assert!(!read().may_use_private_addresses());
+    assert!(!read().trust_mounts().may_use_private_addresses());
+    assert!(read().allow_private_addresses().may_use_private_addresses());
+    // The whole is trusted no more than the less trusted of the two.
+    assert!(!Manifest::new().merge(read()).may_use_private_addresses());
+    assert!(!read().allow_private_addresses().merge(read()).may_use_private_addresses());
+    assert!(!Manifest::new().merge(Manifest::new()).merge(read()).may_use_private_addresses());
+    assert!(Manifest::new().merge(read().allow_private_addresses()).may_use_private_addresses());
+    // What was saved is text again, and as trusted as what it is restored with.
+    let saved = || Manifest::new().for_saving();
+    assert!(saved().restore(Some(&Manifest::new())).may_use_private_addresses());
+    assert!(!saved().restore(Some(&read())).may_use_private_addresses());
+}

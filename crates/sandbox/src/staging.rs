@@ -1,0 +1,44 @@
+//! The names of files and directories that sandbar makes beside what it is about to replace.
+
+/// Every such name begins so.
+const PREFIX: &[u8] = b".sandbar-";
+
+/// Whether a guest would call a file so while it writes it.
+pub(crate) fn is_staged_file(name: &[u8]) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|rest| rest.len() == 16 && is_hexadecimal(rest))
+}
+
+/// Whether this is the name of something that was left half way: a file, a tree that was to be exchanged or removed, or what
+/// `sandbar apply` was about to put in place.
+pub(crate) fn is_leftover(name: &[u8]) -> bool {
+    let Some(rest) = name.strip_prefix(PREFIX) else { return false };
+    let numbered = matches!(rest.len(), 16 | 32) && is_hexadecimal(rest);
+    numbered || rest.starts_with(b"apply-") || rest.starts_with(b"removing-")
+}
+
+fn is_hexadecimal(text: &[u8]) -> bool {
+    text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_sandbar_makes_are_its_own() {
+        for (name, staged, leftover) in [
+            (".sandbar-0123456789abcdef", true, true),
+            (".sandbar-0123456789abcdef0123456789abcdef", false, true),
+            (".sandbar-apply-x", false, true),
+            (".sandbar-removing-0000000000000000", false, true),
+            (".sandbar-0123456789abcdeg", false, false),
+            (".sandbar-0123456789ABCDEF", false, false),
+            (".sandbar-", false, false),
+            (".sandbar-notes", false, false),
+            (".sandbar", false, false),
+            ("x.sandbar-0123456789abcdef", false, false),
+        ] {
+            assert_eq!((is_staged_file(name.as_bytes()), is_leftover(name.as_bytes())), (staged, leftover), "{name}");
+        }
+    }
+}
