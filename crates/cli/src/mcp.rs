@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rmcp::{ServiceExt, service::ServerInitializeError};
 use sandbar::{
-    Access, MachineSpec, Manifest, PathGrant, SandboxSession, SessionOptions, Workspace,
+    Access, MachineSpec, Manifest, PathGrant, SandboxSession, SessionOptions,
     audit::{Flushed, Jsonl},
 };
 
@@ -22,6 +22,7 @@ use crate::{
     args::{Level, McpArgs},
     client,
     failure::Failure,
+    git::Guard,
     making::{self, Halt},
     place, plan, progress,
     render::Render,
@@ -34,8 +35,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    let session = match open(&args, render, &mut signals).await {
-        Ok(session) => session,
+    let (session, guard) = match open(&args, render, &mut signals).await {
+        Ok(opened) => opened,
         Err(Halt::Signal(signal)) => return Ok(signals::code(signal)),
         Err(Halt::Failed(failure)) => return Err(*failure),
     };
@@ -44,12 +45,13 @@ pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failu
         signal = signals.next() => Ok(signals::code(signal)),
     };
     remove(&session, &mut signals, render).await;
+    guard.findings().iter().for_each(|finding| render.note(finding));
     served
 }
 
 /// Makes the sandbox and fills it.
-async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<SandboxSession, Halt> {
-    let mut options = options(args)?;
+async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<(SandboxSession, Guard), Halt> {
+    let (mut options, guard) = options(args, render)?;
     plan::warn_of_strangers(args.machine.workspace.as_ref(), args.user.as_ref(), render);
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
@@ -57,20 +59,17 @@ async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<
     let arrived = making::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);
-    Ok(session)
+    Ok((session, guard))
 }
 
-fn options(args: &McpArgs) -> Result<SessionOptions, Failure> {
+fn options(args: &McpArgs, render: &Render) -> Result<(SessionOptions, Guard), Failure> {
     if args.machine.isolation != Level::Full {
         let next = "leave --isolation out; `sandbar doctor` shows what this host can enforce";
         return Err(Failure::new("an MCP server's sandbox needs full isolation").next(next));
     }
     let mut spec = plan::spec(&args.machine)?;
-    if let Workspace::Host { path, access: Access::ReadWrite } = &spec.workspace {
-        let repository = place::repository(path, &spec.mounts)?;
-        spec.mounts.extend(repository);
-    }
     let manifest = plan::with_user(plan::manifest(&args.fill, &args.env)?, args.user.as_ref())?;
+    let guard = plan::guard(&mut spec, &manifest, &args.machine, render)?;
     let manifest = reaching(manifest, &spec);
     let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
@@ -81,7 +80,7 @@ fn options(args: &McpArgs) -> Result<SessionOptions, Failure> {
         }
         options = options.audit(Jsonl::open(path).map_err(|error| refused().because(error))?);
     }
-    Ok(options)
+    Ok((options, guard))
 }
 
 /// The file tools may go wherever commands find something of the host; what is inside the workspace is so already.

@@ -6,17 +6,19 @@ use std::{
 };
 
 use sandbar::{
-    Access, Paths,
+    Access, Intent, Paths,
     patch::{self, Applied, Done, Patch, PatchOptions, Profile},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    args::{PatchArgs, ProfileArg},
+    args::{GitArg, PatchArgs, ProfileArg},
     failure::Failure,
+    git::{Judge, around},
     host_side::HostSide,
     plan,
     render::{Render, inert},
+    runs::beneath::Beneath,
     signals::Signals,
 };
 
@@ -34,7 +36,7 @@ pub(crate) async fn run(args: PatchArgs, render: &Render) -> Result<u8, (Failure
         Some(text) => text.clone(),
         None => text_of_stdin().map_err(usage)?,
     };
-    let applied = apply(&text, &args).await.map_err(|failure| (failure, 1))?;
+    let applied = apply(&text, &args, render).await.map_err(|failure| (failure, 1))?;
     let report = match (args.json, args.profile) {
         (true, _) => json!({"applied": true, "changes": changes(&applied)}).to_string(),
         (false, ProfileArg::Codex) => inert(&applied.codex_text()),
@@ -43,7 +45,7 @@ pub(crate) async fn run(args: PatchArgs, render: &Render) -> Result<u8, (Failure
     render.result(format!("{}\n", report.trim_end()).as_bytes()).map_err(|failure| (failure, 1))
 }
 
-async fn apply(text: &str, args: &PatchArgs) -> Result<Applied, Failure> {
+async fn apply(text: &str, args: &PatchArgs, render: &Render) -> Result<Applied, Failure> {
     let patch = Patch::parse(text)?;
     let profile = match args.profile {
         ProfileArg::Codex => Profile::Codex,
@@ -53,9 +55,46 @@ async fn apply(text: &str, args: &PatchArgs) -> Result<Applied, Failure> {
     // Between the first file and the last there is no good moment to end; it is soon over.
     let _deaf = Signals::listen()?;
     let host = HostSide::open(args.workspace.clone(), Access::ReadWrite, args.isolation.into()).await?;
-    let applied = patch::apply(host.machine().as_ref(), &Paths::new(host.root()), &patch, &options).await;
+    let paths = Paths::new(host.root());
+    let applied = match leaves_git_alone(&patch, &paths, (args, render)) {
+        Ok(()) => patch::apply(host.machine().as_ref(), &paths, &patch, &options).await.map_err(Failure::from),
+        Err(failure) => Err(failure),
+    };
     host.close().await;
-    Ok(applied?)
+    applied
+}
+
+/// Refuses a patch that would change a repository, or make one: git would run what it says. A patch goes through no link, so
+/// that paths say enough.
+fn leaves_git_alone(patch: &Patch, paths: &Paths, (args, render): (&PatchArgs, &Render)) -> Result<(), Failure> {
+    if args.git == Some(GitArg::Rw) {
+        return Ok(());
+    }
+    let mut changed = Vec::new();
+    for path in patch.paths() {
+        // What leads elsewhere is refused by the patch itself.
+        let Ok(target) = paths.target(path, Intent::Read) else { continue };
+        let root = paths.root().as_bytes();
+        let below = target.path.as_bytes().strip_prefix(root).and_then(|path| path.strip_prefix(b"/"));
+        changed.extend(below.map(<[u8]>::to_vec));
+    }
+    let failed = |error| Failure::new(format!("cannot use --workspace {}", args.workspace.display())).because(error);
+    let root = args.workspace.canonicalize().map_err(failed)?;
+    let target = Beneath::open(&root).map_err(failed)?;
+    let judge = Judge::new(&target, &root, &changed.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    judge.note.iter().for_each(|note| render.note(note));
+    let obeyed = |path: &[u8]| judge.is_obeyed(path).then_some("git obeys it");
+    let mut refused = changed.iter().filter_map(|path| Some((path, judge.refusal(path).or_else(|| obeyed(path))?)));
+    if let Some((path, reason)) = refused.next() {
+        let what = format!("cannot change {}; {reason}", String::from_utf8_lossy(path));
+        return Err(Failure::new(what).code("repository").next("nothing was changed; --git rw allows it"));
+    }
+    match around(&root) {
+        Some(repository) => Err(Failure::new(format!("cannot change what belongs to {}", repository.display()))
+            .code("repository")
+            .next("nothing was changed; --git rw allows it")),
+        None => Ok(()),
+    }
 }
 
 /// Whether somebody gave the name of a patch for the patch.

@@ -28,6 +28,7 @@ pub(super) async fn exec(args: SessionExecArgs, home: &Home, render: &Render) ->
     }
     let mut signals = Signals::listen()?;
     let ended = attend(session.machine().as_ref(), command.cwd(cwd), input, &mut signals).await?;
+    home.tell_repositories(session.id(), render);
     conclude(ended, &args.command, render)
 }
 
