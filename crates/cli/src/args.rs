@@ -18,7 +18,7 @@ pub(crate) use self::{
     demo::DemoArgs,
     document::{CheckArgs, ManifestTask, PatchArgs, ProfileArg, RenderArgs, SourceArgs},
     gc::{GcArgs, GcPlace},
-    machine::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg, UsageArgs},
+    machine::{CommandArgs, FillArgs, GitArg, Level, MachineArgs, NetworkArg, UsageArgs},
     mcp::McpArgs,
     run::{AskArg, RunArgs},
     runs::{ApplyArgs, DiffArgs, RunsLsArgs, RunsRmArgs, RunsTask},
@@ -54,6 +54,7 @@ Examples:
   sandbar exec --port 8000 -- python3 -m http.server 8000
   sandbar exec --manifest workspace.yaml --secret TOKEN -- ./run
   sandbar exec --tty --workspace . -- bash
+  sandbar exec --workspace . --git rw -- git add --all
 
 Exit codes:
   The command's own, or 128 + the number of the signal that ended it.
@@ -120,7 +121,8 @@ pub(crate) enum Task {
     /// Apply a patch to the files of a directory: all of it, or nothing.
     ///
     /// The patch is in the format of the apply_patch tool (`*** Begin Patch`). Links that lead out of the directory are
-    /// not followed. One that is killed in the middle is taken back by the next.
+    /// not followed, and what belongs to a git repository is not changed. One that is killed in the middle is taken back by
+    /// the next.
     #[command(after_help = PATCH_EXAMPLES)]
     Patch(PatchArgs),
     /// Give any MCP client a sandbox: an MCP server on standard input and output.
@@ -131,13 +133,14 @@ pub(crate) enum Task {
     Mcp(Box<McpArgs>),
     /// Show what a run changed in its working copy, as a diff that git understands.
     ///
-    /// New files that the copy's ignore rules name are left out, and what changed in .git is only counted.
+    /// New files that the copy's ignore rules name are left out, and what changed in repositories (.git) is only counted.
     #[command(after_help = runs::DIFF_EXAMPLES)]
     Diff(DiffArgs),
     /// Bring what a run changed in its working copy to the directory that was copied: all of it, or nothing.
     ///
     /// A file that is no longer what was copied is a conflict: all of them are named, and nothing is changed. Links in the
-    /// directory are not followed, nothing is written to .git, and links that would lead out are refused.
+    /// directory are not followed, and what belongs to a repository (.git) and links that would lead out are refused. Files
+    /// that tools run or obey by themselves (.envrc, .vscode, .github/workflows) are marked, and written only after a yes.
     #[command(after_help = runs::APPLY_EXAMPLES)]
     Apply(ApplyArgs),
     /// Runs that were made: list them, remove them.

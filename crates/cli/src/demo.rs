@@ -71,7 +71,7 @@ async fn play(args: &DemoArgs, render: &Render) -> Result<u8, (Failure, u8)> {
 
 fn order(args: &DemoArgs) -> Order {
     let machine = MachineSpec { limits: plan::using(&args.usage), ..MachineSpec::default() };
-    Order { client: args.sandbox.clone(), options: options().machine(machine), wanted: Wanted::Empty }
+    Order { client: args.sandbox.clone(), options: options().machine(machine), wanted: Wanted::Empty, git: None }
 }
 
 /// The script cannot know what to do without a compiler.

@@ -10,6 +10,7 @@ use crate::{
     attend::{attend, conclude},
     client,
     failure::Failure,
+    git::Guard,
     making::{self, Halt},
     plan::{self, Input},
     progress,
@@ -46,8 +47,8 @@ pub(crate) async fn run(args: Box<ExecArgs>, render: &Render) -> Result<u8, Fail
     let input = Input::choose(args.command.tty, terminal::is_terminal());
     let mut signals = Signals::listen()?;
     let mut command = plan::command(&args.command, input)?;
-    let ground = match ground(&args, render, &mut signals).await {
-        Ok(ground) => ground,
+    let (ground, guard) = match ground(&args, render, &mut signals).await {
+        Ok(made) => made,
         Err(Halt::Signal(signal)) => return Ok(signals::code(signal)),
         Err(Halt::Failed(failure)) => return Err(*failure),
     };
@@ -61,21 +62,24 @@ pub(crate) async fn run(args: Box<ExecArgs>, render: &Render) -> Result<u8, Fail
     if let Err(failure) = remove(&ground, &mut signals).await {
         render.hurried().failure(&failure);
     }
+    guard.findings().iter().for_each(|finding| render.note(finding));
     conclude(ended?, &args.command, render)
 }
 
 /// Makes what the command runs on, and fills it if there is something to fill it with.
-async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Result<Ground, Halt> {
-    let (spec, user) = (plan::spec(&args.machine)?, args.command.user.as_ref());
+async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Result<(Ground, Guard), Halt> {
+    let (mut spec, user) = (plan::spec(&args.machine)?, args.command.user.as_ref());
+    let manifest = plan::with_user(plan::manifest(&args.fill, &[])?, user)?;
+    let guard = plan::guard(&mut spec, &manifest, &args.machine, render)?;
     plan::warn_of_strangers(args.machine.workspace.as_ref(), user, render);
     if args.fill.is_empty() {
         let spec = plan::inhabited(spec, user);
         return making::machine(client::choose(&args.machine.sandbox, render)?, spec, signals)
             .await
-            .map(Ground::Machine);
+            .map(|machine| (Ground::Machine(machine), guard));
     }
     plan::can_be_filled(&args.machine)?;
-    let mut options = SessionOptions::new(plan::with_user(plan::manifest(&args.fill, &[])?, user)?).machine(spec);
+    let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
@@ -83,7 +87,7 @@ async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Resu
     let arrived = making::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);
-    Ok(Ground::Session(session))
+    Ok((Ground::Session(session), guard))
 }
 
 /// Opens the ports and says where they are, before there is anything to connect to.

@@ -17,7 +17,9 @@ use sandbar::{
 use tokio::time::timeout;
 
 use crate::{
+    args::GitArg,
     failure::Failure,
+    git::Guard,
     making::{Halt, unless_signalled},
     signals::Signals,
 };
@@ -66,13 +68,25 @@ impl HostSide {
         Ok(Self { root: machine.features().workspace, machine })
     }
 
-    /// A directory that is written to: the one that was opened, or none.
-    pub(crate) async fn writing(dir: &OpenDir, isolation: Isolation) -> Result<Self, Failure> {
+    /// A directory that is written to: the one that was opened, or none. Repositories in what is written to are read-only.
+    pub(crate) async fn writing(
+        dir: &OpenDir,
+        name: Option<&OsStr>,
+        isolation: Isolation,
+        git: Option<GitArg>,
+    ) -> Result<(Self, Guard), Failure> {
         let mount = dir.mount(isolation)?;
         let root = mount.inside.clone();
-        let spec = MachineSpec { mounts: vec![mount], isolation, ..MachineSpec::default() };
+        let mut mounts = vec![mount];
+        let mut guard = Guard::default();
+        if git != Some(GitArg::Rw) {
+            let (own, protected) = Guard::of_copy((&dir.path, &root), name)?;
+            guard = own;
+            mounts.extend(protected);
+        }
+        let spec = MachineSpec { mounts, isolation, ..MachineSpec::default() };
         let refuse = |error| Failure::new(format!("cannot copy to {}", dir.path.display())).because(error);
-        Ok(Self { machine: UnixLocal::new().create(spec).await.map_err(refuse)?, root })
+        Ok((Self { machine: UnixLocal::new().create(spec).await.map_err(refuse)?, root }, guard))
     }
 
     pub(crate) fn machine(&self) -> Arc<dyn Machine> {
@@ -124,7 +138,7 @@ mod tests {
         let at = |name: &str| temp.path().join(name);
         let refused = |dir: &OpenDir| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-            match runtime.block_on(HostSide::writing(dir, Isolation::Full)) {
+            match runtime.block_on(HostSide::writing(dir, None, Isolation::Full, None)) {
                 Ok(_) => panic!("another directory would be written to"),
                 Err(failure) => failure.to_string(),
             }

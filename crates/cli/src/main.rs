@@ -9,6 +9,7 @@ mod doctor;
 mod exec;
 mod failure;
 mod gc;
+mod git;
 mod host_side;
 mod making;
 mod manifest;

@@ -22,6 +22,7 @@ use crate::{
     args::{Level, McpArgs},
     client,
     failure::Failure,
+    git::Guard,
     making::{self, Halt},
     patch, place, plan, progress,
     render::Render,
@@ -34,8 +35,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    let session = match open(&args, render, &mut signals).await {
-        Ok(session) => session,
+    let (session, guard) = match open(&args, render, &mut signals).await {
+        Ok(opened) => opened,
         Err(Halt::Signal(signal)) => return Ok(signals::code(signal)),
         Err(Halt::Failed(failure)) => return Err(*failure),
     };
@@ -44,12 +45,13 @@ pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failu
         signal = signals.next() => Ok(signals::code(signal)),
     };
     remove(&session, &mut signals, render).await;
+    guard.findings().iter().for_each(|finding| render.note(finding));
     served
 }
 
 /// Makes the sandbox and fills it.
-async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<SandboxSession, Halt> {
-    let mut options = options(args)?;
+async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<(SandboxSession, Guard), Halt> {
+    let (mut options, guard) = options(args, render)?;
     plan::warn_of_short_secrets(&options.secrets, render);
     if let Workspace::Host { path, access: Access::ReadWrite } = &options.machine.workspace {
         options.patch_journal = patch::journal_of(&options, path, render);
@@ -62,20 +64,17 @@ async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<
     let arrived = making::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);
-    Ok(session)
+    Ok((session, guard))
 }
 
-fn options(args: &McpArgs) -> Result<SessionOptions, Failure> {
+fn options(args: &McpArgs, render: &Render) -> Result<(SessionOptions, Guard), Failure> {
     if args.machine.isolation != Level::Full {
         let next = "leave --isolation out; `sandbar doctor` shows what this host can enforce";
         return Err(Failure::new("an MCP server's sandbox needs full isolation").next(next));
     }
     let mut spec = plan::spec(&args.machine)?;
-    if let Workspace::Host { path, access: Access::ReadWrite } = &spec.workspace {
-        let repository = place::repository(path, &spec.mounts)?;
-        spec.mounts.extend(repository);
-    }
     let manifest = plan::with_user(plan::manifest(&args.fill, &args.env)?, args.user.as_ref())?;
+    let guard = plan::guard(&mut spec, &manifest, &args.machine, render)?;
     let manifest = reaching(manifest, &spec);
     let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets_of_tools(&args.fill, &args.show_secrets)?;
@@ -86,7 +85,7 @@ fn options(args: &McpArgs) -> Result<SessionOptions, Failure> {
         }
         options = options.audit(Jsonl::open(path).map_err(|error| refused().because(error))?);
     }
-    Ok(options)
+    Ok((options, guard))
 }
 
 /// The file tools may go wherever commands find something of the host; what is inside the workspace is so already.

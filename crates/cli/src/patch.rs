@@ -6,18 +6,20 @@ use std::{
 };
 
 use sandbar::{
-    Access, Paths, SessionOptions,
+    Access, Intent, Paths, SessionOptions,
     client::UnixLocal,
     patch::{self, Applied, Done, Patch, PatchJournal, PatchOptions, Profile, Recovered},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    args::{PatchArgs, ProfileArg},
+    args::{GitArg, PatchArgs, ProfileArg},
     failure::Failure,
+    git::{Judge, around},
     host_side::HostSide,
     place, plan,
     render::{Render, inert},
+    runs::beneath::Beneath,
     session,
     signals::Signals,
 };
@@ -62,11 +64,45 @@ async fn apply(text: &str, args: &PatchArgs, render: &Render) -> Result<Applied,
             let recovered = patch::recover(machine.as_ref(), &paths, journal, &options.limits).await?;
             report(recovered.as_ref(), render);
         }
-        patch::apply(machine.as_ref(), &paths, &patch, &options).await
+        leaves_git_alone(&patch, &paths, (args, render))?;
+        Ok(patch::apply(machine.as_ref(), &paths, &patch, &options).await?)
     };
     let applied = applied.await;
     host.close().await;
-    Ok(applied?)
+    applied
+}
+
+/// Refuses a patch that would change a repository, or make one: git would run what it says. A patch goes through no link, so
+/// that paths say enough.
+fn leaves_git_alone(patch: &Patch, paths: &Paths, (args, render): (&PatchArgs, &Render)) -> Result<(), Failure> {
+    if args.git == Some(GitArg::Rw) {
+        return Ok(());
+    }
+    let mut changed = Vec::new();
+    for path in patch.paths() {
+        // What leads elsewhere is refused by the patch itself.
+        let Ok(target) = paths.target(path, Intent::Read) else { continue };
+        let root = paths.root().as_bytes();
+        let below = target.path.as_bytes().strip_prefix(root).and_then(|path| path.strip_prefix(b"/"));
+        changed.extend(below.map(<[u8]>::to_vec));
+    }
+    let failed = |error| Failure::new(format!("cannot use --workspace {}", args.workspace.display())).because(error);
+    let root = args.workspace.canonicalize().map_err(failed)?;
+    let target = Beneath::open(&root).map_err(failed)?;
+    let judge = Judge::new(&target, &root, &changed.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    judge.note.iter().for_each(|note| render.note(note));
+    let obeyed = |path: &[u8]| judge.is_obeyed(path).then_some("git obeys it");
+    let mut refused = changed.iter().filter_map(|path| Some((path, judge.refusal(path).or_else(|| obeyed(path))?)));
+    if let Some((path, reason)) = refused.next() {
+        let what = format!("cannot change {}; {reason}", String::from_utf8_lossy(path));
+        return Err(Failure::new(what).code("repository").next("nothing was changed; --git rw allows it"));
+    }
+    match around(&root) {
+        Some(repository) => Err(Failure::new(format!("cannot change what belongs to {}", repository.display()))
+            .code("repository")
+            .next("nothing was changed; --git rw allows it")),
+        None => Ok(()),
+    }
 }
 
 /// Where patches to a directory are recorded while they are applied. One that cannot be recorded is applied all the same.

@@ -1,60 +1,48 @@
-//! What of the host a sandbox can write to, and what it must not: records about itself, and the repository it works in.
+//! What of the host a sandbox can write to.
 
 use std::{
     fs,
     path::{self, Path, PathBuf},
 };
 
-use sandbar::{Access, Entry, HostMount, MachinePath, SessionOptions, Workspace};
+use sandbar::{Access, Entry, HostMount, MachinePath, MachineSpec, Manifest, SessionOptions, Workspace};
 
-use crate::failure::Failure;
-
-/// The repository of a directory that is changed in place, for reading only: what is written there can become a command
-/// of its owner's, as a hook or in its configuration. Whoever shows it otherwise means it.
-pub(crate) fn repository(directory: &Path, shown: &[HostMount]) -> Result<Option<HostMount>, Failure> {
-    let host = directory.join(".git");
-    let inside = MachinePath::new("/workspace/.git")?;
-    if shown.iter().any(|mount| mount.inside == inside) {
-        return Ok(None);
-    }
-    match fs::symlink_metadata(&host) {
-        // Also a file, which only says where the repository is: it could come to say something else.
-        Ok(found) if found.is_dir() || found.is_file() => {
-            Ok(Some(HostMount { host, inside, access: Access::ReadOnly, identity: None }))
-        }
-        Ok(_) => Err(Failure::new(format!("cannot protect {}, which is a link", host.display()))
-            .next("work on a copy, or show it as it shall be: --rw REPOSITORY:/workspace/.git")),
-        Err(_) => Ok(None),
-    }
+/// Everything of the host that is shown besides the workspace, as far as it can be told before a manifest is judged.
+pub(crate) fn shown(spec: &MachineSpec, manifest: &Manifest) -> Vec<HostMount> {
+    let access = |read_only| if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let grants = manifest
+        .extra_path_grants
+        .iter()
+        .filter_map(|grant| Some((grant.host_path.clone()?, grant.path.clone(), access(grant.read_only))));
+    let base = manifest.source_dir().map(Path::to_owned).unwrap_or_default();
+    // One that is not sound is refused later, with its reason.
+    let declared = manifest.mounts().unwrap_or_default().into_iter().filter_map(|(_, inside, entry)| match entry {
+        Entry::Mount(mount) => Some((base.join(mount.source()?), inside, access(mount.read_only))),
+        _ => None,
+    });
+    let more = grants.chain(declared).map(|(host, inside, access)| HostMount { host, inside, access, identity: None });
+    spec.mounts.iter().cloned().chain(more).collect()
 }
 
-/// Whether there is a repository in a directory where there was none.
-pub(crate) fn has_repository(directory: &Path) -> bool {
-    fs::symlink_metadata(directory.join(".git")).is_ok()
+/// Every file or directory of the host that a sandbox may write to, and where it is inside.
+pub(crate) fn writable(spec: &MachineSpec, manifest: &Manifest) -> Vec<(PathBuf, MachinePath)> {
+    let workspace = match &spec.workspace {
+        Workspace::Host { path, access: Access::ReadWrite } => Some((path.clone(), MachinePath::workspace())),
+        Workspace::Host { .. } | Workspace::Temporary => None,
+    };
+    let mounts = shown(spec, manifest).into_iter().filter(|mount| mount.access == Access::ReadWrite);
+    mounts.map(|mount| (mount.host, mount.inside)).chain(workspace).collect()
 }
 
 /// The place that a sandbox may write to and that a file of the host lies in, if there is one: a record that commands could
 /// change would be none.
 pub(crate) fn writable_above(file: &Path, options: &SessionOptions) -> Option<PathBuf> {
-    let mounts = options.machine.mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
-    let grants = options.manifest.extra_path_grants.iter().filter(|grant| !grant.read_only);
-    let workspace = match &options.machine.workspace {
-        Workspace::Host { path, access: Access::ReadWrite } => Some(path.clone()),
-        Workspace::Host { .. } | Workspace::Temporary => None,
-    };
-    let base = options.manifest.source_dir().map(Path::to_owned).unwrap_or_default();
-    let declared = options.manifest.flatten().into_iter().filter_map(|(_, entry)| match entry {
-        Entry::Mount(mount) if !mount.read_only => mount.source().map(|source| base.join(source)),
-        _ => None,
-    });
-    let places = mounts.map(|mount| mount.host.clone()).chain(grants.filter_map(|grant| grant.host_path.clone()));
     let file = path::absolute(file).ok()?;
     // Some of the directories above may not exist yet, and the file may be a link that leads elsewhere.
     let real = fs::read_link(&file).map_or(file.clone(), |to| file.parent().unwrap_or(&file).join(to));
     let above = |file: &Path| file.ancestors().find_map(|above| fs::canonicalize(above).ok());
     let (above, real) = (above(&file)?, above(&real)?);
+    let mut places = writable(&options.machine, &options.manifest).into_iter().map(|(host, _)| host);
     places
-        .chain(declared)
-        .chain(workspace)
         .find(|place| fs::canonicalize(place).is_ok_and(|place| above.starts_with(&place) || real.starts_with(&place)))
 }

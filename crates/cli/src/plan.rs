@@ -18,6 +18,7 @@ use sandbar::{
 use crate::{
     args::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg, UsageArgs},
     failure::Failure,
+    git::{Guard, Worktree},
     manifest,
     render::Render,
     terminal,
@@ -74,6 +75,23 @@ pub(crate) fn spec(args: &MachineArgs) -> Result<MachineSpec, Failure> {
         limits: limits(args),
         ..MachineSpec::default()
     })
+}
+
+/// Protects the repositories in what the machine may write to, and says what it does not show or could not look at.
+pub(crate) fn guard(
+    spec: &mut MachineSpec,
+    manifest: &Manifest,
+    args: &MachineArgs,
+    render: &Render,
+) -> Result<Guard, Failure> {
+    if let Workspace::Host { path, .. } = spec.workspace.clone()
+        && let Some(words) = Worktree::of(&path).and_then(|worktree| worktree.show(spec, args.git))
+    {
+        render.note(&format!("{}: {words}", path.display()));
+    }
+    let (guard, notes) = Guard::set_up(spec, manifest, args.git)?;
+    notes.iter().for_each(|note| render.note(note));
+    Ok(guard)
 }
 
 /// The same machine with a user of this name.

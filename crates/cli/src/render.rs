@@ -211,6 +211,12 @@ pub(crate) fn status(line: &str) {
     let _nobody_reads = write!(io::stderr().lock(), "\r\x1b[K{line}");
 }
 
+/// Writes a question, and leaves the cursor behind it.
+pub(crate) fn question(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _reader_gone = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
 impl Paint {
     fn choose(color: Color, is_terminal: bool, refused: bool) -> Self {
         match color {

@@ -185,12 +185,16 @@ impl Job {
             Some(address) => format!("{} at {address}", self.thinker.model.name()),
             None => self.thinker.model.name().to_owned(),
         };
+        let workspace = match &begun.worktree {
+            Some(worktree) => format!("{}, {worktree}", begun.ground),
+            None => begun.ground.to_string(),
+        };
         view.started(&Started {
             id: begun.run.id(),
             prompt: &self.prompt,
             agent: self.agent.name(),
             model: &model,
-            workspace: &begun.ground.to_string(),
+            workspace: &workspace,
             isolation: &isolation,
             scripted: self.thinker.scripted,
         });

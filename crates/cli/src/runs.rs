@@ -11,7 +11,7 @@
 //! | `audit.jsonl`, `trace.jsonl`, `state.json` | what the run leaves there itself |
 
 mod apply;
-mod beneath;
+pub(crate) mod beneath;
 mod changes;
 mod contents;
 mod copy;
@@ -30,7 +30,7 @@ mod walk;
 pub(crate) use self::{
     apply::run as apply,
     copy::{Copied, CopyLimits, CopyProgress, CopyWatch, NotCopied},
-    index::Name,
+    index::{Name, Sum},
     record::{RunRecord, RunStatus},
     show::{Summary, run as diff, summary},
     store::{RunDir, RunPart, RunStore},

@@ -36,6 +36,7 @@ use crate::{
     args::{SandboxArg, SessionTask},
     client,
     failure::Failure,
+    git::Guard,
     render::Render,
 };
 
@@ -142,6 +143,36 @@ impl Home {
             sleep(Duration::from_millis(5)).await;
         }
         Ok(making)
+    }
+
+    /// Where it is kept which repositories a session must not have changed.
+    fn repositories(&self, id: &str) -> PathBuf {
+        self.directory.join("repositories").join(format!("{id}.json"))
+    }
+
+    /// Says which repositories a session's commands made or changed that was not said before.
+    fn tell_repositories(&self, id: &str, render: &Render) {
+        let file = self.repositories(id);
+        let told = Guard::load(&file).and_then(|guard| {
+            let Some(mut guard) = guard else { return Ok(()) };
+            let news = guard.news();
+            news.iter().for_each(|finding| render.note(finding));
+            if news.is_empty() { Ok(()) } else { guard.save(&file) }
+        });
+        if let Err(failure) = told {
+            render.failure(&failure);
+        }
+    }
+
+    /// Forgets a session.
+    fn forget(&self, id: &str) -> Result<(), Failure> {
+        match fs::remove_file(self.repositories(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Failure::new(format!("cannot forget the session {id}")).because(error));
+            }
+            _ => {}
+        }
+        Ok(self.store.remove(id)?)
     }
 
     /// What is known of a session.

@@ -7,7 +7,7 @@ use clap::{
     builder::{OsStringValueParser, TypedValueParser},
 };
 
-use super::Level;
+use super::{GitArg, Level};
 use crate::values::{self, GrantArg};
 
 const CHECK_EXAMPLES: &str = "\
@@ -118,6 +118,10 @@ pub(crate) struct PatchArgs {
     /// The directory whose files are changed. Nothing outside of it can be.
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: PathBuf,
+
+    /// `rw` lets the patch change what belongs to a repository: what it puts into hooks and configuration runs as you.
+    #[arg(long, value_name = "HOW")]
+    pub(crate) git: Option<GitArg>,
 
     /// Whose habits decide where engines differ.
     #[arg(long, value_name = "WHICH", default_value = "codex")]

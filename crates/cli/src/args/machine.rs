@@ -28,6 +28,11 @@ pub(crate) struct MachineArgs {
         value_parser = OsStringValueParser::new().try_map(values::shown))]
     pub(crate) rw: Vec<Shown>,
 
+    /// Repositories in what the command may change are read-only. `ro` also shows a worktree's repository that lies elsewhere,
+    /// for reading. `rw` lets the command change repositories: what it puts into their hooks and configuration runs as you.
+    #[arg(long, value_name = "HOW", help_heading = "Files")]
+    pub(crate) git: Option<GitArg>,
+
     /// Use the programs of this file tree instead of the host's.
     #[arg(long, value_name = "DIR", help_heading = "Files", value_hint = ValueHint::DirPath)]
     pub(crate) rootfs: Option<PathBuf>,
@@ -147,6 +152,15 @@ pub(crate) enum NetworkArg {
     Off,
     /// The host's network, all of it.
     Host,
+}
+
+/// What a sandbox may do to repositories. It is typed, and stands in no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GitArg {
+    /// Read them, also the one of a worktree that lies elsewhere.
+    Ro,
+    /// Change them, their hooks and configuration included.
+    Rw,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

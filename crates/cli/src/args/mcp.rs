@@ -16,7 +16,7 @@ In the configuration of an MCP client, among its servers:
 
 Clients start it without a shell and from any directory: write whole paths there. It may say
   sandbar mcp                                       an empty workspace, deleted at the end
-  sandbar mcp --workspace /path/to/project          work there, and only there
+  sandbar mcp --workspace /path/to/project          work there, and only there; repositories are read-only
   sandbar mcp --workspace /path/to/project:ro       only look
   sandbar mcp --ro /path/to/datasets:/data          show one more directory
   sandbar mcp --manifest /path/to/workspace.yaml --secret TOKEN

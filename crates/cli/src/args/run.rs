@@ -78,7 +78,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "WHEN", default_value = "on-rule", help_heading = "Agent")]
     pub(crate) ask: AskArg,
 
-    /// Let the agent change DIR itself, not a copy of it.
+    /// Let the agent change DIR itself, not a copy of it; but not the repositories in it.
     #[arg(long, requires = "workspace", help_heading = "Files")]
     pub(crate) in_place: bool,
 

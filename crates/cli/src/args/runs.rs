@@ -22,11 +22,13 @@ Examples:
   sandbar apply 0199f3a2
   sandbar apply 0199f3a2 --dry-run
   sandbar apply 0199f3a2 --to ../other-checkout
+  sandbar apply 0199f3a2 --yes
 
 Exit codes:
   0  applied, or there was nothing to apply
-  1  refused, with nothing changed; or some links were refused, and are named
-  2  used wrongly";
+  1  refused, with nothing changed; or some links or parts of repositories were refused, and are named
+  2  used wrongly
+  3  tools run or obey some of the files by themselves, which takes a yes; nothing was changed";
 
 const RM_EXAMPLES: &str = "\
 Examples:
@@ -70,6 +72,10 @@ pub(crate) struct ApplyArgs {
     /// Overwrite files that changed since they were copied.
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// Do not ask about files that tools run or obey by themselves, such as .envrc, .vscode or .github/workflows.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
 
     /// Say what would be done, and change nothing.
     #[arg(long)]

@@ -8,7 +8,7 @@ use clap::{
 };
 use sandbar::{ProcessId, Signal};
 
-use super::{CommandArgs, FillArgs, MachineArgs};
+use super::{CommandArgs, FillArgs, GitArg, MachineArgs};
 use crate::values::{self, Inside, Place, Variable};
 
 const CREATE_EXAMPLES: &str = "\
@@ -273,6 +273,10 @@ pub(crate) struct CopyArgs {
     /// Print a document for programs.
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// `rw` lets a copy out of a session replace what belongs to a repository of the host: hooks and configuration run as you.
+    #[arg(long, value_name = "HOW")]
+    pub(crate) git: Option<GitArg>,
 
     /// Copy no more than this out of a session at once, like 512m or 64g.
     #[arg(long, value_name = "SIZE", default_value = "16g", value_parser = values::size)]

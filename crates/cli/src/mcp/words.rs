@@ -5,7 +5,7 @@ use std::fmt::Write;
 use sandbar::{Access, Endpoint, SandboxSession};
 
 use crate::{
-    args::{McpArgs, NetworkArg},
+    args::{GitArg, McpArgs, NetworkArg},
     render::inert_line,
 };
 
@@ -18,7 +18,13 @@ pub(super) fn instructions(args: &McpArgs, session: &SandboxSession, ports: &[(u
     );
     text.push_str(match args.machine.workspace.as_ref().map(|dir| dir.access) {
         None => "The workspace is temporary: it is deleted when the connection ends.\n",
-        Some(Access::ReadWrite) => "The workspace is a directory of the user, and changes to it stay.\n",
+        Some(Access::ReadWrite) if args.machine.git == Some(GitArg::Rw) => {
+            "The workspace is a directory of the user, and changes to it stay.\n"
+        }
+        Some(Access::ReadWrite) => {
+            "The workspace is a directory of the user, and changes to it stay. Git repositories in it can only be read: \
+             their hooks and configuration belong to the user.\n"
+        }
         Some(Access::ReadOnly) => {
             "The workspace is a directory of the user that can only be read; /tmp can be written.\n"
         }

@@ -101,6 +101,9 @@ fn options(path: &Path, table: &Table) -> Result<Vec<OsString>, Failure> {
     let mut words = Vec::new();
     for (key, value) in table {
         let name = key.replace('_', "-");
+        if name == "git" {
+            return Err(wrong("git must be typed: --git on the command line".to_owned()));
+        }
         if !known.contains(&name.as_str()) || matches!(name.as_str(), "config" | "help") {
             return Err(wrong(format!("there is no option {key:?}; the keys are those of `sandbar run --help`")));
         }
@@ -148,6 +151,7 @@ mod tests {
         assert!(of(json!({"modle": "x"})).expect_err("unknown").contains("no option \"modle\""));
         assert!(of(json!({"model": {"a": 1}})).expect_err("a table").contains("must be text"));
         assert!(of(json!({"config": "x"})).is_err());
+        assert!(of(json!({"git": "rw"})).expect_err("not from a file").contains("git must be typed"));
     }
 
     #[test]

@@ -10,7 +10,6 @@ use super::{Begun, Ground, status, watch::Meter};
 use crate::{
     failure::{self, Failure},
     making::Halt,
-    place,
     render::{self, Render},
     runs::{self, RunDir, RunRecord, RunStatus, Summary},
     signals::{self, Signals},
@@ -142,7 +141,7 @@ pub(super) async fn conclude(
     (signals, render): (&mut Signals, &Render),
 ) -> u8 {
     // The keyboard is hushed to the end.
-    let Begun { run, mut record, session, ground, had_repository, keyboard: _keyboard, .. } = begun;
+    let Begun { run, mut record, session, ground, guard, keyboard: _keyboard, .. } = begun;
     // Whatever is left of the machine when somebody cannot wait ends with this process.
     let ending = async {
         if !matches!(ground, Ground::InPlace(_)) {
@@ -162,13 +161,7 @@ pub(super) async fn conclude(
     if lost > 0 {
         view.notice(&format!("the audit is not complete: {lost} events could not be written"));
     }
-    if let Ground::InPlace(path) = &ground
-        && !had_repository
-        && place::has_repository(path)
-    {
-        let what = "the agent made a repository; look at its configuration and hooks before you use git there";
-        view.notice(&format!("{}: {what}", path.join(".git").display()));
-    }
+    guard.findings().iter().for_each(|finding| view.notice(finding));
     record.status = outcome.status;
     record.final_output = outcome.output.as_ref().map(text);
     record.usage = serde_json::to_value(&outcome.usage).ok();

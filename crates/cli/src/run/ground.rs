@@ -16,9 +16,10 @@ use sandbar::{
 
 use super::keyboard::Keyboard;
 use crate::{
-    args::{RunArgs, SandboxArg},
+    args::{GitArg, RunArgs, SandboxArg},
     client,
     failure::Failure,
+    git::{Guard, Worktree},
     making::{self, Halt},
     patch, place, plan, progress,
     render::{self, Render},
@@ -67,8 +68,10 @@ pub(crate) struct Begun {
     pub(crate) session: SandboxSession,
     pub(crate) ground: Ground,
     pub(crate) network: Network,
-    /// Whether there was a repository before the agent came.
-    pub(crate) had_repository: bool,
+    /// What the agent must not have changed.
+    pub(crate) guard: Guard,
+    /// Where the repository is of a worktree that is worked on, if it is not shown.
+    pub(crate) worktree: Option<String>,
     /// Hushed from before there was anything to see.
     pub(super) keyboard: Option<Keyboard>,
 }
@@ -89,7 +92,8 @@ pub(super) async fn begin(
         Some(given) if args.in_place => Wanted::InPlace(given.path.clone(), given.access),
         Some(given) => Wanted::Copy(given.path.clone()),
     };
-    make(Order { client: args.machine.sandbox.clone(), options, wanted }, prompt, signals, render).await
+    let git = args.machine.git;
+    make(Order { client: args.machine.sandbox.clone(), options, wanted, git }, prompt, signals, render).await
 }
 
 /// What a place is made of.
@@ -97,11 +101,12 @@ pub(crate) struct Order {
     pub(crate) client: SandboxArg,
     pub(crate) options: SessionOptions,
     pub(crate) wanted: Wanted,
+    pub(crate) git: Option<GitArg>,
 }
 
 /// Makes a place. If that cannot be, or a signal comes first, nothing of it is left.
 pub(crate) async fn make(
-    Order { client, mut options, wanted }: Order,
+    Order { client, mut options, wanted, git }: Order,
     prompt: &str,
     signals: &mut Signals,
     render: &Render,
@@ -116,12 +121,19 @@ pub(crate) async fn make(
             Ground::InPlace(path) => path.clone(),
             Ground::Copy(_) | Ground::Empty | Ground::Declared => run.workspace(),
         };
-        if let (Ground::InPlace(_), Access::ReadWrite) = (&ground, access) {
-            options.machine.mounts.extend(place::repository(&path, &options.machine.mounts)?);
-        }
-        let had_repository = place::has_repository(&path);
-        options.machine.workspace = Workspace::Host { path: path.clone(), access };
-        if let (Ground::InPlace(_), Access::ReadWrite) = (&ground, access) {
+        let source = match &ground {
+            Ground::InPlace(source) | Ground::Copy(source) => Worktree::of(source),
+            Ground::Empty | Ground::Declared => None,
+        };
+        let worktree = source.and_then(|worktree| worktree.show(&mut options.machine, git));
+        // What is in a copy, the agent may change.
+        let own = Workspace::Host { path: path.clone(), access };
+        let is_own = matches!(ground, Ground::InPlace(_));
+        options.machine.workspace = if is_own { own.clone() } else { Workspace::Temporary };
+        let (guard, notes) = Guard::set_up(&mut options.machine, &options.manifest, git)?;
+        notes.iter().for_each(|note| render.note(note));
+        options.machine.workspace = own;
+        if is_own && access == Access::ReadWrite {
             options.patch_journal = patch::journal_of(&options, &path, render);
         }
         keeps_away(&options, &run)?;
@@ -133,7 +145,7 @@ pub(crate) async fn make(
         }
         let ground = if is_filled && ground == Ground::Empty { Ground::Declared } else { ground };
         let record = record(&run, &session, &ground)?;
-        Ok(Begun { run: Arc::clone(&run), record, session, ground, network, had_repository, keyboard })
+        Ok(Begun { run: Arc::clone(&run), record, session, ground, network, guard, worktree, keyboard })
     };
     let begun = begun.await;
     if begun.is_err() {

@@ -3,20 +3,23 @@
 mod commit;
 mod links;
 mod moment;
+mod obeyed;
 mod plan;
 mod undo;
 
 use std::{
     fs,
+    io::{self, BufRead as _, IsTerminal as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use rustix::termios::{QueueSelector, tcflush};
 use serde_json::{Value, json};
 
 use self::{
     moment::Moment,
-    plan::{Force, Plan},
+    plan::{Force, Plan, Step},
 };
 use super::{
     beneath::{Beneath, as_path},
@@ -30,9 +33,16 @@ use super::{
 use crate::{
     args::ApplyArgs,
     failure::Failure,
-    render::{Render, inert_line},
+    git::{Judge, around},
+    render::{self, Render, inert_line},
     signals::{self, Signals},
 };
+
+/// The exit code where files that tools obey need a person's consent.
+const UNASKED: u8 = 3;
+
+/// How many of those files are named in the question.
+const ASKED: usize = 30;
 
 /// How many changes are named that were made.
 const NAMED: usize = 200;
@@ -104,6 +114,46 @@ pub(super) struct Applied {
     plan: Plan,
     /// What another one left there that was killed.
     left: Vec<Name>,
+    /// What tools run or obey by themselves, and which.
+    obeyed: Vec<(Name, &'static str)>,
+    consent: Consent,
+    /// What could not be searched for repositories.
+    note: Option<String>,
+}
+
+/// Whether files that tools obey by themselves may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Consent {
+    Given,
+    /// There is no terminal to ask at.
+    Missing,
+    Refused,
+}
+
+/// Asks for it at the terminal, if it takes asking.
+fn consent(args: &ApplyArgs, obeyed: &[(Name, &'static str)], root: &Path) -> Consent {
+    if args.yes || obeyed.is_empty() {
+        return Consent::Given;
+    }
+    let (stdin, stderr) = (io::stdin(), io::stderr());
+    if args.json || !stdin.is_terminal() || !stderr.is_terminal() {
+        return Consent::Missing;
+    }
+    let lines = obeyed.iter().take(ASKED).map(|(path, who)| format!("  {}: {who}\n", inert_line(&quoted("", path))));
+    let (lines, root) = (lines.collect::<String>(), inert_line(&root.display().to_string()));
+    let more = match obeyed.len().saturating_sub(ASKED) {
+        0 => String::new(),
+        more => format!("  and {}, which --dry-run names\n", many(more, "more file")),
+    };
+    render::question(&format!("Tools run or obey these by themselves:\n{lines}{more}write them to {root}? [y/N] "));
+    // What was typed before the question is no answer to it.
+    let _no_terminal_any_more = tcflush(&stdin, QueueSelector::IFlush);
+    let mut answer = String::new();
+    let read = stdin.lock().read_line(&mut answer);
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" if read.is_ok() => Consent::Given,
+        _ => Consent::Refused,
+    }
 }
 
 /// Something to be applied.
@@ -127,15 +177,32 @@ impl Job<'_> {
         let copy = Beneath::open(&run.workspace()).map_err(failed)?;
         let force = if args.force { Force::Overwrite } else { Force::Refuse };
         let left = commit::left_behind(&target);
-        let plan = Plan::make(&target, &copy, &self.changes.all, force);
-        if plan.conflicts.is_empty() && !args.dry_run && !plan.steps.is_empty() && self.moment.commit() {
+        let changed: Vec<&[u8]> = self.changes.all.iter().map(|change| change.path.0.as_slice()).collect();
+        let judge = Judge::new(&target, root, &changed);
+        let mut plan = Plan::make((&target, &judge), &copy, &self.changes.all, force);
+        if let Some(repository) = around(root) {
+            let what = format!("{} is a repository's own; nothing is applied to it", repository.display());
+            return Err(Failure::new(what).code("repository").next("give another directory with --to DIR"));
+        }
+        let becoming = self.changes.new_repositories.iter();
+        plan.refused.extend(becoming.map(|dir| (dir.clone(), "it would become a repository".to_owned())));
+        let told = plan.steps.iter().filter(|step| step.is_told());
+        let obeyed_by = |path: &[u8]| match judge.is_obeyed(path) {
+            true => Some("git obeys it"),
+            false => obeyed::by(path, &target, &copy),
+        };
+        let obeyed = told.filter_map(|step| Some((step.path().clone(), obeyed_by(&step.path().0)?)));
+        let obeyed: Vec<_> = obeyed.collect();
+        let is_wanted = plan.conflicts.is_empty() && !args.dry_run && !plan.steps.is_empty();
+        let consent = if is_wanted { consent(args, &obeyed, root) } else { Consent::Given };
+        if is_wanted && consent == Consent::Given && self.moment.commit() {
             commit::all(&target, &copy, &plan.steps, self.moment.cancelled()).map_err(|failure| {
                 let undone = failure.is_undone();
                 let failure = Failure::new(format!("cannot apply to {}; {failure}", root.display()));
                 if undone { failure.next("nothing was changed") } else { failure }
             })?;
         }
-        Ok(Applied { run: run.id().to_owned(), root: root.to_owned(), plan, left })
+        Ok(Applied { run: run.id().to_owned(), root: root.to_owned(), plan, left, obeyed, consent, note: judge.note })
     }
 }
 
@@ -146,12 +213,17 @@ impl Applied {
             plan if plan.steps.is_empty() && plan.already > 0 => "already_applied",
             plan if plan.steps.is_empty() => "nothing",
             _ if args.dry_run => "dry_run",
+            _ if self.consent == Consent::Missing => "needs_consent",
+            _ if self.consent == Consent::Refused => "not_wanted",
             _ => "applied",
         }
     }
 
     fn code(&self) -> u8 {
-        u8::from(!self.plan.conflicts.is_empty() || !self.plan.refused.is_empty())
+        match self.consent {
+            Consent::Given => u8::from(!self.plan.conflicts.is_empty() || !self.plan.refused.is_empty()),
+            Consent::Missing | Consent::Refused => UNASKED,
+        }
     }
 
     fn tell(&self, args: &ApplyArgs, changes: &Changes, render: &Render) -> Result<u8, Failure> {
@@ -170,6 +242,7 @@ impl Applied {
         for (path, reason) in &plan.refused {
             render.note(&format!("refused {}: {reason}", quoted("", path)));
         }
+        self.note.iter().for_each(|note| render.note(note));
         let root = inert_line(&self.root.display().to_string());
         let count = many(plan.steps.iter().filter(|step| step.is_told()).count(), "change");
         let text = match status {
@@ -183,6 +256,19 @@ impl Applied {
             }
             "already_applied" => format!("already applied to {root}\n"),
             "nothing" => String::new(),
+            "needs_consent" => {
+                for (path, who) in &self.obeyed {
+                    render.note(&format!("{}: {who}", quoted("", path)));
+                }
+                let what =
+                    "tools run or obey these files by themselves; nothing was changed; read them with `sandbar diff`";
+                render.note(&format!("{what}, and add --yes"));
+                String::new()
+            }
+            "not_wanted" => {
+                render.note(&format!("nothing was changed in {root}"));
+                String::new()
+            }
             "dry_run" => {
                 format!("{}would apply {count} to {root}\n", self.steps(usize::MAX))
             }
@@ -196,7 +282,10 @@ impl Applied {
     /// The changes as git would name them, one on each line, as many as that.
     fn steps(&self, most: usize) -> String {
         let told = || self.plan.steps.iter().filter(|step| step.is_told());
-        let lines = told().take(most).map(|step| format!("{} {}\n", step.letter(), quoted("", step.path())));
+        let obeyed = |path: &Name| self.obeyed.iter().find(|(obeyed, _)| obeyed == path);
+        let mark = |path: &Name| obeyed(path).map(|(_, who)| format!("  ({who})")).unwrap_or_default();
+        let line = |step: &Step| format!("{} {}{}\n", step.letter(), quoted("", step.path()), mark(step.path()));
+        let lines = told().take(most).map(line);
         let mut text: String = lines.collect();
         match told().count().saturating_sub(most) {
             0 => {}
@@ -217,6 +306,7 @@ impl Applied {
             "to": self.root.to_string_lossy(),
             "status": status,
             "changes": steps,
+            "obeyed": self.obeyed.iter().map(|(path, who)| json!({"path": lossy(path), "by": who})).collect::<Vec<_>>(),
             "already_applied": self.plan.already,
             "conflicts": named(&self.plan.conflicts),
             "refused": named(&self.plan.refused),
@@ -243,7 +333,7 @@ impl Applied {
     /// What the list of slots says of an apply that is never finished.
     pub(super) fn abandoned(run: &RunDir, changes: &Changes, root: &Path) -> Vec<String> {
         let (target, copy) = (Beneath::open(root).unwrap(), Beneath::open(&run.workspace()).unwrap());
-        let plan = Plan::make(&target, &copy, &changes.all, Force::Refuse);
+        let plan = Plan::make((&target, &Judge::default()), &copy, &changes.all, Force::Refuse);
         let list: Vec<Value> = serde_json::from_slice(&commit::listed(&target, &copy, &plan.steps)).unwrap();
         let word = |slot: &Value, name: &str| slot[name].as_str().unwrap().to_owned();
         let line = |slot| ["slot", "change", "path"].map(|name| word(slot, name)).join(" ");
@@ -259,7 +349,7 @@ impl Applied {
     ) -> String {
         let cancelled = std::sync::atomic::AtomicBool::new(false);
         let (target, copy) = (Beneath::open(root).unwrap(), Beneath::open(&run.workspace()).unwrap());
-        let plan = Plan::make(&target, &copy, &changes.all, Force::Refuse);
+        let plan = Plan::make((&target, &Judge::default()), &copy, &changes.all, Force::Refuse);
         meddle(&cancelled);
         commit::all(&target, &copy, &plan.steps, &cancelled).unwrap_err().to_string()
     }

@@ -4,6 +4,7 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Read},
+    iter,
     os::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -17,31 +18,31 @@ use rustix::{
 };
 
 /// How a directory is opened to be gone through.
-pub(super) const DIRECTORY: OFlags =
+pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// How a file is opened to be read. Nothing that turns out to be something else is waited for.
-pub(super) const READING: OFlags =
+pub(crate) const READING: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// The tree.
 #[derive(Debug)]
-pub(super) struct Beneath {
+pub(crate) struct Beneath {
     root: OwnedFd,
 }
 
 impl Beneath {
     /// The tree at this path, whose last part may be a link only if the caller resolved it.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { root: rustix::fs::open(path, DIRECTORY, Mode::empty())? })
     }
 
-    pub(super) fn root(&self) -> &OwnedFd {
+    pub(crate) fn root(&self) -> &OwnedFd {
         &self.root
     }
 
     /// Opens what is at a relative path, with every part of it a real name: no links, no `..`.
-    pub(super) fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    pub(crate) fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let (mut dir, mut rest) = (None::<OwnedFd>, path);
         loop {
@@ -60,7 +61,7 @@ impl Beneath {
     }
 
     /// The directory that a path's last name is in.
-    pub(super) fn parent(&self, path: &[u8]) -> io::Result<OwnedFd> {
+    pub(crate) fn parent(&self, path: &[u8]) -> io::Result<OwnedFd> {
         match parent_of(path) {
             Some(parent) => self.open_at(parent, DIRECTORY),
             None => Ok(self.root.try_clone()?),
@@ -68,12 +69,12 @@ impl Beneath {
     }
 
     /// A regular file, open for reading, and what it is.
-    pub(super) fn file(&self, path: &[u8]) -> io::Result<(File, Stat)> {
+    pub(crate) fn file(&self, path: &[u8]) -> io::Result<(File, Stat)> {
         regular(self.open_at(path, READING)?)
     }
 
     /// What is at a path, if anything; its parents must be directories.
-    pub(super) fn stat(&self, path: &[u8]) -> io::Result<Option<Stat>> {
+    pub(crate) fn stat(&self, path: &[u8]) -> io::Result<Option<Stat>> {
         let found = self.parent(path).and_then(|dir| Ok(stat_in(&dir, name_of(path))?));
         match found {
             Ok(stat) => Ok(Some(stat)),
@@ -83,7 +84,7 @@ impl Beneath {
     }
 
     /// Where a link leads.
-    pub(super) fn link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+    pub(crate) fn link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         Ok(rustix::fs::readlinkat(self.parent(path)?, name_of(path), Vec::new())?.into_bytes())
     }
 }
@@ -96,12 +97,12 @@ fn plain(name: &[u8]) -> io::Result<&[u8]> {
     }
 }
 
-pub(super) fn stat_in(dir: &impl AsFd, name: &[u8]) -> rustix::io::Result<Stat> {
+pub(crate) fn stat_in(dir: &impl AsFd, name: &[u8]) -> rustix::io::Result<Stat> {
     rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 /// What was opened, if it is a regular file.
-pub(super) fn regular(opened: OwnedFd) -> io::Result<(File, Stat)> {
+pub(crate) fn regular(opened: OwnedFd) -> io::Result<(File, Stat)> {
     let stat = rustix::fs::fstat(&opened)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("it is not a regular file any more"));
@@ -110,28 +111,29 @@ pub(super) fn regular(opened: OwnedFd) -> io::Result<(File, Stat)> {
 }
 
 /// At most so many bytes of a file.
-pub(super) fn read_up_to(file: File, limit: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_up_to(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// The path without its last name.
-pub(super) fn parent_of(path: &[u8]) -> Option<&[u8]> {
+pub(crate) fn parent_of(path: &[u8]) -> Option<&[u8]> {
     path.iter().rposition(|byte| *byte == b'/').map(|slash| &path[..slash])
 }
 
 /// A path's last name.
-pub(super) fn name_of(path: &[u8]) -> &[u8] {
+pub(crate) fn name_of(path: &[u8]) -> &[u8] {
     path.iter().rposition(|byte| *byte == b'/').map_or(path, |slash| &path[slash + 1..])
 }
 
-/// Whether any part of a path is a repository's own directory, in any spelling that some file system takes for it.
-pub(super) fn is_git(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').any(|part| part.eq_ignore_ascii_case(b".git"))
+/// A path, and every directory it is in, the tree's root at last.
+pub(crate) fn at_and_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let above = iter::successors(Some(path), |path| parent_of(path));
+    above.chain((!path.is_empty()).then_some(&path[..0]))
 }
 
-pub(super) fn as_path(bytes: &[u8]) -> &Path {
+pub(crate) fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
@@ -178,15 +180,5 @@ mod tests {
         rustix::fs::openat(&dir, "file", flags, Mode::from_raw_mode(0o600)).unwrap();
         let path = format!("{}file", format!("{name}/").repeat(30));
         assert!(Beneath::open(temp.path()).unwrap().file(path.as_bytes()).is_ok());
-    }
-
-    #[test]
-    fn a_repositorys_own_files_are_known_by_any_part_of_their_path() {
-        for path in [".git", ".git/config", "a/.git/hooks/x", "a/.GIT"] {
-            assert!(is_git(path.as_bytes()), "{path}");
-        }
-        for path in [".gitignore", "a/git", "x.git/y"] {
-            assert!(!is_git(path.as_bytes()), "{path}");
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io, iter,
+    fs, io,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -13,14 +13,17 @@ use std::{
 use rustix::fs::FileType;
 
 use super::{
-    beneath::{Beneath, is_git, parent_of, stat_in},
+    beneath::{Beneath, at_and_above, name_of, parent_of, stat_in},
     ignored::{Trust, Unusable},
     index::{Entry, Index, Name, Sum},
     store::RunDir,
     unified::quoted,
     walk::{Met, Onward, Terms, Visitor, walk},
 };
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    git::{is_git, is_part, repositories},
+};
 
 /// A copy with more things in it is not looked through.
 const ENTRIES: usize = 4_000_000;
@@ -66,10 +69,12 @@ impl Change {
 /// All that is different.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// Sorted by path, without anything of a repository's own directory.
+    /// Sorted by path, without anything that is a repository's own.
     pub(crate) all: Vec<Change>,
-    /// How many files of repositories' own directories are different.
+    /// How many files that are repositories' own are different.
     pub(crate) in_git: usize,
+    /// Directories that have become repositories, by what is in them.
+    pub(crate) new_repositories: Vec<Name>,
     /// How many new things the copy's rules ignore; a directory is one.
     pub(crate) ignored: usize,
     /// What is neither file nor directory nor link.
@@ -122,33 +127,51 @@ fn compare(copy: &Beneath, index: &Index, scope: Scope) -> Result<Changes, Failu
     let Look { found, hidden, mut changes, .. } = look;
     let found = judge(copy, index, found, &mut changes);
     let seen: BTreeSet<&Name> = found.iter().map(|(path, _)| path).collect();
+    let own = Own::of(index, &found);
     let is_hidden = |path: &Name| at_and_above(&path.0).any(|above| hidden.contains(&Name(above.to_vec())));
     for (path, old) in &index.entries {
         if !seen.contains(path) && !is_hidden(path) && !index.given.contains(path) {
-            note(&mut changes, Change { path: path.clone(), old: Some(old.clone()), new: None });
+            note(&mut changes, &own, Change { path: path.clone(), old: Some(old.clone()), new: None });
         }
     }
     for (path, new) in found {
         let old = index.entries.get(&path);
         if !old.is_some_and(|old| is_same(old, &new)) && !index.given.contains(&path) {
-            note(&mut changes, Change { path, old: old.cloned(), new: Some(new) });
+            note(&mut changes, &own, Change { path, old: old.cloned(), new: Some(new) });
         }
     }
+    changes.new_repositories = own.new.into_iter().map(Name).collect();
     changes.all.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(changes)
 }
 
-fn note(changes: &mut Changes, change: Change) {
-    match is_git(&change.path.0) {
-        true => changes.in_git += usize::from(change.is_shown()),
-        false => changes.all.push(change),
+/// The directories of a copy that are repositories, whatever they are called.
+struct Own {
+    /// All of what is in these is theirs.
+    old: BTreeSet<Vec<u8>>,
+    /// Without what makes them repositories, these are ordinary directories.
+    new: BTreeSet<Vec<u8>>,
+}
+
+impl Own {
+    fn of(index: &Index, found: &[(Name, Entry)]) -> Self {
+        let old = repositories(index.entries.keys().map(|path| path.0.as_slice()));
+        let mut new = repositories(found.iter().map(|(path, _)| path.0.as_slice()));
+        new.retain(|path| !is_git(path) && !at_and_above(path).any(|above| old.contains(above)));
+        Self { old, new }
+    }
+
+    fn has(&self, path: &[u8]) -> bool {
+        let is_part = |at: &[u8]| is_part(name_of(at)) && self.new.contains(parent_of(at).unwrap_or_default());
+        is_git(path) || at_and_above(path).any(|above| self.old.contains(above) || is_part(above))
     }
 }
 
-/// A path, and every directory it is in, the tree's root at last.
-pub(super) fn at_and_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let above = iter::successors(Some(path), |path| parent_of(path));
-    above.chain((!path.is_empty()).then_some(&path[..0]))
+fn note(changes: &mut Changes, own: &Own, change: Change) {
+    match own.has(&change.path.0) {
+        true => changes.in_git += usize::from(change.is_shown()),
+        false => changes.all.push(change),
+    }
 }
 
 /// Whether nothing changed that git would call a change.

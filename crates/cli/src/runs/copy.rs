@@ -22,12 +22,12 @@ use self::{
     plan::{Item, Plan},
 };
 use super::{
-    beneath::{Beneath, is_git},
+    beneath::Beneath,
     ignored::Unusable,
     index::{self, Entry, Index, Name, Sum},
     store::RunDir,
 };
-use crate::failure::Failure;
+use crate::{failure::Failure, git::is_git};
 
 /// How many threads copy.
 const THREADS: usize = 2;

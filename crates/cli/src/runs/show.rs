@@ -99,7 +99,15 @@ fn notes(changes: &Changes) -> Vec<String> {
         ));
     }
     if changes.in_git > 0 {
-        notes.push(format!("{} changed in .git; that is neither shown nor applied", many(changes.in_git, "file")));
+        let files = many(changes.in_git, "file");
+        notes.push(format!("{files} of repositories changed; that is neither shown nor applied"));
+    }
+    if let Some(first) = changes.new_repositories.first() {
+        let (count, first) = (changes.new_repositories.len(), quoted("", first));
+        let what = if count == 1 { "1 directory".to_owned() } else { format!("{count} directories") };
+        notes.push(format!(
+            "{what} became a repository by what was put there, {first} first; its HEAD, objects and refs are left out"
+        ));
     }
     let names = |names: &mut dyn Iterator<Item = &Name>| {
         names.take(NAMED).map(|name| quoted("", name)).collect::<Vec<_>>().join(", ")
@@ -234,6 +242,7 @@ impl Diff {
             "source": record.source.as_ref().map(lossy),
             "changes": shown,
             "git_files_changed": changes.in_git,
+            "new_repositories": changes.new_repositories.iter().map(lossy).collect::<Vec<_>>(),
             "left_out": {
                 "ignored": changes.ignored,
                 "special": changes.special.iter().map(lossy).collect::<Vec<_>>(),

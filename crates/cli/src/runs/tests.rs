@@ -123,7 +123,7 @@ fn git_apply(dir: &Path, diff: &[u8]) -> Result<(), String> {
 }
 
 fn apply_args() -> ApplyArgs {
-    ApplyArgs { run: String::new(), to: None, force: false, dry_run: false, all: false, json: false }
+    ApplyArgs { run: String::new(), to: None, force: false, yes: false, dry_run: false, all: false, json: false }
 }
 
 fn mode(path: &Path, mode: u32) {

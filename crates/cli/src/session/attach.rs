@@ -75,6 +75,7 @@ pub(super) async fn run(args: &AttachArgs, home: &Home, render: &Render) -> Resu
     let mut signals = Signals::listen()?;
     let raw = if tty && terminal::is_terminal() { Some(Raw::enter().map_err(own)?) } else { None };
     let how = follow(process, raw, &mut signals).await?;
+    home.tell_repositories(session.id(), render);
     let no_options = CommandArgs { env: Vec::new(), user: None, tty, timeout: None, command: Vec::new() };
     match how {
         How::Left => {

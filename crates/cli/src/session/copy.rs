@@ -26,7 +26,7 @@ use super::{
     files,
 };
 use crate::{
-    args::CopyArgs,
+    args::{CopyArgs, GitArg},
     failure::Failure,
     host_side::{HostSide, OpenDir},
     making::{Halt, unless_signalled},
@@ -43,6 +43,7 @@ const RAISE: &str = "raise --max-bytes, or copy it in parts";
 struct Terms {
     links: Links,
     max_bytes: u64,
+    git: Option<GitArg>,
 }
 
 impl Terms {
@@ -58,7 +59,7 @@ impl Terms {
 
 pub(super) async fn run(args: CopyArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
     let links = if args.keep_links { Links::KeepAll } else { Links::KeepInside };
-    let terms = Terms { links, max_bytes: args.max_bytes };
+    let terms = Terms { links, max_bytes: args.max_bytes, git: args.git };
     let mut signals = Signals::listen()?;
     let copied = match (args.from, args.to) {
         (Place::Host(from), Place::Inside(to)) => copy_in(&from, &to, home, &mut signals).await,
@@ -77,6 +78,8 @@ pub(super) async fn run(args: CopyArgs, home: &Home, render: &Render) -> Result<
 struct Copied {
     session: String,
     left_out: Vec<String>,
+    /// What came out of the session and git obeys.
+    repositories: Vec<String>,
 }
 
 /// How many of them are named to people.
@@ -84,6 +87,7 @@ const NAMED: usize = 3;
 
 impl Copied {
     fn tell(&self, json: bool, render: &Render) -> Result<u8, Failure> {
+        self.repositories.iter().for_each(|finding| render.note(finding));
         if json {
             return render.result(format!("{}\n", json!({"id": self.session, "left_out": self.left_out})).as_bytes());
         }
@@ -136,7 +140,7 @@ async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -
         (None, Err(cause)) => Err(SandboxError::writing(shown, cause).into()),
         (None, Ok(())) => Ok(()),
     };
-    let mut copied = Copied { session: session.id().to_owned(), left_out: Vec::new() };
+    let mut copied = Copied { session: session.id().to_owned(), left_out: Vec::new(), repositories: Vec::new() };
     if source.is_file() {
         let content = reading.watch(files::input(File::open(from).map_err(unreadable)?)?);
         let target = target.mode(source.permissions().mode() & 0o777);
@@ -179,7 +183,7 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
     let name = name_of(path, || Ok(PathBuf::from(source.path.as_os_str())));
     let name = name.map_err(|error| Failure::new("cannot name the copy").because(error))?;
     let (dir, name) = destination(to, name)?;
-    let mut copied = Copied { session: session.id().to_owned(), left_out: Vec::new() };
+    let mut copied = Copied { session: session.id().to_owned(), left_out: Vec::new(), repositories: Vec::new() };
     let content = if is_directory(session.machine().as_ref(), &source, &found).await {
         copied.left_out = special(session.machine().as_ref(), &source).await;
         Content::Tree(unless_signalled(tree_of(&session, &source, terms), signals).await?)
@@ -190,7 +194,8 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
         }
         Content::File(file_of(&session, &source, terms.max_bytes).await?, mode)
     };
-    let host = HostSide::writing(&dir, session.features().isolation).await?;
+    let isolation = session.features().isolation;
+    let (host, guard) = HostSide::writing(&dir, name.as_deref(), isolation, terms.git).await?;
     let (machine, target) = (host.machine(), host.target(name.as_deref())?);
     let reading = Reading::default();
     let (shown, to) = (path.to_string_lossy(), to.display().to_string());
@@ -202,12 +207,16 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
         match (reading.failed(), written) {
             (Some(cause), _) => Err(Failure::from(SandboxError::reading(shown, cause))),
             (None, Err(cause)) => {
-                Err(blame::host(format!("cannot write {to}"), cause).code("workspace_archive_write_error"))
+                let is_protected = cause.to_string().contains("ead-only") && terms.git != Some(GitArg::Rw);
+                let failure = blame::host(format!("cannot write {to}"), cause).code("workspace_archive_write_error");
+                let next = "what belongs to a repository there is not written; copy the rest, or add --git rw";
+                Err(if is_protected { failure.next(next) } else { failure })
             }
             (None, Ok(())) => Ok(()),
         }
     };
     host.during(write, signals).await?;
+    copied.repositories = guard.findings();
     Ok(copied)
 }
 

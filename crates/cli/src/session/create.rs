@@ -7,6 +7,7 @@ use super::Home;
 use crate::{
     args::CreateArgs,
     failure::Failure,
+    git::Guard,
     making::{self, Halt},
     plan, progress,
     render::Render,
@@ -14,7 +15,7 @@ use crate::{
 };
 
 pub(super) async fn run(args: CreateArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
-    let options = options(&args, home)?;
+    let options = options(&args, home, render)?;
     let mut signals = Signals::listen()?;
     match make(options, &args, home, &mut signals, render).await {
         Ok((session, arrived)) => {
@@ -22,7 +23,7 @@ pub(super) async fn run(args: CreateArgs, home: &Home, render: &Render) -> Resul
             if !matches!(told, Ok(0)) {
                 // Nobody knows its id.
                 making::discard(&session).await;
-                home.store.remove(session.id())?;
+                home.forget(session.id())?;
             }
             told
         }
@@ -31,7 +32,7 @@ pub(super) async fn run(args: CreateArgs, home: &Home, render: &Render) -> Resul
     }
 }
 
-fn options(args: &CreateArgs, home: &Home) -> Result<SessionOptions, Failure> {
+fn options(args: &CreateArgs, home: &Home, render: &Render) -> Result<(SessionOptions, Guard), Failure> {
     if let Some(name) = &args.name
         && home.store.named(name)?.is_some()
     {
@@ -41,14 +42,16 @@ fn options(args: &CreateArgs, home: &Home) -> Result<SessionOptions, Failure> {
     plan::can_be_filled(&args.machine)?;
     let mut spec = plan::spec(&args.machine)?;
     spec.lifetime = args.idle.map_or(Lifetime::Detached, Lifetime::Leased);
-    let mut options = SessionOptions::new(plan::manifest(&args.fill, &args.env)?).machine(spec);
+    let manifest = plan::manifest(&args.fill, &args.env)?;
+    let guard = plan::guard(&mut spec, &manifest, &args.machine, render)?;
+    let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
     options.name.clone_from(&args.name);
-    Ok(options)
+    Ok((options, guard))
 }
 
 async fn make(
-    mut options: SessionOptions,
+    (mut options, guard): (SessionOptions, Guard),
     args: &CreateArgs,
     home: &Home,
     signals: &mut Signals,
@@ -59,18 +62,23 @@ async fn make(
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let maker = home.maker(&args.machine.sandbox, render)?;
     let session = making::session(maker, options, signals).await?;
-    match keep(&session, home, signals).await {
+    match keep((&session, &guard), home, signals).await {
         Ok(arrived) => Ok((session, arrived)),
         Err(halt) => {
             making::discard(&session).await;
-            home.store.remove(session.id())?;
+            home.forget(session.id())?;
             Err(halt)
         }
     }
 }
 
 /// Saves the session before it is filled, so that what a killed process leaves can be seen and removed, and after.
-async fn keep(session: &SandboxSession, home: &Home, signals: &mut Signals) -> Result<Materialised, Halt> {
+async fn keep(
+    (session, guard): (&SandboxSession, &Guard),
+    home: &Home,
+    signals: &mut Signals,
+) -> Result<Materialised, Halt> {
+    guard.save(&home.repositories(session.id()))?;
     home.store.save(&session.state())?;
     let arrived = making::fill(session, signals).await?;
     home.store.save(&session.state())?;

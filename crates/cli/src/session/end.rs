@@ -19,6 +19,7 @@ pub(super) async fn stop(args: &StopArgs, home: &Home, render: &Render) -> Resul
     if let Some(session) = attached {
         session.close().await?;
     }
+    home.tell_repositories(&state.session_id, render);
     // What says, of a machine that is gone, that somebody wanted it so.
     state.workspace_root_ready = false;
     home.store.save(&state).map_err(|error| {
@@ -35,7 +36,7 @@ pub(super) async fn remove(args: &RmArgs, home: &Home, render: &Render) -> Resul
     let mut removed = Vec::new();
     let mut is_lost = false;
     for record in records {
-        match remove_one(&record, args, home).await {
+        match remove_one(&record, (args, home, render)).await {
             Ok(()) => {
                 is_lost |= record.machine.is_none();
                 removed.push(record.id);
@@ -142,7 +143,7 @@ fn wanted(args: &RmArgs, home: &Home) -> Result<Wanted, Failure> {
 }
 
 /// The machine first: as long as it is there, so is what finds it.
-async fn remove_one(record: &Record, args: &RmArgs, home: &Home) -> Result<(), Failure> {
+async fn remove_one(record: &Record, (args, home, render): (&RmArgs, &Home, &Render)) -> Result<(), Failure> {
     if let Some(machine) = &record.machine
         && let Err(error) = home.client.delete(machine).await
     {
@@ -152,5 +153,6 @@ async fn remove_one(record: &Record, args: &RmArgs, home: &Home) -> Result<(), F
         }
         tracing::warn!(%error, "forgot a session whose machine could not be removed");
     }
-    Ok(home.store.remove(&record.id)?)
+    home.tell_repositories(&record.id, render);
+    home.forget(&record.id)
 }

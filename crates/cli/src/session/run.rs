@@ -29,6 +29,7 @@ pub(super) async fn exec(args: SessionExecArgs, home: &Home, render: &Render) ->
     }
     let mut signals = Signals::listen()?;
     let ended = attend(session.machine().as_ref(), command.cwd(cwd), input, &mut signals).await?;
+    home.tell_repositories(session.id(), render);
     if let Ended::Lost(MachineError::Gone) = &ended {
         return Err(home.closed(session.id(), "while the command ran").await);
     }

@@ -126,6 +126,17 @@ impl Sandbar {
         self.behind(&[], args)
     }
 
+    /// Another program as the same user, outside of any sandbox.
+    #[allow(dead_code, reason = "not every test program needs it")]
+    pub(crate) fn host(&self, dir: &Path, program: &[&str]) -> Run {
+        let become_user = self.prefix[..self.prefix.len() - 1].iter().map(String::as_str);
+        let mut words = become_user.chain(program.iter().copied());
+        let mut command = Command::new(words.next().expect("a program"));
+        command.args(words).current_dir(dir).env("HOME", self.dir()).env("XDG_CONFIG_HOME", self.dir().join("config"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(command.spawn().expect("spawn"))
+    }
+
     /// Runs it to its end.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Run {
         finish(self.command(args).spawn().expect("spawn"))

@@ -27,10 +27,14 @@ fn in_place_the_directory_itself_changes_but_not_its_repository() {
         assert!(!source.join(".git/hooks/pre-commit").exists() && !source.join("moved").exists());
         // The same words, where nothing is mounted over it.
         assert!(source.join("plain/hooks/pre-commit").exists());
-        // Whoever shows it means it.
+        // It is not enough to show it: that could stand in a file.
         let shown = format!("{}:/workspace/.git", source.join(".git").display());
         let model = script(sandbar, "hook.json", [vec![shell("echo x > .git/hooks/mine")], vec![say("done")]]);
-        let told = run(sandbar, &["--model", &model, "--workspace", "source", "--in-place", "--rw", &shown]);
+        let words = ["--model", &model, "--workspace", "source", "--in-place", "--rw", &shown];
+        let told = run(sandbar, &words);
+        assert!(told.run.code == 1 && told.message().contains("is a repository's own"), "{told:?}");
+        assert!(!source.join(".git/hooks/mine").exists(), "{told:?}");
+        let told = run(sandbar, &[&words[..], &["--git", "rw"]].concat());
         assert_eq!(told.run.code, 0, "{told:?}");
         assert!(source.join(".git/hooks/mine").exists(), "{told:?}");
         let told = run(sandbar, &["--model", &model, "--workspace", "source:ro", "--in-place"]);
@@ -54,7 +58,7 @@ fn what_only_says_where_the_repository_is_stays_and_a_new_one_is_told_of() {
         let model = script(sandbar, "init.json", [vec![shell("mkdir .git; echo x > .git/config")], vec![say("done")]]);
         let told = sandbar.run(&["run", "x", "--model", &model, "--workspace", "bare", "--in-place"]);
         assert!(bare.join(".git/config").exists(), "the control: nothing keeps it from that");
-        assert!(told.stderr.contains("made a repository"), "{told:?}");
+        assert!(told.stderr.contains("bare/.git appeared during the work"), "{told:?}");
         std::os::unix::fs::symlink(source.join(".git"), sandbar.make_dir("linked").join(".git")).expect("link");
         let told = sandbar.run(&["run", "x", "--model", &model, "--workspace", "linked", "--in-place"]);
         assert!(told.code == 1 && told.stderr.contains("which is a link"), "{told:?}");

@@ -42,7 +42,7 @@ new file mode 100644
         assert!(patch.stdout.contains("+++ \"b/one\\n\"\n"), "{}", patch.stdout);
         assert_eq!(patch.code, 0);
         let told = "sandbar: left out 1 new path that the copy's ignore rules name; --all includes them\n\
-                    sandbar: 1 file changed in .git; that is neither shown nor applied\n";
+                    sandbar: 1 file of repositories changed; that is neither shown nor applied\n";
         assert_eq!(patch.stderr, told);
         let stat = sandbar.run(&["diff", ID, "--stat"]).stdout;
         assert!(stat.starts_with(" dir/changes |   3 ++-\n new file    |   1 +\n"), "{stat}");

@@ -5,11 +5,14 @@ use std::{collections::BTreeMap, io};
 use rustix::fs::FileType;
 
 use super::plan::is_blocked;
-use crate::runs::{
-    beneath::{Beneath, is_git, parent_of},
-    changes::Change,
-    index::{Entry, Name},
-    unified::quoted,
+use crate::{
+    git::{Judge, is_git},
+    runs::{
+        beneath::{Beneath, parent_of},
+        changes::Change,
+        index::{Entry, Name},
+        unified::quoted,
+    },
 };
 
 /// A larger file is not brought back.
@@ -22,6 +25,7 @@ const NAMES: usize = 512;
 /// A directory as it will be.
 pub(super) struct Future<'a> {
     pub(super) target: &'a Beneath,
+    pub(super) judge: &'a Judge,
     pub(super) by_path: &'a BTreeMap<&'a [u8], &'a Change>,
 }
 
@@ -79,14 +83,14 @@ impl Future<'_> {
                 at = parent_of(&at).unwrap_or_default().to_vec();
                 continue;
             }
-            if is_git(&name) {
-                return End::Git;
-            }
             let above = at.len();
             if above > 0 {
                 at.push(b'/');
             }
             at.extend_from_slice(&name);
+            if self.judge.is_own(&at) {
+                return End::Git;
+            }
             match self.link(&at) {
                 Ok(None) => {}
                 Ok(Some(to)) if to.first() == Some(&b'/') => return End::Outside,

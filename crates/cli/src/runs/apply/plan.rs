@@ -8,10 +8,13 @@ use rustix::{
 };
 
 use super::links::Future;
-use crate::runs::{
-    beneath::{Beneath, DIRECTORY, name_of},
-    changes::{Change, at_and_above},
-    index::{Entry, Name, Sum},
+use crate::{
+    git::Judge,
+    runs::{
+        beneath::{Beneath, DIRECTORY, at_and_above, name_of},
+        changes::Change,
+        index::{Entry, Name, Sum},
+    },
 };
 
 /// What becomes of files that are not what was copied.
@@ -105,9 +108,9 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Looks at every path that changed, in both trees, and changes nothing.
-    pub(super) fn make(target: &Beneath, copy: &Beneath, changes: &[Change], force: Force) -> Self {
+    pub(super) fn make((target, judge): (&Beneath, &Judge), copy: &Beneath, changes: &[Change], force: Force) -> Self {
         let by_path = changes.iter().map(|change| (change.path.0.as_slice(), change)).collect();
-        let mut planner = Planner { target, copy, by_path, force, plan: Self::default() };
+        let mut planner = Planner { target, judge, copy, by_path, force, plan: Self::default() };
         for change in changes {
             planner.one(change);
         }
@@ -130,6 +133,7 @@ impl Plan {
 
 struct Planner<'a> {
     target: &'a Beneath,
+    judge: &'a Judge,
     copy: &'a Beneath,
     by_path: BTreeMap<&'a [u8], &'a Change>,
     force: Force,
@@ -147,11 +151,14 @@ enum Found {
 
 impl Planner<'_> {
     fn future(&self) -> Future<'_> {
-        Future { target: self.target, by_path: &self.by_path }
+        Future { target: self.target, judge: self.judge, by_path: &self.by_path }
     }
 
     fn one(&mut self, change: &Change) {
         let Change { path, old, new } = change;
+        if let Some(reason) = self.judge.refusal(&path.0) {
+            return self.plan.refused.push((path.clone(), reason.to_owned()));
+        }
         if let Some(reason) = new.as_ref().and_then(|new| self.future().refusal(path, new)) {
             return self.plan.refused.push((path.clone(), reason));
         }
