@@ -183,9 +183,13 @@ fn sweep_beside(launch: &Launch, dir: &StateDir) -> Option<(i32, OwnedFd)> {
     if !launch.sweep || !dir.has_neighbours() {
         return None;
     }
+    let supervisor = rustix::process::getpid();
     match process::fork_into(0).ok()? {
         Fork::Child => {
-            let _ends_later = process::die_with_parent();
+            // A supervisor that was killed before this was asked for is not waited for either.
+            if process::die_with_parent().is_err() || rustix::process::getppid() != Some(supervisor) {
+                process::exit_now(0);
+            }
             let _as_fast_as_others = rustix::process::nice(19);
             dir.sweep_neighbours();
             process::exit_now(0)
