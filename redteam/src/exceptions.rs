@@ -25,6 +25,8 @@ pub const EXCEPTIONS: &[Exception] = &[
         "both",
         "takes CAP_SYS_RESOURCE in the first user namespace, which not every root has",
     ),
+    e("D31.share-a-core", "both", "kernels without CONFIG_SCHED_CORE answer as the filter does"),
+    e("E35.file-delegation", "both", "kernels before Linux 6.19 answer as the filter does"),
     e("E38.x32-call", "both", "most kernels have no x32 table"),
     e("G52.kernel-crypto", "both", "kernels without AF_ALG answer as the filter does"),
     e(
@@ -63,6 +65,8 @@ pub const EXCEPTIONS: &[Exception] = &[
     e("I66.duplicate-names", "both", "two members of one name are no attack by themselves"),
     e("I67", "both", "a hang or an exhausted memory would be the tests' own"),
     e("J71.host-stays-responsive", "both", "a fork bomb on the host would be the tests' end"),
+    e("J76.segment-of-huge-pages", "user", "an ordinary user may not do it on the host either; proven as root"),
+    e("J76.descriptors-on-the-way", "both", "others here run as this user and need theirs"),
     e("J76.watches", "user", "others here run as this user and need theirs; proven as root, with another user"),
     e("J76.queued-signals", "user", "others here run as this user and need theirs; proven as root, with another user"),
     e("J76.terminals", "both", "a host without terminals would be the tests' end"),

@@ -29,6 +29,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
         },
     },
     Attack {
+        name: "A2.watch-a-directory",
+        promise: "What happens in a directory of the host's that was not shown cannot be watched.",
+        control: Host,
+        expect: &[ENOENT],
+        run: watch,
+    },
+    Attack {
         name: "A3.read-shadow",
         promise: "The host's password file does not exist inside.",
         control: Host,
@@ -189,6 +196,16 @@ pub fn identity(path: &str) -> Option<String> {
 }
 
 /// Reads a file's first bytes.
+fn watch(a: &Args) -> Outcome {
+    let directory = a.get("secret").rsplit_once('/').map_or("", |(directory, _)| directory);
+    let watched = call(libc::SYS_inotify_init1, [0]).and_then(|watcher| {
+        let watched = call(libc::SYS_inotify_add_watch, [watcher as u64, at(&text(directory)), 0xFFF]);
+        close(watcher as i32);
+        watched
+    });
+    Outcome::of(watched)
+}
+
 pub(crate) fn read(path: &str) -> Outcome {
     let fd = match open(path, libc::O_RDONLY | libc::O_NONBLOCK, 0) {
         Ok(fd) => fd,

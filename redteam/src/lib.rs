@@ -5,11 +5,14 @@ mod containers;
 mod exceptions;
 mod files;
 mod hoards;
+mod ipc;
 mod network;
 mod privilege;
 mod processes;
 mod procfs;
+mod quotas;
 mod resources;
+mod scheduling;
 mod setid;
 mod storms;
 pub mod sys;
@@ -120,11 +123,14 @@ pub fn attacks() -> impl Iterator<Item = &'static Attack> {
         files::ATTACKS,
         procfs::ATTACKS,
         processes::ATTACKS,
+        scheduling::ATTACKS,
         privilege::ATTACKS,
         setid::ATTACKS,
         channels::ATTACKS,
+        ipc::ATTACKS,
         network::ATTACKS,
         resources::ATTACKS,
+        quotas::ATTACKS,
     ]
     .into_iter()
     .flatten()

@@ -64,6 +64,7 @@ fn control(rig: &Rig, attack: &Attack, canaries: &Canaries, open: &Path) -> Outc
         ("dir", open.display().to_string()),
         ("rename", rename.display().to_string()),
         ("pid", canaries.hostpid()),
+        ("spare-queue", canaries.spare_queue()),
         ("victim1", victims[0].pid()),
         ("victim2", victims[1].pid()),
         ("setid", rig.kit.join("set-id-probe").display().to_string()),
@@ -85,6 +86,7 @@ async fn inside_of(machine: &dyn Machine, attack: &Attack, canaries: &Canaries) 
         ("dir", "/workspace".to_owned()),
         ("rename", "/workspace".to_owned()),
         ("setid", "/probe/set-id-probe".to_owned()),
+        ("spare-queue", canaries.spare_queue()),
         ("inside", "yes".to_owned()),
     ];
     let words = canaries.words(&own.into_iter().chain(places).collect::<Vec<_>>());
