@@ -21,6 +21,7 @@ use crate::{
     group::Hard,
     hub::Hub,
     identity::{AGENT, Agent, Users},
+    limits,
     serve::{self, Bounds, Looker, Scope, Settings},
     sys::{
         exec::Proof,
@@ -139,7 +140,7 @@ fn full(launch: &Launch, dir: &[u8], (users, given): (Population, Option<Given>)
             users,
             token,
             proof: Proof::Confined,
-            limits: limits(launch),
+            limits: limits::of_commands(launch, Some(launch.pids)),
             hello,
             proc,
             scope: Scope::Namespace,
@@ -222,7 +223,7 @@ fn unconfined(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> 
         users: Users::One,
         token,
         proof: Proof::NotAsked,
-        limits: limits(launch),
+        limits: limits::of_commands(launch, None),
         hello: Hello {
             version: VERSION,
             layers: Vec::new(),
@@ -238,19 +239,6 @@ fn unconfined(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> 
         bounds,
     };
     first_count(launch, settings)
-}
-
-/// Signals that may wait: they are counted for the host's user across all namespaces, and one machine may not use them up.
-pub(crate) const PENDING_SIGNALS: (u32, u64) = (libc::RLIMIT_SIGPENDING, 1024);
-
-/// The limits every command gets: processes, open files, signals that wait, no core dumps.
-fn limits(launch: &Launch) -> Vec<(u32, u64)> {
-    let mut limits = vec![(libc::RLIMIT_NOFILE, launch.open_files), (libc::RLIMIT_CORE, 0), PENDING_SIGNALS];
-    // Counted per user and user namespace: only where the machine has its own does it count the machine's processes.
-    if launch.level == Level::Full {
-        limits.push((libc::RLIMIT_NPROC, launch.pids));
-    }
-    limits
 }
 
 /// The processes whose parent is this one.

@@ -11,6 +11,7 @@ use std::io;
 
 use crate::{
     failure::{Setup, Step, refuse},
+    limits,
     sys::security::{self, Caps, Token},
 };
 
@@ -36,6 +37,7 @@ pub(crate) fn drop_powers(keep: Caps, rules: &landlock::Rules, walls: Walls, tok
         emptied => emptied.step("empty the capability bounding set")?,
     }
     security::no_new_privs().step("set no_new_privs")?;
+    limits::limit_own_signals().step("limit the signals that wait for the guest")?;
     layers.push(rules.enter()?);
     security::set_caps(keep).step("drop capabilities")?;
     filter::install(walls, token).needs(

@@ -31,6 +31,7 @@ use crate::{
     group::Hard,
     hub::Hub,
     identity::{AGENT, Agent, Users},
+    limits,
     serve::{self, Bounds, Looker, Scope, Settings},
     supervisor,
     sys::{
@@ -139,7 +140,8 @@ fn confined(launch: &Launch) -> Setup<Settings> {
         users,
         token,
         proof,
-        limits: limits(launch),
+        // Not the number of processes: that would be counted together with the host's user of the same number.
+        limits: limits::of_commands(launch, None),
         hello,
         proc,
         scope: Scope::Namespace,
@@ -148,13 +150,6 @@ fn confined(launch: &Launch) -> Setup<Settings> {
         bounds,
     };
     first_count(launch, settings)
-}
-
-/// Not the number of processes: that would be counted together with the host's user of the same number.
-fn limits(launch: &Launch) -> Vec<(u32, u64)> {
-    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
-    let files = launch.open_files.min(most.unwrap_or(u64::MAX));
-    vec![(libc::RLIMIT_NOFILE, files), (libc::RLIMIT_CORE, 0), crate::boot::PENDING_SIGNALS]
 }
 
 /// The engine opened what the host showed a moment after it was judged: look whether it still is the same.

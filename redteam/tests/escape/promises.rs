@@ -65,7 +65,8 @@ const SUITES: &[(&str, &str, &str, &str)] = &[
         KEPT,
     ),
     (
-        "One machine leaves the host, and other machines, some of what the kernel has only so much of: watches, waiting signals, terminals.",
+        "One machine leaves the host, and other machines, some of what the kernel has only so much of: watches, waiting signals \
+         (those of the guest included), terminals; and machines can be made whatever one has on its way through sockets.",
         "J76",
         "hoards",
         "not promised: without a user namespace they are counted with those of the host's user of the same number",
@@ -171,7 +172,8 @@ const SUITES: &[(&str, &str, &str, &str)] = &[
         "kept, and tried by the machine suite",
     ),
     (
-        "At the level `landlock`, the host's files, networks, processes, sockets and terminals stay out of reach.",
+        "At the level `landlock`, the host's files, networks, processes, sockets, queues, shared memory and terminals \
+         stay out of reach, and nothing of it can be watched or slowed down.",
         "*.landlock",
         "landlock",
         LOCAL,
