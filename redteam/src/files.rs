@@ -195,7 +195,6 @@ pub fn identity(path: &str) -> Option<String> {
     std::fs::metadata(path).ok().map(|found| format!("{}:{}", found.dev(), found.ino()))
 }
 
-/// Reads a file's first bytes.
 fn watch(a: &Args) -> Outcome {
     let directory = a.get("secret").rsplit_once('/').map_or("", |(directory, _)| directory);
     let watched = call(libc::SYS_inotify_init1, [0]).and_then(|watcher| {
@@ -206,6 +205,7 @@ fn watch(a: &Args) -> Outcome {
     Outcome::of(watched)
 }
 
+/// Reads a file's first bytes.
 pub(crate) fn read(path: &str) -> Outcome {
     let fd = match open(path, libc::O_RDONLY | libc::O_NONBLOCK, 0) {
         Ok(fd) => fd,

@@ -19,7 +19,7 @@ pub mod sys;
 
 use std::{collections::BTreeMap, fmt};
 
-pub use containers::{DIFFERENT, Difference};
+pub use containers::{DIFFERENT, Difference, UNPROMISED};
 pub use exceptions::{EXCEPTIONS, Exception};
 pub use files::identity;
 

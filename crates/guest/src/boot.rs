@@ -109,7 +109,7 @@ fn full(launch: &Launch, dir: &[u8], (users, given): (Population, Option<Given>)
     }
     process::die_with_parent().step("bind to the supervisor")?;
     rustix::system::sethostname(b"sandbar").step("set the host name")?;
-    let rules = root::build(launch, given)?;
+    let (rules, sockets) = root::build(launch, given)?;
     let mut layers: Vec<String> =
         ["user", "mount", "pid", "ipc", "uts", "cgroup"].map(|name| format!("{name} namespace")).into();
     if !launch.host_network {
@@ -117,6 +117,7 @@ fn full(launch: &Launch, dir: &[u8], (users, given): (Population, Option<Given>)
         layers.push("network namespace".to_owned());
     }
     layers.push("private file tree".to_owned());
+    layers.extend(sockets.map(str::to_owned));
     let token = Token::random().step("draw random numbers")?;
     let proc = proc::open().step("open /proc")?;
     let users = if are_many { Users::many(Agent(AGENT, AGENT)) } else { Users::One };

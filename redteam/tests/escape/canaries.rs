@@ -79,6 +79,7 @@ impl Canaries {
             ("queue", queue.clone()),
             ("shm", shm.display().to_string()),
             ("pts", pts),
+            ("boot-id", fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("it is there").trim().to_owned()),
         ];
         let own = [("home-id", words[1].1.as_str()), ("shadow-id", "/etc/shadow"), ("usr-id", "/usr")];
         let own = own.into_iter().chain([("passwd-id", "/etc/passwd"), ("root-id", "/")]);

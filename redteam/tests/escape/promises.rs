@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use sandbar_redteam::{DIFFERENT, EXCEPTIONS, attacks};
+use sandbar_redteam::{DIFFERENT, EXCEPTIONS, UNPROMISED, attacks};
 
 /// What the suites promise beyond the probe's attacks: promise, names of the checks, suite, and how it is in a container.
 const SUITES: &[(&str, &str, &str, &str)] = &[
@@ -195,7 +195,8 @@ fn section() -> String {
     let mut text = String::from("| Promise | Attack | Suite | In a container |\n|---|---|---|---|\n");
     for attack in attacks() {
         let difference = DIFFERENT.iter().find(|difference| difference.attack == attack.name);
-        let container = difference.map_or(KEPT, |difference| difference.reason);
+        let unpromised = UNPROMISED.iter().find(|(name, _)| *name == attack.name).map(|(_, reason)| *reason);
+        let container = unpromised.or(difference.map(|difference| difference.reason)).unwrap_or(KEPT);
         writeln!(text, "| {} | `{}` | `probes` | {container} |", attack.promise, attack.name).expect("a string");
     }
     for (promise, names, suite, container) in SUITES {
