@@ -42,6 +42,7 @@ pub const EXCEPTIONS: &[Exception] = &[
     e("C22.symbols", "user", "an ordinary user may see no addresses on the host either; proven as root"),
     e("D31.real-time", "user", "an ordinary user may not do it on the host either; proven as root"),
     e("D31.nice", "user", "an ordinary user may not do it on the host either; proven as root"),
+    e("D31.slack-of-pid1", "user", "an ordinary user may not do it on the host either; proven as root"),
     e("E33.users.join-a-group", "user", "an ordinary user may not do it on the host either; proven as root"),
     e("E37.kernel-messages", "user", "an ordinary user may not do it on the host either; proven as root"),
     e("E37.accounting", "user", "an ordinary user may not do it on the host either; proven as root"),

@@ -7,6 +7,7 @@ mod files;
 mod hoards;
 mod ipc;
 mod network;
+pub mod older;
 mod privilege;
 mod processes;
 mod procfs;

@@ -13,7 +13,7 @@ use crate::{
         self, Walls,
         claim::Claims,
         etc,
-        landlock::{Grant, Rules},
+        landlock::{self, Grant, Role, Rules},
         proc,
         root::{self, Given, Source, below},
     },
@@ -125,7 +125,14 @@ fn full(launch: &Launch, dir: &[u8], (users, given): (Population, Option<Given>)
     let places: [&[u8]; 3] = [b"/home/agent", b"/home", b"/workspace"];
     let bounds = holding.bounds.disk(launch, token, looker, &places);
     let keep = if are_many { Caps::SWITCH_USERS } else { Caps::NONE };
-    layers.extend(confine::drop_powers(keep, &rules, Walls::Namespaces, token)?);
+    let walls = match launch.host_network && !landlock::scopes_sockets() {
+        true => Walls::HostNetwork,
+        false => Walls::Namespaces,
+    };
+    layers.extend(confine::drop_powers(keep, &rules, walls, token)?);
+    if walls == Walls::HostNetwork {
+        layers.push("no unix sockets (this landlock does not keep those of the host away)".to_owned());
+    }
     security::close_memory().step("close the guest's memory")?;
     let hello = Hello {
         version: VERSION,
@@ -170,7 +177,7 @@ fn loopback() -> std::io::Result<()> {
 
 /// Landlock and seccomp on the host's own tree, for places that allow no namespaces.
 fn landlock(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> {
-    let mut rules = Rules::new(3);
+    let mut rules = Rules::new(Role::OnlyWall);
     for base in ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"] {
         rules.allow(base.as_bytes(), Grant::Read);
     }

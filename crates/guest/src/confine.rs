@@ -21,10 +21,19 @@ use crate::{
 pub(crate) enum Walls {
     /// Own namespaces: sockets and shared memory reach nothing outside.
     Namespaces,
+    /// Own namespaces but the host's network, on a kernel that has nothing but the filter against its abstract sockets.
+    HostNetwork,
     /// The host's namespaces, with its network.
     SharedOnline,
     /// The host's namespaces, without its network.
     SharedOffline,
+}
+
+impl Walls {
+    /// Whether processes, System V objects and files are the machine's own.
+    fn has_namespaces(self) -> bool {
+        matches!(self, Self::Namespaces | Self::HostNetwork)
+    }
 }
 
 /// Gives up every power for good; what is kept is only what switching between mapped users takes.

@@ -23,7 +23,7 @@ use crate::{
     boot::first_count,
     confine::{
         self, Walls, claim,
-        landlock::{Grant, Rules},
+        landlock::{Grant, Role, Rules},
         proc,
     },
     door::own::OwnDoor,
@@ -190,7 +190,7 @@ fn settle(launch: &Launch, user: u32, group: u32) -> io::Result<()> {
 /// Everything may be read. The image's own tree may be written as far as its permissions and the engine's mounts let a
 /// user: it ends with the machine.
 fn rules() -> io::Result<Rules> {
-    let mut rules = Rules::new(1);
+    let mut rules = Rules::new(Role::InContainer);
     rules.allow(b"/", Grant::Read);
     // Where the tree is read-only its accounts are a volume, so that some could be added.
     let is_fixed = rustix::fs::statvfs("/")?.f_flag.contains(StatVfsMountFlags::RDONLY);

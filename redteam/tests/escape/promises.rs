@@ -172,6 +172,12 @@ const SUITES: &[(&str, &str, &str, &str)] = &[
         "kept, and tried by the machine suite",
     ),
     (
+        "On a kernel with an older Landlock every promise of `full` holds, and the level `landlock` is refused by name.",
+        "older_landlock",
+        "older",
+        LOCAL,
+    ),
+    (
         "At the level `landlock`, the host's files, networks, processes, sockets, queues, shared memory and terminals \
          stay out of reach, and nothing of it can be watched or slowed down.",
         "*.landlock",

@@ -141,7 +141,7 @@ fn program(walls: Walls, token: Token) -> Vec<Instruction> {
     // The older call, whose mode is looked at above, does the same as fchmodat2.
     code.calls(&[452], |code| code.fail(ENOSYS));
     quotas::counted(&mut code);
-    if walls != Walls::Namespaces {
+    if !walls.has_namespaces() {
         quotas::shared(&mut code);
     }
     code.calls(DENIED, |code| code.fail(EPERM));
@@ -198,7 +198,8 @@ fn families(code: &mut Assembler, walls: Walls) {
     const ROUTE: u32 = libc::NETLINK_ROUTE as u32;
     code.call(libc::SYS_socket, |code| {
         code.load(Field::Low(0));
-        // Without a file tree of its own, a path leads to the sockets of the host's engines and agents.
+        // Without a file tree of its own, a path leads to the sockets of the host's engines and agents, and in the host's
+        // network a name does.
         if walls == Walls::Namespaces {
             code.when(Test::Equal(libc::AF_UNIX as u32), Assembler::allow);
         }

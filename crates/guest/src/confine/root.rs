@@ -22,7 +22,7 @@ use sandbar_guest::protocol::{BootFailure, HostPath, Launch};
 use super::{
     claim::{Claims, claim, unusable},
     etc,
-    landlock::{Grant, Rules},
+    landlock::{Grant, Role, Rules},
     proc,
     sockets::Search,
 };
@@ -170,7 +170,7 @@ pub(crate) fn build(launch: &Launch, given: Given) -> Setup<(Rules, Option<&'sta
     let devices: Vec<_> = DEVICES.iter().map(|name| Source::device(name).map(|source| (*name, source))).collect();
     let new_root = attach_root().step("make the new root")?;
     let new_root = new_root.as_fd();
-    let mut rules = Rules::new(1);
+    let mut rules = Rules::new(Role::SecondWall);
     rules.allow(b"/", Grant::Read);
 
     for part in base {

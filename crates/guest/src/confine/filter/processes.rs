@@ -15,7 +15,8 @@ pub(super) const TAG: u32 = libc::RLIMIT_LOCKS;
 /// Groups tasks that may share a processor core, and so decides who runs beside whom on the whole host.
 pub(super) const PR_SCHED_CORE: u32 = 62;
 
-/// `ioprio_set` counts its kinds of target from one, `setpriority` from zero: process, process group, user.
+/// `setpriority` counts its kinds of target from zero, `ioprio_set` from one: process, process group, user.
+const PRIO_PGRP: u32 = 1;
 const IOPRIO_WHO_PGRP: u32 = 2;
 
 pub(super) fn namespaces(code: &mut Assembler) {
@@ -63,16 +64,16 @@ pub(super) fn limits(code: &mut Assembler, token: Token) {
 pub(super) fn scheduling(code: &mut Assembler, walls: Walls) {
     let refuse_others = |code: &mut Assembler, target: u8| {
         code.load(Field::Low(target));
-        match walls {
-            Walls::Namespaces => code.when(Test::Equal(1), |code| code.fail(EPERM)),
-            Walls::SharedOnline | Walls::SharedOffline => code.unless(Test::Equal(0), |code| code.fail(EPERM)),
+        match walls.has_namespaces() {
+            true => code.when(Test::Equal(1), |code| code.fail(EPERM)),
+            false => code.unless(Test::Equal(0), |code| code.fail(EPERM)),
         }
     };
     let tuning =
         [libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr];
     code.calls(&tuning, |code| refuse_others(code, 0));
     // Everything of a user includes PID 1. So would its process group, but a command never is in that.
-    for (call, group) in [(libc::SYS_setpriority, libc::PRIO_PGRP as u32), (libc::SYS_ioprio_set, IOPRIO_WHO_PGRP)] {
+    for (call, group) in [(libc::SYS_setpriority, PRIO_PGRP), (libc::SYS_ioprio_set, IOPRIO_WHO_PGRP)] {
         code.call(call, |code| {
             code.load(Field::Low(0));
             code.when(Test::AtLeast(group + 1), |code| code.fail(EPERM));

@@ -73,7 +73,7 @@ pub(super) fn huge_pages(code: &mut Assembler, walls: Walls) {
     };
     refuse(libc::SYS_mmap, 3, MAP_HUGETLB);
     refuse(libc::SYS_memfd_create, 1, MFD_HUGETLB);
-    if walls == Walls::Namespaces {
+    if walls.has_namespaces() {
         refuse(libc::SYS_shmget, 2, SHM_HUGETLB);
     }
 }
