@@ -3,7 +3,7 @@
 //! Rights that the claimed version has not are then never asked for, and what the kernel refuses to programs that do not know
 //! of them (renames between directories) it refuses here too.
 
-use crate::sys::{addr, addr_mut, call, fork};
+use crate::sys::{addr, addr_mut, call, exit, fork};
 
 const VERSION: u32 = 1;
 const RECEIVE: u64 = 0xC050_2100;
@@ -35,16 +35,25 @@ pub fn claim(abi: i64) -> Result<(), i32> {
     let header = [words.len() as u64, addr(words.as_slice())];
     let (set_filter, new_listener) = (1, 1 << 3);
     let listener = call(libc::SYS_seccomp, [set_filter, new_listener, addr(&header)])? as u64;
+    // Not a signal at its death: it may become a user whose signals this one does not take.
+    let asking = call(libc::SYS_pidfd_open, [u64::from(std::process::id()), 0])? as u64;
     if fork()? == 0 {
-        let _dies_with_who_asked = call(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as u64, libc::SIGKILL as u64]);
         loop {
+            // Descriptor, what is waited for, and what happened.
+            let readable = 1u64 << 32;
+            let mut waited = [asking | readable, listener | readable];
+            let _interrupted = call(libc::SYS_ppoll, [addr_mut(&mut waited), 2, 0, 0]);
+            if waited[0] >> 48 != 0 {
+                exit(0);
+            }
             let mut question = [0u64; 10];
-            if call(libc::SYS_ioctl, [listener, RECEIVE, addr_mut(&mut question)]).is_ok() {
+            if waited[1] >> 48 != 0 && call(libc::SYS_ioctl, [listener, RECEIVE, addr_mut(&mut question)]).is_ok() {
                 let answer = [question[0], abi.cast_unsigned(), 0];
                 let _gone_meanwhile = call(libc::SYS_ioctl, [listener, SEND, addr(&answer)]);
             }
         }
     }
+    crate::sys::close(asking as i32);
     crate::sys::close(listener as i32);
     Ok(())
 }
