@@ -29,6 +29,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
         },
     },
     Attack {
+        name: "A2.watch-a-directory",
+        promise: "What happens in a directory of the host's that was not shown cannot be watched.",
+        control: Host,
+        expect: &[ENOENT],
+        run: watch,
+    },
+    Attack {
         name: "A3.read-shadow",
         promise: "The host's password file does not exist inside.",
         control: Host,
@@ -186,6 +193,16 @@ fn the_hosts(a: &Args, key: &str, path: &str, attempt: impl FnOnce(&str) -> Outc
 pub fn identity(path: &str) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(path).ok().map(|found| format!("{}:{}", found.dev(), found.ino()))
+}
+
+fn watch(a: &Args) -> Outcome {
+    let directory = a.get("secret").rsplit_once('/').map_or("", |(directory, _)| directory);
+    let watched = call(libc::SYS_inotify_init1, [0]).and_then(|watcher| {
+        let watched = call(libc::SYS_inotify_add_watch, [watcher as u64, at(&text(directory)), 0xFFF]);
+        close(watcher as i32);
+        watched
+    });
+    Outcome::of(watched)
 }
 
 /// Reads a file's first bytes.

@@ -19,7 +19,9 @@ fn hoard(a: &Args) -> Outcome {
     let take: fn() -> Result<(), i32> = match a.get("what") {
         "watches" => || call(libc::SYS_inotify_init1, [0]).map(drop),
         "terminals" => || open("/dev/ptmx", libc::O_RDWR | libc::O_NOCTTY, 0).map(drop),
-        "signals" => queue_a_signal,
+        "signals" => || queue_a_signal(std::process::id()),
+        "signals-of-the-guest" => || queue_a_signal(1),
+        "descriptors-on-the-way" => send_descriptors,
         _ => return Outcome::Error("what?".to_owned()),
     };
     let _all_there_is = raise_soft_limit(u64::from(libc::RLIMIT_NOFILE));
@@ -49,11 +51,25 @@ fn raise_soft_limit(resource: u64) -> Result<i64, i32> {
     call(libc::SYS_prlimit64, [0, resource, addr(&[limit[1]; 2]), 0])
 }
 
-/// To itself, where it is blocked and waits.
-fn queue_a_signal() -> Result<(), i32> {
+/// Where it is blocked, it waits: the guest blocks nearly all, and this program the one.
+fn queue_a_signal(process: u32) -> Result<(), i32> {
     let mut about = [0i32; 32];
     (about[0], about[2]) = (SIGNAL as i32, -1);
-    call(libc::SYS_rt_sigqueueinfo, [u64::from(std::process::id()), SIGNAL, addr(&about)]).map(drop)
+    call(libc::SYS_rt_sigqueueinfo, [u64::from(process), SIGNAL, addr(&about)]).map(drop)
+}
+
+/// One hundred descriptors in a message that is never received.
+fn send_descriptors() -> Result<(), i32> {
+    const COUNT: usize = 100;
+    let mut pair = [0i32; 2];
+    call(libc::SYS_socketpair, [libc::AF_UNIX as u64, libc::SOCK_DGRAM as u64, 0, addr_mut(&mut pair)])?;
+    // Length, level and type, then the descriptors.
+    let mut control = [0u64; 2 + COUNT / 2];
+    control[0] = (16 + 4 * COUNT) as u64;
+    control[1] = u64::from(libc::SOL_SOCKET.cast_unsigned()) | (libc::SCM_RIGHTS as u64) << 32;
+    let piece = [at(c"x"), 1];
+    let message = [0, 0, addr(&piece), 1, addr(&control), size_of_val(&control) as u64, 0];
+    call(libc::SYS_sendmsg, [pair[0] as u64, addr(&message), 0]).map(drop)
 }
 
 /// A directory in a directory in a directory: deeper than any path can say.

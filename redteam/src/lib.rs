@@ -5,18 +5,22 @@ mod containers;
 mod exceptions;
 mod files;
 mod hoards;
+mod ipc;
 mod network;
+pub mod older;
 mod privilege;
 mod processes;
 mod procfs;
+mod quotas;
 mod resources;
+mod scheduling;
 mod setid;
 mod storms;
 pub mod sys;
 
 use std::{collections::BTreeMap, fmt};
 
-pub use containers::{DIFFERENT, Difference};
+pub use containers::{DIFFERENT, Difference, UNPROMISED};
 pub use exceptions::{EXCEPTIONS, Exception};
 pub use files::identity;
 
@@ -120,11 +124,14 @@ pub fn attacks() -> impl Iterator<Item = &'static Attack> {
         files::ATTACKS,
         procfs::ATTACKS,
         processes::ATTACKS,
+        scheduling::ATTACKS,
         privilege::ATTACKS,
         setid::ATTACKS,
         channels::ATTACKS,
+        ipc::ATTACKS,
         network::ATTACKS,
         resources::ATTACKS,
+        quotas::ATTACKS,
     ]
     .into_iter()
     .flatten()

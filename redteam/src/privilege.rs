@@ -85,6 +85,20 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ),
     plain!("E35.io-uring", "Calls cannot be made around the filter through io_uring.", Host, [EPERM], io_uring()),
     plain!("E35.file-lease", "Nobody can be kept waiting for a file by a lease.", Host, [EPERM], lease()),
+    plain!(
+        "E35.file-delegation",
+        "Nor by what newer kernels call a delegation.",
+        Host,
+        [EINVAL],
+        on_a_directory(1040, 0)
+    ),
+    plain!(
+        "E35.directory-notification",
+        "No signal tells what others do in a directory.",
+        Host,
+        [EPERM],
+        on_a_directory(libc::F_NOTIFY, 1)
+    ),
     plain!("E35.userfaultfd", "Page faults cannot be held up.", Host, [EPERM], call(libc::SYS_userfaultfd, [1])),
     plain!("E35.secret-memory", "No memory can be hidden from the kernel.", Host, [EPERM], call(447, [0])),
     plain!("E36.join-a-keyring", "Keyrings cannot be joined.", Host, [EPERM], call(libc::SYS_keyctl, [1, 0])),
@@ -247,6 +261,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
         run: |a| make_node(a, libc::S_IFCHR, 0x0101),
     },
     Attack {
+        name: "E41.leave-a-whiteout",
+        promise: "Nor by a rename that leaves one behind, which hides a file where the directory is a layer.",
+        control: Host,
+        expect: &[EINVAL],
+        run: leave_a_whiteout,
+    },
+    Attack {
         name: "E41.open-host-devices",
         promise: "None of the host's disks, its memory, KVM, FUSE or tunnels exist inside.",
         control: Host,
@@ -322,6 +343,14 @@ fn lease() -> Result<i64, i32> {
     leased
 }
 
+/// `fcntl` on a directory that can be read on every machine.
+fn on_a_directory(command: i32, argument: u64) -> Result<i64, i32> {
+    let directory = open("/usr", libc::O_RDONLY, 0)?;
+    let answer = call(libc::SYS_fcntl, [directory as u64, command as u64, argument]);
+    close(directory);
+    answer
+}
+
 #[cfg(target_arch = "x86_64")]
 fn io_ports() -> Result<i64, i32> {
     call(libc::SYS_ioperm, [0x80, 1, 1])
@@ -393,6 +422,21 @@ fn make_node(a: &Args, kind: u32, device: u64) -> Outcome {
         let _best_effort = call(libc::SYS_unlinkat, [libc::AT_FDCWD as u64, at(&path), 0]);
     }
     Outcome::of(made)
+}
+
+fn leave_a_whiteout(a: &Args) -> Outcome {
+    let [from, to] = ["whiteout", "moved"].map(|name| format!("{}/{name}", a.get("dir")));
+    let [from_text, to_text] = [text(&from), text(&to)];
+    if std::fs::write(&from, "x").is_err() {
+        return Outcome::Error("no file to rename".to_owned());
+    }
+    let here = libc::AT_FDCWD as u64;
+    let flags = u64::from(libc::RENAME_WHITEOUT);
+    let renamed = call(libc::SYS_renameat2, [here, at(&from_text), here, at(&to_text), flags]);
+    for path in [from, to] {
+        let _not_there = std::fs::remove_file(path);
+    }
+    Outcome::of(renamed)
 }
 
 fn host_devices() -> Outcome {

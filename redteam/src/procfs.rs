@@ -126,6 +126,55 @@ pub(crate) const ATTACKS: &[Attack] = &[
         run: |_| read("/proc/kmsg"),
     },
     Attack {
+        name: "C22.interrupts",
+        promise: "The host's interrupts, whose times tell of keys that are pressed, are covered.",
+        control: Host,
+        expect: &[],
+        run: |_| read("/proc/interrupts"),
+    },
+    Attack {
+        name: "C22.disks",
+        promise: "What the host's disks do is covered.",
+        control: Host,
+        expect: &[],
+        run: |_| read("/proc/diskstats"),
+    },
+    Attack {
+        name: "C22.partitions",
+        promise: "The host's partitions are covered.",
+        control: Host,
+        expect: &[],
+        run: |_| read("/proc/partitions"),
+    },
+    Attack {
+        name: "C22.locks",
+        promise: "The locks that the host's processes hold are covered.",
+        control: Host,
+        expect: &[],
+        run: |_| listed("/proc/locks"),
+    },
+    Attack {
+        name: "C22.buses",
+        promise: "The host's buses and interrupt lines are covered.",
+        control: Host,
+        expect: &[],
+        run: |_| match (listed("/proc/bus"), listed("/proc/irq")) {
+            (Outcome::Reached(what), _) | (_, Outcome::Reached(what)) => Outcome::Reached(what),
+            (refused, _) => refused,
+        },
+    },
+    Attack {
+        name: "C22.boot-id",
+        promise: "A machine has a boot id of its own, by which its host cannot be known again.",
+        control: Host,
+        expect: &[],
+        run: |a| match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+            Ok(id) if id.trim() == a.get("boot-id") => Outcome::Reached(id.trim().to_owned()),
+            Ok(id) => Outcome::Refused(0, format!("another one: {}", id.trim())),
+            Err(error) => Outcome::of(Err::<(), _>(error.raw_os_error().unwrap_or(libc::EIO))),
+        },
+    },
+    Attack {
         name: "C23.host-sockets-listed",
         promise: "No address or socket of the host is listed.",
         control: Host,
@@ -162,6 +211,15 @@ fn descriptors(a: &Args) -> Outcome {
         Some(number) => Outcome::Reached(format!("descriptor {number}")),
         None => Outcome::Refused(0, "numbers, and nothing behind them".to_owned()),
     }
+}
+
+/// Whether a directory has entries, or a file has lines: covers have neither.
+fn listed(path: &str) -> Outcome {
+    let found = match std::fs::read_dir(path) {
+        Ok(entries) => entries.count(),
+        Err(_) => std::fs::read(path).map_or(0, |bytes| bytes.len()),
+    };
+    if found > 0 { Outcome::Reached(format!("{path}: {found}")) } else { Outcome::Refused(0, "covered".to_owned()) }
 }
 
 /// Without the right to see them, every address is zero.

@@ -20,6 +20,7 @@ mod escape {
     pub(crate) mod landlock;
     pub(crate) mod lifetime;
     pub(crate) mod links;
+    pub(crate) mod older;
     pub(crate) mod probes;
     pub(crate) mod promises;
     pub(crate) mod rig;
@@ -31,8 +32,8 @@ mod escape {
 }
 
 use escape::{
-    archives, bombs, faults, floods, hoards, landlock, lifetime, links, probes, promises,
-    rig::{Mode, in_mode},
+    archives, bombs, faults, floods, hoards, landlock, lifetime, links, older, probes, promises,
+    rig::{Mode, in_mode, on_kernel},
     steps, trees, users, workspace,
 };
 
@@ -51,6 +52,48 @@ suites!(root, Mode::Root; archives, bombs, faults, floods, hoards, landlock, lif
 suites!(user, Mode::User; archives, bombs, faults, floods, hoards, landlock, lifetime, links, probes, steps, trees, users, workspace);
 suites!(docker, Mode::Docker; floods, lifetime, links, probes, trees, users, workspace);
 suites!(docker_root, Mode::DockerRoot; probes);
+
+/// Kernels that claim an older Landlock; a name is `MODE_VERSION`.
+mod older_landlock {
+    use super::*;
+
+    fn claims(version: u32, mode: Mode, test: &str) {
+        on_kernel(Some(version), mode, &format!("older_landlock::{test}"), |rig| Box::pin(older::run(rig)));
+    }
+
+    #[test]
+    fn user_1() {
+        claims(1, Mode::User, "user_1");
+    }
+
+    #[test]
+    fn user_5() {
+        claims(5, Mode::User, "user_5");
+    }
+
+    #[test]
+    fn root_4() {
+        claims(4, Mode::Root, "root_4");
+    }
+
+    #[test]
+    #[ignore = "the versions above are the ones that differ most; run with --ignored"]
+    fn root_1() {
+        claims(1, Mode::Root, "root_1");
+    }
+
+    #[test]
+    #[ignore = "the versions above are the ones that differ most; run with --ignored"]
+    fn user_3() {
+        claims(3, Mode::User, "user_3");
+    }
+
+    #[test]
+    #[ignore = "the versions above are the ones that differ most; run with --ignored"]
+    fn root_5() {
+        claims(5, Mode::Root, "root_5");
+    }
+}
 
 /// Not a test: other tests run this binary again as a harness that can be killed or crippled.
 #[test]

@@ -14,6 +14,8 @@ mod guest;
 mod guest_binary;
 mod local;
 mod ports;
+#[cfg(target_os = "linux")]
+mod sockets;
 
 pub use cgroups::{CgroupState, CgroupVersion, ControllerState, cgroups};
 #[cfg(all(feature = "docker", target_os = "linux"))]

@@ -328,7 +328,34 @@ async fn memory_that_moves_out_of_a_file_counts_once() {
     assert_eq!((said.as_str(), exit.success()), ("done\n", true), "{exit:?}");
 }
 
+/// Not a test by itself: the one below runs it where the host allows fewer open files than a machine asks for.
+#[tokio::test]
+async fn open_files_are_as_many_as_the_host_allows() {
+    let most = fs::read_to_string("/proc/self/limits").expect("limits");
+    let most = most.lines().find_map(|line| line.strip_prefix("Max open files")).expect("open files");
+    let most: u64 = most.split_whitespace().nth(1).and_then(|hard| hard.parse().ok()).unwrap_or(u64::MAX);
+    for isolation in [Isolation::Full, Isolation::Landlock, Isolation::None] {
+        let machine = make(&UnixLocal::new(), Limits::default(), isolation).await;
+        let (said, exit) = run(machine.as_ref(), "ulimit -Hn").await;
+        assert!(exit.success(), "{isolation}: {exit:?}");
+        assert_eq!(said.trim(), most.min(Limits::default().open_files).to_string(), "{isolation}");
+        soon(machine.stop()).await.expect("stop");
+    }
+}
+
+#[test]
+fn a_host_with_few_open_files_runs_commands_all_the_same() {
+    let again = std::process::Command::new("prlimit")
+        .args(["--nofile=512:512", "--"])
+        .arg(std::env::current_exe().expect("this program"))
+        .args(["--exact", "open_files_are_as_many_as_the_host_allows"])
+        .output()
+        .expect("prlimit runs");
+    let said = String::from_utf8_lossy(&again.stdout);
+    assert!(again.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&again.stderr));
+}
+
 #[test]
 fn an_ordinary_user_is_held_as_well() {
-    as_ordinary_user(&["what_", "a_", "the_", "groups_", "memory_"]);
+    as_ordinary_user(&["what_", "a_", "the_", "groups_", "memory_", "open_"]);
 }

@@ -8,7 +8,9 @@ use sandbar_clients::{UnixLocal, doctor};
 use sandbar_guest::protocol::MARK;
 use sandbar_machine::{
     Access, Command, HostMount, Isolation, Machine, MachineError, MachineHandle, MachinePath, MachineSpec, Output,
-    SandboxClient, Target, Workspace, collect, once,
+    SandboxClient, Target, Workspace, collect,
+    conformance::{as_ordinary_user, as_ordinary_user_with},
+    once,
     tar::{self, Kind, Member},
 };
 
@@ -346,4 +348,65 @@ async fn renaming_elsewhere_disturbs_nobody() {
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     renaming.join().expect("the renaming thread");
     soon(machine.stop()).await.expect("stop");
+}
+
+/// A service of the host's in a directory, and what a command that connects to it says.
+async fn connects(access: Access) -> (String, Vec<String>) {
+    let host = tempfile::tempdir().expect("a directory");
+    let deep = host.path().join("a/b");
+    std::fs::create_dir_all(&deep).expect("directories");
+    let service = std::os::unix::net::UnixListener::bind(deep.join("service.sock")).expect("a socket");
+    let workspace = Workspace::Host { path: host.path().to_owned(), access };
+    let spec = MachineSpec { workspace, ..MachineSpec::default() };
+    let machine = soon(UnixLocal::new().create(spec)).await.expect("create");
+    let script = "exec python3 -c 'import socket; s = socket.socket(socket.AF_UNIX)\ntry:\n \
+                  s.connect(\"/workspace/a/b/service.sock\"); print(\"connected\")\nexcept OSError as e: print(e.strerror)'";
+    let said = printed(machine.as_ref(), script).await;
+    let layers = machine.features().layers;
+    soon(machine.stop()).await.expect("stop");
+    drop(service);
+    (said.trim().to_owned(), layers)
+}
+
+#[tokio::test]
+async fn services_below_a_read_only_place_cannot_be_used() {
+    let (said, layers) = connects(Access::ReadOnly).await;
+    assert_eq!(said, "Connection refused");
+    assert!(layers.iter().any(|layer| layer == "read-only sockets covered"), "{layers:?}");
+    assert_eq!(connects(Access::ReadWrite).await.0, "connected");
+}
+
+#[tokio::test]
+async fn a_machine_is_made_in_the_usual_place_or_in_the_users_own() {
+    let machine = soon(UnixLocal::new().create(MachineSpec::default())).await.expect("create");
+    assert_eq!(printed(machine.as_ref(), "echo made").await, "made\n");
+    soon(machine.stop()).await.expect("stop");
+}
+
+#[test]
+fn another_user_cannot_take_the_place_of_the_state_directory() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+    if std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() != 0) {
+        return;
+    }
+    let passwd = std::fs::read_to_string("/etc/passwd").expect("accounts");
+    let user =
+        passwd.lines().find(|line| line.starts_with("sandbar-test:")).expect("`cargo xtask setup` makes the user");
+    let uid: u32 = user.split(':').nth(2).and_then(|uid| uid.parse().ok()).expect("a number");
+    let place = tempfile::tempdir().expect("a directory");
+    let [tmp, home] = ["tmp", "home"].map(|name| place.path().join(name));
+    for (dir, mode) in [(place.path(), 0o755), (&tmp, 0o1777), (&home, 0o700)] {
+        std::fs::create_dir_all(dir).expect("a directory");
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode)).expect("its mode");
+    }
+    chown(&home, Some(uid), Some(uid)).expect("it is given away");
+    std::fs::create_dir(tmp.join(format!("sandbar-{uid}"))).expect("taken by root");
+    let variables = [("TMPDIR", tmp.as_os_str()), ("HOME", home.as_os_str())];
+    as_ordinary_user_with(&["--exact", "a_machine_is_made_in_the_usual_place_or_in_the_users_own"], &variables);
+    assert!(home.join(".local/state/sandbar/machines").is_dir());
+}
+
+#[test]
+fn an_ordinary_user_cannot_use_services_either() {
+    as_ordinary_user(&["--exact", "services_below_a_read_only_place_cannot_be_used"]);
 }

@@ -13,7 +13,7 @@ use crate::{
         self, Walls,
         claim::Claims,
         etc,
-        landlock::{Grant, Rules},
+        landlock::{self, Grant, Role, Rules},
         proc,
         root::{self, Given, Source, below},
     },
@@ -21,6 +21,7 @@ use crate::{
     group::Hard,
     hub::Hub,
     identity::{AGENT, Agent, Users},
+    limits,
     serve::{self, Bounds, Looker, Scope, Settings},
     sys::{
         exec::Proof,
@@ -108,7 +109,7 @@ fn full(launch: &Launch, dir: &[u8], (users, given): (Population, Option<Given>)
     }
     process::die_with_parent().step("bind to the supervisor")?;
     rustix::system::sethostname(b"sandbar").step("set the host name")?;
-    let rules = root::build(launch, given)?;
+    let (rules, sockets) = root::build(launch, given)?;
     let mut layers: Vec<String> =
         ["user", "mount", "pid", "ipc", "uts", "cgroup"].map(|name| format!("{name} namespace")).into();
     if !launch.host_network {
@@ -116,6 +117,7 @@ fn full(launch: &Launch, dir: &[u8], (users, given): (Population, Option<Given>)
         layers.push("network namespace".to_owned());
     }
     layers.push("private file tree".to_owned());
+    layers.extend(sockets.map(str::to_owned));
     let token = Token::random().step("draw random numbers")?;
     let proc = proc::open().step("open /proc")?;
     let users = if are_many { Users::many(Agent(AGENT, AGENT)) } else { Users::One };
@@ -123,7 +125,14 @@ fn full(launch: &Launch, dir: &[u8], (users, given): (Population, Option<Given>)
     let places: [&[u8]; 3] = [b"/home/agent", b"/home", b"/workspace"];
     let bounds = holding.bounds.disk(launch, token, looker, &places);
     let keep = if are_many { Caps::SWITCH_USERS } else { Caps::NONE };
-    layers.extend(confine::drop_powers(keep, &rules, Walls::Namespaces, token)?);
+    let walls = match launch.host_network && !landlock::scopes_sockets() {
+        true => Walls::HostNetwork,
+        false => Walls::Namespaces,
+    };
+    layers.extend(confine::drop_powers(keep, &rules, walls, token)?);
+    if walls == Walls::HostNetwork {
+        layers.push("no unix sockets (this landlock does not keep those of the host away)".to_owned());
+    }
     security::close_memory().step("close the guest's memory")?;
     let hello = Hello {
         version: VERSION,
@@ -139,7 +148,7 @@ fn full(launch: &Launch, dir: &[u8], (users, given): (Population, Option<Given>)
             users,
             token,
             proof: Proof::Confined,
-            limits: limits(launch),
+            limits: limits::of_commands(launch, Some(launch.pids)),
             hello,
             proc,
             scope: Scope::Namespace,
@@ -168,7 +177,7 @@ fn loopback() -> std::io::Result<()> {
 
 /// Landlock and seccomp on the host's own tree, for places that allow no namespaces.
 fn landlock(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> {
-    let mut rules = Rules::new(3);
+    let mut rules = Rules::new(Role::OnlyWall);
     for base in ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"] {
         rules.allow(base.as_bytes(), Grant::Read);
     }
@@ -222,7 +231,7 @@ fn unconfined(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> 
         users: Users::One,
         token,
         proof: Proof::NotAsked,
-        limits: limits(launch),
+        limits: limits::of_commands(launch, None),
         hello: Hello {
             version: VERSION,
             layers: Vec::new(),
@@ -238,17 +247,4 @@ fn unconfined(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> 
         bounds,
     };
     first_count(launch, settings)
-}
-
-/// Signals that may wait: they are counted for the host's user across all namespaces, and one machine may not use them up.
-pub(crate) const PENDING_SIGNALS: (u32, u64) = (libc::RLIMIT_SIGPENDING, 1024);
-
-/// The limits every command gets: processes, open files, signals that wait, no core dumps.
-fn limits(launch: &Launch) -> Vec<(u32, u64)> {
-    let mut limits = vec![(libc::RLIMIT_NOFILE, launch.open_files), (libc::RLIMIT_CORE, 0), PENDING_SIGNALS];
-    // Counted per user and user namespace: only where the machine has its own does it count the machine's processes.
-    if launch.level == Level::Full {
-        limits.push((libc::RLIMIT_NPROC, launch.pids));
-    }
-    limits
 }

@@ -23,7 +23,7 @@ use crate::{
     boot::first_count,
     confine::{
         self, Walls, claim,
-        landlock::{Grant, Rules},
+        landlock::{Grant, Role, Rules},
         proc,
     },
     door::own::OwnDoor,
@@ -31,6 +31,7 @@ use crate::{
     group::Hard,
     hub::Hub,
     identity::{AGENT, Agent, Users},
+    limits,
     serve::{self, Bounds, Looker, Scope, Settings},
     supervisor,
     sys::{
@@ -139,7 +140,8 @@ fn confined(launch: &Launch) -> Setup<Settings> {
         users,
         token,
         proof,
-        limits: limits(launch),
+        // Not the number of processes: that would be counted together with the host's user of the same number.
+        limits: limits::of_commands(launch, None),
         hello,
         proc,
         scope: Scope::Namespace,
@@ -148,13 +150,6 @@ fn confined(launch: &Launch) -> Setup<Settings> {
         bounds,
     };
     first_count(launch, settings)
-}
-
-/// Not the number of processes: that would be counted together with the host's user of the same number.
-fn limits(launch: &Launch) -> Vec<(u32, u64)> {
-    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
-    let files = launch.open_files.min(most.unwrap_or(u64::MAX));
-    vec![(libc::RLIMIT_NOFILE, files), (libc::RLIMIT_CORE, 0), crate::boot::PENDING_SIGNALS]
 }
 
 /// The engine opened what the host showed a moment after it was judged: look whether it still is the same.
@@ -195,7 +190,7 @@ fn settle(launch: &Launch, user: u32, group: u32) -> io::Result<()> {
 /// Everything may be read. The image's own tree may be written as far as its permissions and the engine's mounts let a
 /// user: it ends with the machine.
 fn rules() -> io::Result<Rules> {
-    let mut rules = Rules::new(1);
+    let mut rules = Rules::new(Role::InContainer);
     rules.allow(b"/", Grant::Read);
     // Where the tree is read-only its accounts are a volume, so that some could be added.
     let is_fixed = rustix::fs::statvfs("/")?.f_flag.contains(StatVfsMountFlags::RDONLY);

@@ -7,6 +7,7 @@
 pub mod account_files;
 #[cfg(target_os = "linux")]
 pub mod cgroup;
+pub mod host_facts;
 pub mod protocol;
 #[cfg(target_os = "linux")]
 pub mod subordinate;

@@ -24,6 +24,8 @@ mod identity;
 #[cfg(target_os = "linux")]
 mod idmap;
 #[cfg(target_os = "linux")]
+mod limits;
+#[cfg(target_os = "linux")]
 mod remove;
 #[cfg(target_os = "linux")]
 mod serve;

@@ -16,7 +16,7 @@ mod wire;
 
 pub use accounts::{AccountGroup, Accounts, MAX_ACCOUNTS};
 pub use door::{DOOR, Detached, Knock, LET_GO, MARK, MAX_MEMO, Nonce, Welcome, Wish};
-pub use event::{BootFailure, Event, ExitKind, FailKind, Held, Hello, Strength, USERS_STAGE};
+pub use event::{BootFailure, CWD, Event, ExitKind, FailKind, Held, Hello, Strength, USERS_STAGE};
 pub use frame::{FRAME_HEADER, FrameHeader, MAX_DATA, MAX_PAYLOAD};
 pub use launch::{HostPath, Launch, LaunchMount, Level};
 pub use process::{MAX_WORDS, ProcessRecord, ProcessState};

@@ -35,7 +35,6 @@ use rustix::{
     },
     fs::{Mode, OFlags},
     io::Errno,
-    process::{Resource, Rlimit},
 };
 use sandbar_guest::protocol::{Event, ExitKind, Hello};
 
@@ -173,7 +172,7 @@ impl Server {
     fn new(settings: Settings, hub: Option<Hub>) -> io::Result<Self> {
         occupy_stdio()?;
         if !settings.limits.is_empty() {
-            use_all_descriptors();
+            crate::limits::use_all_descriptors();
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let children = watch_children()?;
@@ -381,13 +380,6 @@ impl Server {
             _ => self.tags.kill_all(&self.settings.proc),
         }
     }
-}
-
-/// The server holds some for every process and connection; commands have their own limit.
-fn use_all_descriptors() {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let all = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let _as_many_as_there_are = rustix::process::setrlimit(Resource::Nofile, all);
 }
 
 /// Standard descriptors are the machine's own `/dev/null`: never the host's, and never free for reuse.

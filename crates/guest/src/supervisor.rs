@@ -30,6 +30,7 @@ use crate::{
     failure::{Setup, Step, refuse},
     group::Groups,
     idmap::{self, Ids},
+    limits,
     state::StateDir,
     sys::{
         process::{self, Fork},
@@ -45,6 +46,7 @@ const MAX_LAUNCH: u32 = 4 * 1024 * 1024;
 /// Runs one machine from beginning to end.
 pub(crate) fn main() -> ExitCode {
     let Ok((mut leash, control)) = take_descriptors() else { return ExitCode::from(125) };
+    limits::use_all_descriptors();
     let outcome = receive(&mut leash).and_then(|launch| run(&launch, &leash, control));
     if let Err(failure) = outcome {
         let _harness_gone = leash.write_all(&failure.encode());

@@ -1,16 +1,20 @@
-//! The attacker: `probe [--namespaces] NAME key=value…` tries one attack and prints one line, `NAME outcome errno detail`.
+//! The attacker: `probe [--namespaces] NAME key=value…` tries one attack and prints one line, `NAME outcome errno detail`;
+//! `probe --landlock VERSION PROGRAM…` runs a program on a kernel that claims an older Landlock.
 
 #![allow(clippy::print_stdout, reason = "its one line is what it is for")]
 
 use std::process::ExitCode;
 
 use sandbar_redteam::{
-    Args, Outcome, attacks, storm,
+    Args, Outcome, attacks, older, storm,
     sys::{self, Ended, call},
 };
 
 fn main() -> ExitCode {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "--landlock") {
+        return with_older_landlock(&words);
+    }
     let fresh = words.first().is_some_and(|word| word == "--namespaces");
     if fresh {
         words.remove(0);
@@ -29,6 +33,19 @@ fn main() -> ExitCode {
     }
     println!("{name} {}", run(&args));
     ExitCode::SUCCESS
+}
+
+/// `--landlock VERSION PROGRAM ARGUMENT…`.
+fn with_older_landlock(words: &[String]) -> ExitCode {
+    use std::os::unix::process::CommandExt;
+    let [_, version, program, arguments @ ..] = words else { return ExitCode::from(2) };
+    if let Err(errno) = older::claim(version.parse().unwrap_or(0)) {
+        println!("seccomp: {}", sys::name_of(errno));
+        return ExitCode::FAILURE;
+    }
+    let error = std::process::Command::new(program).args(arguments).exec();
+    println!("{program}: {error}");
+    ExitCode::FAILURE
 }
 
 /// Everything a user may make for itself: all namespaces, all capabilities in them, no filter, no Landlock.

@@ -46,6 +46,8 @@ impl Canaries {
         let process = Command::new("/bin/sleep")
             .arg0(format!("canary-{marker}"))
             .arg("1000")
+            // A group of its own: attacks on groups must not reach the tests.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -77,12 +79,14 @@ impl Canaries {
             ("queue", queue.clone()),
             ("shm", shm.display().to_string()),
             ("pts", pts),
+            ("boot-id", fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("it is there").trim().to_owned()),
         ];
         let own = [("home-id", words[1].1.as_str()), ("shadow-id", "/etc/shadow"), ("usr-id", "/usr")];
         let own = own.into_iter().chain([("passwd-id", "/etc/passwd"), ("root-id", "/")]);
         words.extend(own.map(|(key, path)| (key, identity(path).expect("it is there"))).collect::<Vec<_>>());
         words.extend(address().map(|address| ("address", address)));
         let ipc = ipc(key, &queue);
+        words.extend(["shmid", "msgid", "semid"].into_iter().zip(ipc.map(|id| id.to_string())));
         let mut open: Vec<OwnedFd> = vec![listener.into(), listener6.into(), stream.into(), datagram.into()];
         open.push(abstract_socket.expect("an abstract socket").into());
         open.push(fs::File::open(&secret_file).expect("the secret").into());
@@ -100,6 +104,13 @@ impl Canaries {
         own.chain(extra.iter().map(|(key, value)| format!("{key}={value}"))).collect()
     }
 
+    /// A POSIX queue that an attack may remove, made anew if one did.
+    pub(crate) fn spare_queue(&self) -> String {
+        let name = spare(&self.queue);
+        posix_queue(&name);
+        name
+    }
+
     pub(crate) fn hostpid(&self) -> String {
         self.process.id().to_string()
     }
@@ -113,6 +124,15 @@ impl Canaries {
         if self.process.try_wait().is_ok_and(|ended| ended.is_some()) {
             harm.push("the canary process ended".to_owned());
         }
+        let mut about = [0u64; 32];
+        let is_there = [
+            call(libc::SYS_shmctl, [self.ipc[0] as u64, libc::IPC_STAT as u64, sys::addr_mut(&mut about)]),
+            call(libc::SYS_msgctl, [self.ipc[1] as u64, libc::IPC_STAT as u64, sys::addr_mut(&mut about)]),
+            call(libc::SYS_semctl, [self.ipc[2] as u64, 0, libc::IPC_STAT as u64, sys::addr_mut(&mut about)]),
+        ];
+        if is_there.iter().any(Result::is_err) {
+            harm.push(format!("shared memory, queue and semaphore: {is_there:?}"));
+        }
         let mut byte = [0u8; 1];
         if call(libc::SYS_read, [self.terminal.as_raw_fd() as u64, sys::addr_mut(&mut byte), 1]).is_ok() {
             harm.push("something was written to the terminal".to_owned());
@@ -125,23 +145,36 @@ impl Drop for Canaries {
     fn drop(&mut self) {
         let _gone = self.process.kill().and_then(|()| self.process.wait());
         let _gone = fs::remove_file(&self.shm);
-        let queue = text(&self.queue);
-        let _gone = call(libc::SYS_mq_unlink, [at(&queue)]);
+        for queue in [text(&self.queue), text(&spare(&self.queue))] {
+            let _gone = call(libc::SYS_mq_unlink, [at(&queue)]);
+        }
         let _gone = call(libc::SYS_shmctl, [self.ipc[0] as u64, libc::IPC_RMID as u64, 0]);
         let _gone = call(libc::SYS_msgctl, [self.ipc[1] as u64, libc::IPC_RMID as u64, 0]);
         let _gone = call(libc::SYS_semctl, [self.ipc[2] as u64, 0, libc::IPC_RMID as u64, 0]);
     }
 }
 
-fn ipc(key: i64, queue: &str) -> [i64; 3] {
-    let make = (libc::IPC_CREAT | 0o600) as u64;
-    let name = text(queue);
+fn spare(queue: &str) -> String {
+    format!("{queue}-spare")
+}
+
+fn posix_queue(name: &str) {
+    let name = text(name);
     let attributes = [0i64, 1, 8, 0, 0, 0, 0, 0];
     let flags = (libc::O_CREAT | libc::O_RDWR | libc::O_CLOEXEC) as u64;
-    call(libc::SYS_mq_open, [at(&name), flags, 0o600, addr(&attributes)]).expect("a message queue");
+    let queue = call(libc::SYS_mq_open, [at(&name), flags, 0o600, addr(&attributes)]).expect("a message queue");
+    sys::close(queue as i32);
+}
+
+fn ipc(key: i64, queue: &str) -> [i64; 3] {
+    let make = (libc::IPC_CREAT | 0o600) as u64;
+    posix_queue(queue);
+    let messages = call(libc::SYS_msgget, [key as u64, make]).expect("a message queue");
+    let secret = [1u64, 42];
+    call(libc::SYS_msgsnd, [messages as u64, addr(&secret), 8, 0]).expect("a message in it");
     [
         call(libc::SYS_shmget, [key as u64, 4096, make]).expect("shared memory"),
-        call(libc::SYS_msgget, [key as u64, make]).expect("a message queue"),
+        messages,
         call(libc::SYS_semget, [key as u64, 1, make]).expect("a semaphore"),
     ]
 }

@@ -6,7 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sandbar_machine::{Command, ExitReason, Machine, MachineSpec, Output};
+use sandbar_machine::{Command, ExitReason, Lifetime, Machine, MachineSpec, Output};
+use sandbar_redteam::sys::{addr, addr_mut, call};
 use tokio::time::timeout;
 
 use crate::escape::{
@@ -15,8 +16,12 @@ use crate::escape::{
 };
 
 /// Number, and what is hoarded: counted per user but for terminals, which all machines of a host share.
-const HOARDS: [(&str, &str); 3] =
-    [("J76.watches", "watches"), ("J76.queued-signals", "signals"), ("J76.terminals", "terminals")];
+const HOARDS: [(&str, &str); 4] = [
+    ("J76.watches", "watches"),
+    ("J76.queued-signals", "signals"),
+    ("J76.queued-signals.of-the-guest", "signals-of-the-guest"),
+    ("J76.terminals", "terminals"),
+];
 
 pub(crate) async fn run(rig: &Rig) {
     let mut tally = Tally::new(rig.mode);
@@ -25,6 +30,7 @@ pub(crate) async fn run(rig: &Rig) {
     for (name, what) in HOARDS {
         hoard(rig, (name, what), greedy.as_ref(), other.as_ref(), &mut tally).await;
     }
+    machines_can_be_made(rig, greedy.as_ref(), &mut tally).await;
     many_small_files(rig, &mut tally).await;
     spin(rig, other.as_ref(), &mut tally).await;
     for machine in [greedy, other] {
@@ -35,7 +41,9 @@ pub(crate) async fn run(rig: &Rig) {
 
 /// One machine takes everything; another machine, and the host, still get one.
 async fn hoard(rig: &Rig, (name, what): (&str, &str), greedy: &dyn Machine, other: &dyn Machine, tally: &mut Tally) {
-    if what != "terminals" && rig.mode == Mode::Root {
+    // What the guest has too many of, others have too few of.
+    let wanted = what.strip_suffix("-of-the-guest").unwrap_or(what);
+    if what == wanted && what != "terminals" && rig.mode == Mode::Root {
         let (left, before) = goes_without(rig, what);
         let works = before == 1 && left == 0;
         tally.control(name, works, "a user who took them all goes without one more on the host");
@@ -53,12 +61,44 @@ async fn hoard(rig: &Rig, (name, what): (&str, &str), greedy: &dyn Machine, othe
         said.trim().to_owned()
     });
     let taken = taken.await.expect("it takes what there is");
-    let there = run_inside(other, inside("hoard", words("most=1"))).await.stdout;
-    let here = host(rig, what, "").map(|output| String::from_utf8_lossy(&output).into_owned()).unwrap_or_default();
+    let one = [format!("what={wanted}"), "most=1".to_owned()];
+    let there = run_inside(other, inside("hoard", one)).await.stdout;
+    let here = host(rig, wanted, "").map(|output| String::from_utf8_lossy(&output).into_owned()).unwrap_or_default();
     let held = taken.starts_with("hoards") && there.starts_with("hoards 1") && here.starts_with("hoards 1");
     let detail = format!("it {taken}; another machine {:?}, the host {:?}", there.lines().next(), here.lines().next());
     tally.expect(name, held, detail);
     drop(hoarding);
+}
+
+/// A user's processes hand over descriptors while a machine has more of them on the way than the user may have.
+async fn machines_can_be_made(rig: &Rig, greedy: &dyn Machine, tally: &mut Tally) {
+    let words = ["what=descriptors-on-the-way", "most=100", "stay=yes"].map(str::to_owned);
+    let mut hoarding = greedy.spawn(inside("hoard", words)).await.expect("it starts");
+    let said = timeout(SOON, hoarding.output.recv()).await.expect("it takes what there is");
+    let said = match said {
+        Some(Ok(Output::Stdout(bytes))) => String::from_utf8_lossy(&bytes).trim().to_owned(),
+        other => format!("{other:?}"),
+    };
+    let spec = MachineSpec { lifetime: Lifetime::Detached, ..rig.spec(&rig.dir("workspace")) };
+    // What most hosts give a program that does not ask for more.
+    let before = soft_limit(1024);
+    let made = timeout(SOON, rig.client.create(spec)).await.expect("create in time");
+    soft_limit(before);
+    let (held, detail) = match made {
+        Ok(machine) => (machine.stop().await.is_ok(), "another machine was made".to_owned()),
+        Err(error) => (false, error.to_string()),
+    };
+    tally.expect("J76.descriptors-on-the-way", held && said.starts_with("hoards"), format!("it {said}; {detail}"));
+    drop(hoarding);
+}
+
+/// Sets how many files this process may have open, and gives how many it might before.
+fn soft_limit(most: u64) -> u64 {
+    let mut limit = [0u64; 2];
+    let files = u64::from(libc::RLIMIT_NOFILE);
+    call(libc::SYS_prlimit64, [0, files, 0, addr_mut(&mut limit)]).expect("its limit");
+    call(libc::SYS_prlimit64, [0, files, addr(&[most, limit[1]]), 0]).expect("another limit");
+    limit[0]
 }
 
 /// The same program on the host, as whoever runs the machines, or as another user.

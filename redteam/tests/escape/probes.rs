@@ -8,7 +8,7 @@ use std::{
 };
 
 use sandbar_machine::{Limits, Machine, MachineSpec};
-use sandbar_redteam::{Attack, Control, DIFFERENT, EXCEPTIONS, LIMITS, Outcome, attacks};
+use sandbar_redteam::{Attack, Control, DIFFERENT, EXCEPTIONS, LIMITS, Outcome, UNPROMISED, attacks};
 
 use crate::escape::{
     canaries::{Canaries, Victim},
@@ -25,7 +25,10 @@ pub(crate) async fn run(rig: &Rig) {
     }
     let machine = rig.create(rig.spec(&workspace)).await;
     let small = rig.create(MachineSpec { limits: small(), ..rig.spec(&workspace) }).await;
-    for attack in attacks() {
+    let is_promised = |attack: &&Attack| {
+        !rig.mode.in_container() || UNPROMISED.iter().all(|(unpromised, _)| attack.name != *unpromised)
+    };
+    for attack in attacks().filter(is_promised) {
         let control = control(rig, attack, &canaries, &open);
         let chosen = if attack.name.starts_with('J') { &small } else { &machine };
         let outcome = inside_of(chosen.as_ref(), attack, &canaries).await;
@@ -64,6 +67,7 @@ fn control(rig: &Rig, attack: &Attack, canaries: &Canaries, open: &Path) -> Outc
         ("dir", open.display().to_string()),
         ("rename", rename.display().to_string()),
         ("pid", canaries.hostpid()),
+        ("spare-queue", canaries.spare_queue()),
         ("victim1", victims[0].pid()),
         ("victim2", victims[1].pid()),
         ("setid", rig.kit.join("set-id-probe").display().to_string()),
@@ -85,6 +89,7 @@ async fn inside_of(machine: &dyn Machine, attack: &Attack, canaries: &Canaries) 
         ("dir", "/workspace".to_owned()),
         ("rename", "/workspace".to_owned()),
         ("setid", "/probe/set-id-probe".to_owned()),
+        ("spare-queue", canaries.spare_queue()),
         ("inside", "yes".to_owned()),
     ];
     let words = canaries.words(&own.into_iter().chain(places).collect::<Vec<_>>());

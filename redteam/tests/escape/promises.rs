@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use sandbar_redteam::{DIFFERENT, EXCEPTIONS, attacks};
+use sandbar_redteam::{DIFFERENT, EXCEPTIONS, UNPROMISED, attacks};
 
 /// What the suites promise beyond the probe's attacks: promise, names of the checks, suite, and how it is in a container.
 const SUITES: &[(&str, &str, &str, &str)] = &[
@@ -65,7 +65,8 @@ const SUITES: &[(&str, &str, &str, &str)] = &[
         KEPT,
     ),
     (
-        "One machine leaves the host, and other machines, some of what the kernel has only so much of: watches, waiting signals, terminals.",
+        "One machine leaves the host, and other machines, some of what the kernel has only so much of: watches, waiting signals \
+         (those of the guest included), terminals; and machines can be made whatever one has on its way through sockets.",
         "J76",
         "hoards",
         "not promised: without a user namespace they are counted with those of the host's user of the same number",
@@ -171,7 +172,14 @@ const SUITES: &[(&str, &str, &str, &str)] = &[
         "kept, and tried by the machine suite",
     ),
     (
-        "At the level `landlock`, the host's files, networks, processes, sockets and terminals stay out of reach.",
+        "On a kernel with an older Landlock every promise of `full` holds, and the level `landlock` is refused by name.",
+        "older_landlock",
+        "older",
+        LOCAL,
+    ),
+    (
+        "At the level `landlock`, the host's files, networks, processes, sockets, queues, shared memory and terminals \
+         stay out of reach, and nothing of it can be watched or slowed down.",
         "*.landlock",
         "landlock",
         LOCAL,
@@ -193,7 +201,8 @@ fn section() -> String {
     let mut text = String::from("| Promise | Attack | Suite | In a container |\n|---|---|---|---|\n");
     for attack in attacks() {
         let difference = DIFFERENT.iter().find(|difference| difference.attack == attack.name);
-        let container = difference.map_or(KEPT, |difference| difference.reason);
+        let unpromised = UNPROMISED.iter().find(|(name, _)| *name == attack.name).map(|(_, reason)| *reason);
+        let container = unpromised.or(difference.map(|difference| difference.reason)).unwrap_or(KEPT);
         writeln!(text, "| {} | `{}` | `probes` | {container} |", attack.promise, attack.name).expect("a string");
     }
     for (promise, names, suite, container) in SUITES {

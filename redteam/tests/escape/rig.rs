@@ -83,6 +83,11 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// Runs a suite in a process of its own, as root or as the ordinary user.
 pub(crate) fn in_mode(mode: Mode, test: &str, suite: Suite) {
+    on_kernel(None, mode, test, suite);
+}
+
+/// The same where the kernel claims this version of Landlock.
+pub(crate) fn on_kernel(landlock: Option<u32>, mode: Mode, test: &str, suite: Suite) {
     if let Ok(kit) = std::env::var("REDTEAM_KIT") {
         return run_here(mode, kit.into(), suite);
     }
@@ -92,8 +97,8 @@ pub(crate) fn in_mode(mode: Mode, test: &str, suite: Suite) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(sys::call(libc::SYS_geteuid, []), Ok(0), "the red team starts as root: it needs both modes");
     let kit = Kit::make();
-    let mut command = kit.command(mode);
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    let mut command = kit.command(mode, landlock);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1", "--include-ignored"]);
     let status = command.status().expect("the suite starts; is setpriv installed?");
     assert!(status.success(), "{test} failed: see above");
 }
@@ -131,17 +136,26 @@ impl Kit {
         Self(dir)
     }
 
-    fn command(&self, mode: Mode) -> HostCommand {
+    fn command(&self, mode: Mode, landlock: Option<u32>) -> HostCommand {
         let program = self.0.path().join("escape");
         let (uid, home) = match mode {
             Mode::Root | Mode::Docker | Mode::DockerRoot => ("0".to_owned(), "/root".to_owned()),
             Mode::User => (id_of(USER), format!("/home/{USER}")),
         };
-        let mut command = HostCommand::new("setpriv");
+        let mut command = HostCommand::new(self.0.path().join("probe"));
+        match landlock {
+            // As root, before anything else: it takes a privilege that the program below need not have.
+            Some(version) => command.args(["--landlock", &version.to_string(), "setpriv"]),
+            None => {
+                command = HostCommand::new("setpriv");
+                &mut command
+            }
+        };
         command.arg(format!("--reuid={uid}")).arg(format!("--regid={uid}")).arg("--clear-groups").arg(program);
         command.env_clear().current_dir("/").stdin(Stdio::null());
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", home).env("RUST_BACKTRACE", "1");
         command.envs(std::env::var("REDTEAM_STEPS").map(|steps| ("REDTEAM_STEPS", steps)));
+        command.envs(landlock.map(|version| ("REDTEAM_LANDLOCK", version.to_string())));
         command.env("REDTEAM_KIT", self.0.path()).env("REDTEAM_VARIABLE", token());
         command
     }

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     ffi::OsString,
     fs,
-    os::unix::{ffi::OsStringExt, fs::MetadataExt},
+    os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
 };
 
@@ -12,7 +12,7 @@ use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigLogConfig, Mount, MountBindOptions,
     MountBindOptionsPropagationEnum, MountType, MountVolumeOptions,
 };
-use sandbar_guest::protocol::Launch;
+use sandbar_guest::{host_facts::COVERED, protocol::Launch};
 use sandbar_machine::{Access, MachineError, MachinePath, MachineSpec, Result};
 
 use super::{
@@ -23,9 +23,8 @@ use super::{
     upload::{ETC, GUEST, GUEST_DIR, HOME, HOMES, WORKSPACE},
     users::Choice,
 };
+use crate::sockets;
 
-/// Sockets that would let whoever reaches them make containers of any kind.
-const SOCKETS: [&str; 3] = ["/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock"];
 /// The least memory an engine accepts.
 const LEAST_MEMORY: u64 = 6 << 20;
 
@@ -67,6 +66,7 @@ pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
         pids_limit: Some(number("pids", options.pids.unwrap_or(spec.limits.pids))?),
         cap_drop: Some(vec!["ALL".to_owned()]),
         cap_add,
+        masked_paths: Some(masked()),
         security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
         readonly_rootfs: Some(options.read_only),
         runtime: options.runtime.clone(),
@@ -95,6 +95,12 @@ pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
         host_config: Some(host),
         ..ContainerCreateBody::default()
     })
+}
+
+/// What local machines cover, and what engines cover of their own accord: a list replaces theirs.
+fn masked() -> Vec<String> {
+    let covered = COVERED.iter().map(|name| format!("/proc/{name}"));
+    covered.chain(["/proc/timer_stats", "/sys/firmware", "/sys/devices/virtual/powercap"].map(str::to_owned)).collect()
 }
 
 /// What the guest needs beside root's name to come up; it gives all of it away, or keeps what switching between users takes
@@ -192,12 +198,10 @@ fn text(path: &MachinePath) -> Result<String> {
 }
 
 fn bind(engine: &Engine, host: &Path, inside: String, writable: bool) -> Result<Mount> {
-    let what = || format!("showing {}", host.display());
-    if shows_engine(engine, host) {
-        return Err(MachineError::invalid(what(), "would show the engine's own socket, and with it the whole host"));
-    }
+    sockets::refuse(host, engine.socket())?;
     let Some(source) = host.to_str() else {
-        return Err(MachineError::invalid(what(), "an engine takes only UTF-8 for a path"));
+        let what = format!("showing {}", host.display());
+        return Err(MachineError::invalid(what, "an engine takes only UTF-8 for a path"));
     };
     let options = MountBindOptions {
         propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
@@ -212,19 +216,6 @@ fn bind(engine: &Engine, host: &Path, inside: String, writable: bool) -> Result<
         read_only: Some(!writable),
         bind_options: Some(options),
         ..Mount::default()
-    })
-}
-
-/// Whether a path is, or leads to, a socket of an engine's.
-fn shows_engine(engine: &Engine, host: &Path) -> bool {
-    let same = |socket: &Path| {
-        let file = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-        file(socket).is_some_and(|known| file(host) == Some(known))
-    };
-    let sockets = SOCKETS.iter().map(Path::new).chain(engine.socket());
-    sockets.into_iter().any(|socket| {
-        let real = fs::canonicalize(socket).unwrap_or_else(|_| socket.to_owned());
-        real.starts_with(host) || socket.starts_with(host) || same(socket)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use sandbar_guest::protocol::FailKind;
+use sandbar_guest::protocol::{CWD, FailKind};
 use sandbar_machine::{MachineError, MachinePath};
 
 use super::lane::Failure;
@@ -57,6 +57,12 @@ impl Failure {
                 reason: io::Error::from_raw_os_error(self.errno).to_string(),
             },
             (FailKind::Invalid, _) => MachineError::invalid("command", printable(&self.message)),
+            // Another step than entering the directory: the error is not about its path.
+            (FailKind::Errno, _) if !["", CWD].contains(&self.message.as_str()) => MachineError::File {
+                action: "start a command in",
+                path: cwd.clone(),
+                source: io::Error::other(printable(&self.message)),
+            },
             _ => self.about("start a command in", cwd),
         }
     }
@@ -98,9 +104,14 @@ mod tests {
     #[test]
     fn a_spawn_that_finds_no_room_is_exhausted_and_a_missing_directory_is_not_found() {
         let spawn = |errno| {
-            let failure = Failure { kind: FailKind::Errno, errno, message: "cwd".to_owned() };
+            let failure = Failure { kind: FailKind::Errno, errno, message: CWD.to_owned() };
             failure.of_spawn(&MachinePath::workspace())
         };
+        let failure = Failure { kind: FailKind::Errno, errno: 1, message: "cannot limit it: not permitted".to_owned() };
+        let MachineError::File { source, .. } = failure.of_spawn(&MachinePath::workspace()) else {
+            panic!("a limit that cannot be set is not the directory's fault")
+        };
+        assert_eq!(source.to_string(), "cannot limit it: not permitted");
         assert!(matches!(spawn(EAGAIN), MachineError::Exhausted { what, .. } if what == "processes"));
         assert!(matches!(spawn(2), MachineError::NotFound(path) if path == MachinePath::workspace()));
     }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use sandbar_guest::protocol::{
-    Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, Held, Hello, INPUT_WINDOW, Kind, Open, Record, Request,
+    CWD, Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, Held, Hello, INPUT_WINDOW, Kind, Open, Record, Request,
     VERSION,
 };
 use sandbar_machine::{Isolation, LimitReport, MachineHandle};
@@ -168,7 +168,7 @@ impl Simple {
             Open::Spawn(spawn) => {
                 let words: Vec<_> = spawn.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
                 if spawn.cwd != b"/workspace" {
-                    return self.far.say(channel, Event::Fail(FailKind::Errno, 2, "cwd".to_owned())).await;
+                    return self.far.say(channel, Event::Fail(FailKind::Errno, 2, CWD.to_owned())).await;
                 }
                 self.far.say(channel, Event::Started).await;
                 match words.first().map_or("", String::as_str) {

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeSet,
     fs, io,
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::FileTypeExt,
+    },
     path::{Path, PathBuf},
 };
 
@@ -19,7 +22,7 @@ use sandbar_machine::{
     MachineHandle, MachinePath, MachineSpec, Network, Result, Workspace,
 };
 
-use crate::{GuestSetup, detached::Listening, guest::check_variable};
+use crate::{GuestSetup, detached::Listening, guest::check_variable, sockets};
 
 /// What the kernel itself fills; nothing of the host's may stand there.
 const KERNEL_DIRS: [&str; 3] = ["/proc", "/dev", "/sys"];
@@ -127,6 +130,7 @@ fn workspace(workspace: &Workspace) -> Result<Option<(HostPath, bool)>> {
     let Workspace::Host { path, access } = workspace else { return Ok(None) };
     let real = directory("workspace", path)?;
     no_kernel_below("workspace", &real.path)?;
+    sockets::refuse(&real.path, [])?;
     Ok(Some((real.shown(), *access == Access::ReadWrite)))
 }
 
@@ -134,7 +138,9 @@ fn rootfs(path: &Path, isolation: Isolation) -> Result<HostPath> {
     if isolation != Isolation::Full {
         return Err(MachineError::invalid(format!("rootfs {}", path.display()), "needs full isolation"));
     }
-    Ok(directory("rootfs", path)?.shown())
+    let real = directory("rootfs", path)?;
+    sockets::refuse(&real.path, [])?;
+    Ok(real.shown())
 }
 
 /// Parents before children, so that one mount does not hide another.
@@ -149,6 +155,10 @@ fn mounts(mounts: &[HostMount], isolation: Isolation) -> Result<Vec<LaunchMount>
             return Err(changed("mount", host));
         }
         no_kernel_below("mount", &real.path)?;
+        sockets::refuse(&real.path, [])?;
+        if *access == Access::ReadOnly && real.place.metadata().is_ok_and(|found| found.file_type().is_socket()) {
+            return bad("is a socket, which cannot be shown to look at only: whoever connects to it uses it; use --rw");
+        }
         if *inside == MachinePath::root() || *inside == MachinePath::workspace() {
             return bad("would hide the machine itself; choose a path below");
         }
@@ -302,6 +312,20 @@ mod tests {
         }
         assert!(refused(|spec| spec.mounts = vec![mount("/etc", "/a"), mount("/usr", "/a")]).contains("twice"));
         assert!(refused(|spec| spec.mounts = vec![mount("/no/such", "/a")]).contains("/no/such"));
+    }
+
+    #[test]
+    fn sockets_of_engines_and_agents_are_not_shown_and_others_only_to_be_used() {
+        let place = tempfile::tempdir().expect("tempdir");
+        let socket = place.path().join("socket");
+        let _service = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+        let shown = |access| HostMount { access, ..mount(socket.to_str().expect("text"), "/socket") };
+        assert!(refused(|spec| spec.mounts = vec![shown(Access::ReadOnly)]).contains("is a socket"));
+        let spec = MachineSpec { mounts: vec![shown(Access::ReadWrite)], ..MachineSpec::default() };
+        assert!(launch(&spec).is_ok());
+        assert!(refused(|spec| spec.mounts = vec![mount("/run", "/host-run")]).contains("would show the socket"));
+        let whole = Workspace::Host { path: "/run".into(), access: Access::ReadOnly };
+        assert!(refused(|spec| spec.workspace = whole).contains("would show"));
     }
 
     #[test]

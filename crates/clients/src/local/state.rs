@@ -16,7 +16,8 @@ use sandbar_machine::{MachineError, Result};
 /// Makes the directory if it is missing, checks that nobody else can have touched it, and draws a name in it.
 pub(super) fn prepare(chosen: Option<&Path>) -> Result<(PathBuf, String)> {
     let directory = directory(chosen)?;
-    let made = DirBuilder::new().mode(0o700).create(&directory);
+    // Only the second choice is in a directory that may have to be made.
+    let made = DirBuilder::new().mode(0o700).recursive(chosen.is_none()).create(&directory);
     if let Err(error) = made
         && error.kind() != io::ErrorKind::AlreadyExists
     {
@@ -31,12 +32,23 @@ pub(super) fn prepare(chosen: Option<&Path>) -> Result<(PathBuf, String)> {
 pub(super) fn directory(chosen: Option<&Path>) -> Result<PathBuf> {
     match chosen {
         Some(chosen) => std::path::absolute(chosen).map_err(|source| failed(chosen, source)),
-        None => Ok(default_dir()),
+        None => {
+            let usual = std::env::temp_dir().join(format!("sandbar-{}", getuid().as_raw()));
+            Ok(if is_taken(&usual) { second_choice_from_env().unwrap_or(usual) } else { usual })
+        }
     }
 }
 
-fn default_dir() -> PathBuf {
-    std::env::temp_dir().join(format!("sandbar-{}", getuid().as_raw()))
+/// Whether another user put something there, which only that user or root can remove.
+fn is_taken(usual: &Path) -> bool {
+    std::fs::symlink_metadata(usual).is_ok_and(|found| found.uid() != getuid().as_raw())
+}
+
+/// A directory that only this user can make.
+fn second_choice_from_env() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")))?;
+    Some(state.join("sandbar/machines"))
 }
 
 /// In a directory everyone can write to, somebody else may have made it first.

@@ -42,17 +42,38 @@ enum Place {
     Held(OwnedFd),
 }
 
+/// What Landlock is to a machine, and so what happens on a kernel whose version of it can do less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Nothing else keeps commands from the host: without [`SCOPES`] they would signal its processes.
+    OnlyWall,
+    /// Mounts and namespaces hold without it. Version 1, which refuses to rename between directories, is left out.
+    SecondWall,
+    /// It also keeps the guest's own files in an image's tree, and is entered whatever its version.
+    InContainer,
+}
+
+/// From this version on, signals and abstract sockets can be kept inside.
+const SCOPES: u32 = 6;
+/// From this version on, files can be renamed and linked between directories.
+const RENAMES: u32 = 2;
+
+/// Whether this kernel's Landlock keeps commands from the host's abstract sockets.
+pub(crate) fn scopes_sockets() -> bool {
+    security::landlock_abi().is_ok_and(|abi| abi >= SCOPES)
+}
+
 /// What a machine may touch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Rules {
     grants: Vec<(Place, Grant)>,
-    least_abi: u32,
+    role: Role,
 }
 
 impl Rules {
-    /// No rules yet; kernels with a Landlock older than `least_abi` are refused.
-    pub(crate) fn new(least_abi: u32) -> Self {
-        Self { grants: Vec::new(), least_abi }
+    /// No rules yet.
+    pub(crate) fn new(role: Role) -> Self {
+        Self { grants: Vec::new(), role }
     }
 
     /// Grants rights on everything below a path; a path that does not exist then is left out.
@@ -70,20 +91,27 @@ impl Rules {
     /// Puts the rules on this process and all it will start, and names the layer.
     pub(crate) fn enter(&self) -> Setup<String> {
         let (ruleset, abi) = self.ruleset()?;
+        if self.role == Role::SecondWall && abi < RENAMES {
+            return Ok(format!("no landlock (version {abi} refuses to rename between directories)"));
+        }
         security::landlock_enter(ruleset.as_fd()).step("enter Landlock")?;
-        Ok(format!("landlock {abi}"))
+        Ok(match abi {
+            ..RENAMES => format!("landlock {abi} (which refuses to rename between directories)"),
+            _ => format!("landlock {abi}"),
+        })
     }
 
     /// The rules as the kernel has them, to be entered by whoever holds them, and the kernel's version.
     pub(crate) fn ruleset(&self) -> Setup<(OwnedFd, u32)> {
         const FIX: &str = "use Linux 5.13 or newer and boot with `landlock` among the `lsm=` modules";
         let abi = security::landlock_abi().needs("ask for Landlock", "Landlock", FIX)?;
-        if abi < self.least_abi {
-            let have = format!("Landlock version {} (this kernel has {abi})", self.least_abi);
-            return Err(refuse("enter Landlock", &have, "use Linux 6.2 or newer"));
+        if self.role == Role::OnlyWall && abi < SCOPES {
+            let missing =
+                format!("Landlock version {SCOPES}, without which signals reach the host (this kernel has {abi})");
+            return Err(refuse("enter Landlock", &missing, "use Linux 6.12 or newer, or ask for --isolation full"));
         }
         let all = rights(abi);
-        let scoped = if abi >= 6 { SCOPE_ABSTRACT_UNIX_AND_SIGNAL } else { 0 };
+        let scoped = if abi >= SCOPES { SCOPE_ABSTRACT_UNIX_AND_SIGNAL } else { 0 };
         let ruleset = security::landlock_ruleset(all, scoped, abi).step("make a Landlock ruleset")?;
         for (place, grant) in &self.grants {
             let opened;

@@ -6,31 +6,23 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags},
     mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
 };
+
+use sandbar_guest::host_facts::COVERED;
 
 use super::root;
 use crate::{
     failure::{Setup, Step},
-    sys::files::{Depth, attr, set_mount_attr},
+    sys::{
+        files::{Depth, attr, set_mount_attr},
+        security::Token,
+    },
 };
 
-/// Files that tell of the host or let it be touched.
-const COVERED: &[&str] = &[
-    "cmdline",
-    "config.gz",
-    "iomem",
-    "ioports",
-    "kallsyms",
-    "kcore",
-    "key-users",
-    "keys",
-    "kmsg",
-    "sched_debug",
-    "sysrq-trigger",
-    "timer_list",
-];
+/// An empty directory of the new tree, while directories are covered with it.
+const EMPTY: &str = ".empty";
 /// What the kernel counts for the host's user across all namespaces: a machine may not use it all up.
 const SHARED_LIMITS: &[(&str, &str)] = &[("max_inotify_instances", "64"), ("max_inotify_watches", "65536")];
 
@@ -52,10 +44,13 @@ pub(crate) fn mount(new_root: BorrowedFd<'_>) -> Setup<()> {
             _ => {}
         }
     }
+    rustix::fs::mkdirat(new_root, EMPTY, Mode::from_raw_mode(0o555)).step("cover /proc")?;
     for name in COVERED {
         cover(new_root, name).step(&format!("cover /proc/{name}"))?;
     }
-    bind_read_only(new_root, "proc/sys").step("make /proc/sys read-only")
+    rustix::fs::unlinkat(new_root, EMPTY, AtFlags::REMOVEDIR).step("cover /proc")?;
+    bind_read_only(new_root, "proc/sys").step("make /proc/sys read-only")?;
+    own_boot_id(new_root).step("cover the host's boot id")
 }
 
 /// Limits what the machine's user namespace may have. (The filter refuses new namespaces; with this the kernel does too.)
@@ -68,14 +63,39 @@ fn limit(new_root: BorrowedFd<'_>, name: &str, most: &str) -> io::Result<()> {
 
 fn cover(new_root: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let path = format!("proc/{name}");
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    if rustix::fs::statat(new_root, path.as_str(), rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_err() {
+    let Ok(found) = rustix::fs::statat(new_root, path.as_str(), AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+    let is_dir = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let nothing = open_tree(new_root, if is_dir { EMPTY } else { "dev/null" }, clone)?;
+    if is_dir {
+        set_mount_attr(nothing.as_fd(), attr::RDONLY, None, Depth::This)?;
+    }
+    move_mount(&nothing, "", new_root, path.as_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(())
+}
+
+/// The host's boot id would tell machines of one host from those of another; programs that want one get the machine's own.
+fn own_boot_id(new_root: BorrowedFd<'_>) -> io::Result<()> {
+    const PLACE: &str = "proc/sys/kernel/random/boot_id";
+    const NAME: &str = ".boot_id";
+    if rustix::fs::statat(new_root, PLACE, AtFlags::SYMLINK_NOFOLLOW).is_err() {
         return Ok(());
     }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(new_root, NAME, flags, Mode::from_raw_mode(0o444))?;
+    rustix::io::write(&file, uuid(Token::random()?).as_bytes())?;
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let nothing = open_tree(new_root, "dev/null", clone)?;
-    move_mount(&nothing, "", new_root, path.as_str(), flags)?;
-    Ok(())
+    let tree = open_tree(new_root, NAME, clone)?;
+    set_mount_attr(tree.as_fd(), attr::RDONLY, None, Depth::This)?;
+    move_mount(&tree, "", new_root, PLACE, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(rustix::fs::unlinkat(new_root, NAME, AtFlags::empty())?)
+}
+
+/// 128 random bits as the kernel writes a boot id: version 4, and a line of its own.
+fn uuid(Token([high, low]): Token) -> String {
+    let (high, low) = (high & !0xF000 | 0x4000, low & !(3 << 62) | 1 << 63);
+    let (time, middle, version) = (high >> 32, high >> 16 & 0xFFFF, high & 0xFFFF);
+    format!("{time:08x}-{middle:04x}-{version:04x}-{:04x}-{:012x}\n", low >> 48, low & 0xFFFF_FFFF_FFFF)
 }
 
 fn bind_read_only(new_root: BorrowedFd<'_>, path: &str) -> io::Result<()> {
@@ -89,4 +109,15 @@ fn bind_read_only(new_root: BorrowedFd<'_>, path: &str) -> io::Result<()> {
 /// Opens the `/proc` of whatever namespace this is, for looking at processes.
 pub(crate) fn open() -> io::Result<std::os::fd::OwnedFd> {
     Ok(rustix::fs::openat(CWD, "/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_id_is_a_random_uuid() {
+        let id = uuid(Token([0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210]));
+        assert_eq!(id, "01234567-89ab-4def-bedc-ba9876543210\n");
+    }
 }

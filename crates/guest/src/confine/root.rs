@@ -22,8 +22,9 @@ use sandbar_guest::protocol::{BootFailure, HostPath, Launch};
 use super::{
     claim::{Claims, claim, unusable},
     etc,
-    landlock::{Grant, Rules},
+    landlock::{Grant, Role, Rules},
     proc,
+    sockets::Search,
 };
 use crate::{
     failure::{Setup, Step, refuse},
@@ -161,14 +162,15 @@ pub(crate) enum Ownership {
     Hosts,
 }
 
-/// Builds the tree, makes it the root of this mount namespace, and says what Landlock should allow in it.
-pub(crate) fn build(launch: &Launch, given: Given) -> Setup<Rules> {
+/// Builds the tree, makes it the root of this mount namespace, and says what Landlock should allow in it, and how far sockets
+/// in it are covered.
+pub(crate) fn build(launch: &Launch, given: Given) -> Setup<(Rules, Option<&'static str>)> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).step("detach from host mounts")?;
     let base = base(launch)?;
     let devices: Vec<_> = DEVICES.iter().map(|name| Source::device(name).map(|source| (*name, source))).collect();
     let new_root = attach_root().step("make the new root")?;
     let new_root = new_root.as_fd();
-    let mut rules = Rules::new(1);
+    let mut rules = Rules::new(Role::SecondWall);
     rules.allow(b"/", Grant::Read);
 
     for part in base {
@@ -192,17 +194,22 @@ pub(crate) fn build(launch: &Launch, given: Given) -> Setup<Rules> {
     given.home.show(new_root, b"home/agent")?;
     rules.allow(b"/home/agent", Grant::Write);
     given.workspace.show(new_root, b"workspace")?;
+    let mut sockets = Search::default();
     if launch.workspace.as_ref().is_none_or(|(_, writable)| *writable) {
         rules.allow(b"/workspace", Grant::Write);
+    } else {
+        sockets.cover(new_root, b"workspace")?;
     }
     for (mount, source) in launch.mounts.iter().zip(given.mounts) {
         source.show(new_root, &mount.inside)?;
         if mount.writable {
             rules.allow(&mount.inside, Grant::Write);
+        } else {
+            sockets.cover(new_root, &mount.inside)?;
         }
     }
     enter(new_root)?;
-    Ok(rules)
+    Ok((rules, sockets.layer()))
 }
 
 /// A part of the base: a tree of the host's or a link to one.

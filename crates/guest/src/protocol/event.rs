@@ -5,6 +5,9 @@ use super::{
     wire::{Reader, Writer},
 };
 
+/// The message of a failure to start a command that is about its directory.
+pub const CWD: &str = "cwd";
+
 /// How strongly a limit is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strength {

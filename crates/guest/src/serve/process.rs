@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     identity::User,
+    limits::as_allowed,
     sys::{
         exec::{Failed, Plan, Stack, Terminal, start},
         process::{Ended, terminal_peer},
@@ -168,8 +169,7 @@ pub(crate) fn launch(
         }
     }
     let mut limits = settings.limits.clone();
-    limits.extend(settings.bounds.rlimits());
-    limits.extend(&spawn.rlimits);
+    limits.extend(settings.bounds.rlimits().into_iter().chain(spawn.rlimits.iter().copied()).map(as_allowed));
     let plan = Plan {
         programs: &programs(spawn).map_err(NotStarted::System)?,
         argv: &strings(&spawn.argv).map_err(NotStarted::System)?,

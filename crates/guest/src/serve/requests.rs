@@ -12,7 +12,7 @@ use rustix::{
     event::{EventfdFlags, eventfd},
     process::{Resource, Rlimit, setrlimit},
 };
-use sandbar_guest::protocol::{At, Event, FRAME_HEADER, FailKind, FrameHeader, Open, Request, Spawn};
+use sandbar_guest::protocol::{At, CWD, Event, FRAME_HEADER, FailKind, FrameHeader, Open, Request, Spawn};
 
 use super::{
     Channel, Server, Work,
@@ -237,7 +237,7 @@ impl Server {
     fn not_started(&mut self, id: Id, spawn: &Spawn, failed: Failed) -> Answer<()> {
         let Failed { stage, error } = failed;
         if stage != Stage::Program {
-            let message = if stage == Stage::Directory { "cwd".to_owned() } else { format!("{stage:?}: {error}") };
+            let message = stage.doing().map_or_else(|| CWD.to_owned(), |doing| format!("cannot {doing}: {error}"));
             return Err(Fail { message, ..error.into() });
         }
         let name = spawn.argv.first().map(|name| String::from_utf8_lossy(name)).unwrap_or_default();

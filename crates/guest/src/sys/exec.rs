@@ -60,6 +60,20 @@ pub(crate) enum Stage {
     Program,
 }
 
+impl Stage {
+    /// What was being done, unless it is about the directory or the program, which the request names.
+    pub(crate) fn doing(self) -> Option<&'static str> {
+        match self {
+            Self::Fork => Some("start a process"),
+            Self::Session => Some("give it a session and its streams"),
+            Self::Limits => Some("limit it"),
+            Self::Identity => Some("become its user"),
+            Self::Confinement => Some("confine it"),
+            Self::Directory | Self::Program => None,
+        }
+    }
+}
+
 /// A command that did not start.
 #[derive(Debug)]
 pub(crate) struct Failed {

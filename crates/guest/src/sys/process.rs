@@ -84,6 +84,15 @@ pub(crate) fn set_tag(tag: u64, token: Token) -> io::Result<()> {
     Ok(())
 }
 
+/// The most this process and its children may set a limit to; `None` where there is none.
+pub(crate) fn hard_limit(resource: u32) -> Option<u64> {
+    let mut limit = [0u64; 2];
+    // SAFETY: the kernel fills `limit`, a `struct rlimit64`.
+    let asked = unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource, 0usize, limit.as_mut_ptr()) };
+    let [_, most] = limit;
+    (asked == 0 && most != libc::RLIM_INFINITY).then_some(most)
+}
+
 /// The tag of a process, if it is there and may be asked.
 pub(crate) fn tag_of(pid: i32) -> Option<u64> {
     let mut limit = [0u64; 2];

@@ -1,0 +1,33 @@
+//! What of `/proc` tells of the host: local machines and containers cover the same.
+
+/// Files and directories below `/proc` that tell of the host or let it be touched. Some are missing on most hosts.
+pub const COVERED: &[&str] = &[
+    "acpi",
+    "asound",
+    "bus",
+    "cmdline",
+    "config.gz",
+    "diskstats",
+    "driver",
+    "interrupts",
+    "iomem",
+    "ioports",
+    "irq",
+    "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "latency_stats",
+    "locks",
+    "mdstat",
+    "modules",
+    "partitions",
+    "sched_debug",
+    "schedstat",
+    "scsi",
+    "softirqs",
+    "swaps",
+    "sysrq-trigger",
+    "timer_list",
+];
