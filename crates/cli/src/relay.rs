@@ -120,7 +120,8 @@ pub(crate) fn output(from: mpsc::Receiver<sandbar::Result<Output>>) -> io::Resul
         let ended = tokio::select! {
             biased;
             error = writer.failure() => unwritable(error),
-            ended = copy(from, &writer) => ended,
+            // The last write may have failed right before the end was seen.
+            ended = copy(from, &writer) => writer.take_failure().map_or(ended, unwritable),
         };
         let _caller_gone = tell.send(ended);
     });

@@ -130,9 +130,12 @@ impl Writer {
     pub(crate) async fn failure(&self) -> io::Error {
         let failed = |writer: &Self| writer.shared.queue().failed.iter().any(Option::is_some);
         self.until(failed).await;
-        let mut queue = self.shared.queue();
-        let why = queue.failed.iter_mut().find_map(Option::take);
-        why.unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
+        self.take_failure().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Why one of the streams cannot be written any more, if that is so.
+    pub(crate) fn take_failure(&self) -> Option<io::Error> {
+        self.shared.queue().failed.iter_mut().find_map(Option::take)
     }
 
     /// Waits until everything was written; in a hurry, only as long as something is read.

@@ -188,11 +188,11 @@ fn sweep_beside(launch: &Launch, dir: &StateDir) -> Option<(i32, OwnedFd)> {
     let supervisor = rustix::process::getpid();
     match process::fork_into(0).ok()? {
         Fork::Child => {
-            // A supervisor that was killed before this was asked for is not waited for either.
+            // A supervisor that was killed before this was asked for is not waited for either. Its priority stays the usual
+            // one: while it waits for a processor, the locks that it shares with its supervisor or holds itself last.
             if process::die_with_parent().is_err() || rustix::process::getppid() != Some(supervisor) {
                 process::exit_now(0);
             }
-            let _as_fast_as_others = rustix::process::nice(19);
             dir.sweep_neighbours();
             process::exit_now(0)
         }

@@ -189,7 +189,7 @@ pub use sandbar_sandbox::{
     MountPoint, MountStrategy, Op, Outlook, Owner, PathFault, PathGrant, Paths, Permissions, Progress, ProgressEvent,
     R2Mount, Receipt, RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said, SandboxError, SandboxSession, SavedManifest,
     Scope, Secret, SecretMask, SecretStore, SessionLimits, SessionOptions, SessionState, SessionStore, Settings, Shape,
-    Symlinks, Unchecked, User, WorkspacePath, archive, audit, fetch, image, patch, processes,
+    Symlinks, Unchecked, User, WorkspacePath, archive, audit, fetch, image, is_leftover, patch, processes,
 };
 
 pub use self::{

@@ -43,3 +43,4 @@ pub use session::{
     DamagedSession, Exec, ExecResult, ExposedPort, Extract, Owner, SandboxSession, Scope, SessionLimits,
     SessionOptions, SessionState, SessionStore,
 };
+pub use staging::is_leftover;

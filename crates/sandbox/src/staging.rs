@@ -10,7 +10,8 @@ pub(crate) fn is_staged_file(name: &[u8]) -> bool {
 
 /// Whether this is the name of something that was left half way: a file, a tree that was to be exchanged or removed, or what
 /// `sandbar apply` was about to put in place.
-pub(crate) fn is_leftover(name: &[u8]) -> bool {
+#[must_use]
+pub fn is_leftover(name: &[u8]) -> bool {
     let Some(rest) = name.strip_prefix(PREFIX) else { return false };
     let numbered = matches!(rest.len(), 16 | 32) && is_hexadecimal(rest);
     numbered || rest.starts_with(b"apply-") || rest.starts_with(b"removing-")

@@ -69,7 +69,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
 
-    /// Overwrite files that changed since they were copied.
+    /// Overwrite files that changed since they were copied, and apply what a run left that was killed.
     #[arg(long)]
     pub(crate) force: bool,
 

@@ -183,9 +183,13 @@ pub(super) async fn conclude(
     if outcome.signal.is_some() {
         view.hurry();
     }
-    tokio::select! {
-        () = view.settle() => {}
-        _signal = signals.next() => {}
+    let is_signalled = tokio::select! {
+        () = view.settle() => false,
+        _signal = signals.next() => true,
+    };
+    if is_signalled {
+        view.hurry();
+        view.settle().await;
     }
     // Without a reader, how it ended is told in the way of other programs.
     if view.is_closed() { render::CLOSED } else { code(&outcome) }

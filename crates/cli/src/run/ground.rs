@@ -229,8 +229,17 @@ fn keeps_away(options: &SessionOptions, run: &RunDir) -> Result<(), Failure> {
     }
 }
 
+/// Writes down what is being copied, so that half a copy is known for one.
+fn begin_copy(source: &Path, run: &RunDir) -> Result<(), Failure> {
+    let mut record = run.record().map_err(|reason| Failure::new(format!("cannot read the run; {reason}")))?;
+    let source = source.canonicalize().unwrap_or_else(|_said_later| source.to_owned());
+    record.source = Some(Name(source.as_os_str().as_bytes().to_vec()));
+    run.save(&record)
+}
+
 /// Copies a directory, on threads of its own; a signal ends it.
 async fn copy(source: &Path, run: &Arc<RunDir>, signals: &mut Signals, render: &Render) -> Result<Ground, Halt> {
+    begin_copy(source, run)?;
     let cancelled = Arc::new(AtomicBool::new(false));
     let watched = render.has_terminal();
     let (flag, run_dir, path) = (Arc::clone(&cancelled), Arc::clone(run), source.to_owned());

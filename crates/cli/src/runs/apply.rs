@@ -25,8 +25,8 @@ use super::{
     beneath::{Beneath, as_path},
     changes::{Changes, Scope},
     index::Name,
-    record::RunRecord,
-    show::{lossy, many, tell},
+    record::{RunRecord, RunStatus},
+    show::{lossy, lost, many, tell},
     store::{RunDir, RunStore},
     unified::quoted,
 };
@@ -81,6 +81,10 @@ fn attempt(args: &ApplyArgs, moment: &Moment) -> Result<(Applied, Changes), Fail
     if !run.seize() {
         let failure = Failure::new(format!("the run {} is still running", run.id())).code("run_busy");
         return Err(failure.next("end it first, or wait"));
+    }
+    if record.status == RunStatus::Lost && !args.force && !args.dry_run {
+        let failure = Failure::new(format!("{}; nothing was changed", lost(&run))).code("run_lost");
+        return Err(failure.next("look at it with `sandbar diff`, and apply it with --force"));
     }
     let changes = run.changes(if args.all { Scope::All } else { Scope::Wanted })?;
     if let Some((path, reason)) = changes.unreadable.first() {
@@ -176,7 +180,7 @@ impl Job<'_> {
         let failed = |error| Failure::new(format!("cannot read {}", run.workspace().display())).because(error);
         let copy = Beneath::open(&run.workspace()).map_err(failed)?;
         let force = if args.force { Force::Overwrite } else { Force::Refuse };
-        let left = commit::left_behind(&target);
+        let mut left = commit::left_behind(&target);
         let changed: Vec<&[u8]> = self.changes.all.iter().map(|change| change.path.0.as_slice()).collect();
         let judge = Judge::new(&target, root, &changed);
         let mut plan = Plan::make((&target, &judge), &copy, &self.changes.all, force);
@@ -196,11 +200,16 @@ impl Job<'_> {
         let is_wanted = plan.conflicts.is_empty() && !args.dry_run && !plan.steps.is_empty();
         let consent = if is_wanted { consent(args, &obeyed, root) } else { Consent::Given };
         if is_wanted && consent == Consent::Given && self.moment.commit() {
-            commit::all(&target, &copy, &plan.steps, self.moment.cancelled()).map_err(|failure| {
+            let order = commit::Order { run: run.id(), steps: &plan.steps };
+            commit::all(&target, &copy, &order, self.moment.cancelled()).map_err(|failure| {
                 let undone = failure.is_undone();
                 let failure = Failure::new(format!("cannot apply to {}; {failure}", root.display()));
                 if undone { failure.next("nothing was changed") } else { failure }
             })?;
+        }
+        let is_applied = is_wanted && consent == Consent::Given || plan.steps.is_empty() && plan.already > 0;
+        if is_applied && !args.dry_run {
+            commit::remove_left(&target, &mut left, run.id());
         }
         Ok(Applied { run: run.id().to_owned(), root: root.to_owned(), plan, left, obeyed, consent, note: judge.note })
     }
@@ -351,6 +360,8 @@ impl Applied {
         let (target, copy) = (Beneath::open(root).unwrap(), Beneath::open(&run.workspace()).unwrap());
         let plan = Plan::make((&target, &Judge::default()), &copy, &changes.all, Force::Refuse);
         meddle(&cancelled);
-        commit::all(&target, &copy, &plan.steps, &cancelled).unwrap_err().to_string()
+        commit::all(&target, &copy, &commit::Order { run: "x", steps: &plan.steps }, &cancelled)
+            .unwrap_err()
+            .to_string()
     }
 }

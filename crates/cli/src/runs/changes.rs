@@ -16,6 +16,7 @@ use super::{
     beneath::{Beneath, at_and_above, name_of, parent_of, stat_in},
     ignored::{Trust, Unusable},
     index::{Entry, Index, Name, Sum},
+    record::{RunRecord, RunStatus},
     store::RunDir,
     unified::quoted,
     walk::{Met, Onward, Terms, Visitor, walk},
@@ -101,10 +102,16 @@ impl RunDir {
 
     /// Says that there is no copy, and where the files are instead.
     fn without_copy(&self) -> Failure {
+        let record = self.record().ok();
+        let is_open = |record: &RunRecord| matches!(record.status, RunStatus::Running | RunStatus::Lost);
+        if record.as_ref().is_some_and(|record| is_open(record) && record.source.is_some()) {
+            let what = format!("the working copy of run {} was never completed", self.id());
+            return Failure::new(what).code("no_copy").next(format!("`sandbar runs rm {}` removes it", self.id()));
+        }
         let failure = Failure::new(format!("the run {} did not work on a copy", self.id())).code("no_copy");
         let workspace = self.workspace();
         let has_files = fs::read_dir(&workspace).is_ok_and(|mut entries| entries.next().is_some());
-        let source = self.record().ok().and_then(|record| record.source);
+        let source = record.and_then(|record| record.source);
         failure.next(match source {
             _ if has_files => format!("its files are in {}", workspace.display()),
             Some(source) => format!("its files are in {}", quoted("", &source)),

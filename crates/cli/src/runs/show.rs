@@ -8,7 +8,7 @@ use super::{
     changes::{Change, Changes, Scope},
     contents::Sides,
     index::{Entry, Name},
-    record::RunRecord,
+    record::{RunRecord, RunStatus},
     store::{RunDir, RunStore},
     unified::{Patch, patch, quoted},
 };
@@ -53,10 +53,18 @@ pub(crate) fn run(args: &DiffArgs, render: &Render) -> Result<u8, Failure> {
     } else {
         diff.print(&changes, render)?
     };
+    if record.status == RunStatus::Lost && !args.json {
+        render.note(&lost(&run));
+    }
     if code == 0 && !args.json {
         tell(&changes, render);
     }
     Ok(code)
+}
+
+/// What is said about a run that was killed.
+pub(super) fn lost(run: &RunDir) -> String {
+    format!("the run {} was killed before it ended, and what it was writing may be half written", run.id())
 }
 
 /// What a run changed, in as many lines as somebody wants to read at its end; in none if nobody reads them.

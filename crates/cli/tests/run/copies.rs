@@ -193,3 +193,19 @@ fn what_is_kept_of_a_run_is_its_owners() {
     }
     assert_eq!(fs::read(dir.join("workspace/f")).expect("f"), b"x\n");
 }
+
+#[test]
+fn what_an_interrupted_command_left_is_not_copied() {
+    let sandbar = Sandbar::own();
+    let source = source(&sandbar);
+    fs::create_dir(source.join(".sandbar-apply-dead")).unwrap();
+    fs::write(source.join(".sandbar-apply-dead/1"), "half").unwrap();
+    fs::write(source.join(".sandbar-0123456789abcdef"), "half").unwrap();
+    fs::write(source.join(".sandbar-notes"), "mine").unwrap();
+    let model = script(&sandbar, "look.json", [vec![shell("ls -A")], vec![say("done")]]);
+    let told = run(&sandbar, &["--model", &model, "--workspace", "source"]);
+    assert_eq!(told.run.code, 0, "{told:?}");
+    assert!(told.outputs().contains(".sandbar-notes"), "{told:?}");
+    assert!(!told.outputs().contains("apply-dead") && !told.outputs().contains("0123456789"), "{told:?}");
+    assert!(told.run.stderr.contains("left out .sandbar-apply-dead"), "{told:?}");
+}

@@ -143,3 +143,61 @@ fn many_changes_are_not_all_named_once_they_are_made() {
     assert_eq!((done.code, done.stdout.lines().count()), (0, 202), "{done:?}");
     assert!(done.stdout.contains("A f199\nand 3 more changes\napplied 203 changes to "), "{done:?}");
 }
+
+#[test]
+fn what_a_killed_run_left_is_marked_and_applied_only_by_force() {
+    each(|sandbar| {
+        let run = make(sandbar, ID);
+        let source = sandbar.dir().join("source");
+        write(&run.join("workspace"), "kept", "half\n");
+        let record = fs::read_to_string(run.join("record.json")).unwrap();
+        write(&run, "record.json", record.replace("completed", "running"));
+        give(sandbar);
+        let diff = sandbar.run(&["diff", ID]);
+        assert!(diff.code == 0 && diff.stdout.contains("+half"), "{diff:?}");
+        assert!(diff.stderr.contains("was killed before it ended"), "{diff:?}");
+        let refused = sandbar.run(&["apply", ID]);
+        assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{refused:?}");
+        for words in ["was killed before it ended", "nothing was changed", "--force"] {
+            assert!(refused.stderr.contains(words), "{refused:?}");
+        }
+        assert_eq!(fs::read_to_string(source.join("kept")).unwrap(), "one\n");
+        assert_eq!(sandbar.run(&["apply", ID, "--force"]).code, 0);
+        assert_eq!(fs::read_to_string(source.join("kept")).unwrap(), "half\n");
+    });
+}
+
+#[test]
+fn a_run_that_was_killed_while_it_was_copied_has_no_changes() {
+    let sandbar = Sandbar::own();
+    let run = make(&sandbar, ID);
+    let record = fs::read_to_string(run.join("record.json")).unwrap();
+    write(&run, "record.json", record.replace("completed", "running"));
+    fs::remove_file(run.join("base.json")).unwrap();
+    for command in ["diff", "apply"] {
+        let refused = sandbar.run(&[command, ID, if command == "apply" { "--force" } else { "--stat" }]);
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.stderr.contains("was never completed"), "{refused:?}");
+    }
+}
+
+#[test]
+fn an_apply_that_was_killed_is_finished_by_the_next_and_leaves_nothing() {
+    each(|sandbar| {
+        let run = make(sandbar, ID);
+        let source = sandbar.dir().join("source");
+        write(&run.join("workspace"), "kept", "two\n");
+        // As applies that were killed leave it: of this run, and of another.
+        write(&source, ".sandbar-apply-own/run", ID);
+        write(&source, ".sandbar-apply-own/1", "one\n");
+        write(&source, ".sandbar-apply-other/run", ID.replace('a', "b"));
+        write(&source, ".sandbar-apply-other/1", "precious\n");
+        give(sandbar);
+        let dry = sandbar.run(&["apply", ID, "--dry-run"]);
+        assert!(dry.code == 0 && source.join(".sandbar-apply-own").exists(), "{dry:?}");
+        let done = sandbar.run(&["apply", ID]);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert!(done.stderr.contains(".sandbar-apply-other") && !done.stderr.contains("-own"), "{done:?}");
+        assert!(!source.join(".sandbar-apply-own").exists() && source.join(".sandbar-apply-other/1").exists());
+    });
+}

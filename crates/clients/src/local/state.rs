@@ -16,8 +16,9 @@ use sandbar_machine::{MachineError, Result};
 /// Makes the directory if it is missing, checks that nobody else can have touched it, and draws a name in it.
 pub(super) fn prepare(chosen: Option<&Path>) -> Result<(PathBuf, String)> {
     let directory = directory(chosen)?;
-    // Only the second choice is in a directory that may have to be made.
-    let made = DirBuilder::new().mode(0o700).recursive(chosen.is_none()).create(&directory);
+    // The second choice is in a directory of the user's that may have to be made; the others must be there.
+    let is_second = chosen.is_none() && directory != usual();
+    let made = DirBuilder::new().mode(0o700).recursive(is_second).create(&directory);
     if let Err(error) = made
         && error.kind() != io::ErrorKind::AlreadyExists
     {
@@ -33,10 +34,14 @@ pub(super) fn directory(chosen: Option<&Path>) -> Result<PathBuf> {
     match chosen {
         Some(chosen) => std::path::absolute(chosen).map_err(|source| failed(chosen, source)),
         None => {
-            let usual = std::env::temp_dir().join(format!("sandbar-{}", getuid().as_raw()));
+            let usual = usual();
             Ok(if is_taken(&usual) { second_choice_from_env().unwrap_or(usual) } else { usual })
         }
     }
+}
+
+fn usual() -> PathBuf {
+    std::env::temp_dir().join(format!("sandbar-{}", getuid().as_raw()))
 }
 
 /// Whether another user put something there, which only that user or root can remove.

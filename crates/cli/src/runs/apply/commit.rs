@@ -1,6 +1,7 @@
 //! The steps of a plan being done: everything is made ready beside its place first, and all is taken back if one fails.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     fs::File,
     io::{self, BufWriter, Write},
@@ -23,7 +24,7 @@ use super::{
 use crate::{
     failure::without_number,
     runs::{
-        beneath::{Beneath, DIRECTORY, name_of, parent_of, stat_in},
+        beneath::{Beneath, DIRECTORY, as_path, name_of, parent_of, stat_in},
         copy::stream,
         index::{Entry, Name},
         removal::remove_at,
@@ -35,6 +36,15 @@ use crate::{
 /// How the directory is called where new things wait and old ones are kept, and in it the list of them.
 const STAGING: &str = ".sandbar-apply-";
 pub(super) const LIST: &str = "moved.json";
+
+/// A file in it that says whose changes were being applied.
+const RUN: &str = "run";
+
+/// An id is never longer.
+const ID_LIMIT: usize = 64;
+
+/// As many files are brought to the disk one by one; more of them by telling the system to bring everything there.
+const FLUSHED: usize = 500;
 
 /// So many of those that were left are named.
 const LEFT: usize = 10;
@@ -75,8 +85,33 @@ pub(super) fn left_behind(target: &Beneath) -> Vec<Name> {
     names.filter(|name| name.starts_with(STAGING.as_bytes()) && is_idle(name)).take(LEFT).map(Name).collect()
 }
 
+/// Removes what applies of this run left there that were killed, now that everything of it is in its place.
+pub(super) fn remove_left(target: &Beneath, left: &mut Vec<Name>, run: &str) {
+    left.retain(|name| {
+        let is_own = owner(target, name).is_some_and(|owner| owner == run.as_bytes());
+        !(is_own && remove_at(target.root(), as_path(&name.0)).is_ok())
+    });
+}
+
+/// The run whose changes were being applied.
+fn owner(target: &Beneath, staging: &Name) -> Option<Vec<u8>> {
+    let dir = rustix::fs::openat(target.root(), staging.0.as_slice(), DIRECTORY, Mode::empty()).ok()?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&dir, RUN, flags, Mode::empty()).ok()?;
+    let mut id = vec![0; ID_LIMIT];
+    let count = rustix::io::read(&file, &mut id[..]).ok()?;
+    id.truncate(count);
+    Some(id)
+}
+
+/// What is applied: the steps, and the run they are of.
+pub(super) struct Order<'a> {
+    pub(super) run: &'a str,
+    pub(super) steps: &'a [Step],
+}
+
 /// Does all of it, or nothing.
-pub(super) fn all(target: &Beneath, copy: &Beneath, steps: &[Step], cancelled: &AtomicBool) -> Result<(), Broken> {
+pub(super) fn all(target: &Beneath, copy: &Beneath, order: &Order<'_>, cancelled: &AtomicBool) -> Result<(), Broken> {
     let name = format!("{STAGING}{}", Uuid::now_v7().simple());
     let broken = |error: Errno| Broken { path: Name(name.clone().into()), reason: plain(error.into()), left: None };
     rustix::fs::mkdirat(target.root(), name.as_str(), Mode::RWXU).map_err(broken)?;
@@ -85,7 +120,7 @@ pub(super) fn all(target: &Beneath, copy: &Beneath, steps: &[Step], cancelled: &
     // As long as this is held, it is not something that was left.
     let _tells_the_next_one = flock(&staging, FlockOperation::NonBlockingLockExclusive);
     let mut commit = Commit { target, copy, staging, done: Vec::new(), slots: 0, cancelled };
-    let ended = commit.run(steps);
+    let ended = commit.run(order);
     let left = if ended.is_err() { undo::all(&commit.done, target, &commit.staging) } else { Vec::new() };
     if left.is_empty() {
         if let Err(error) = remove_at(target.root(), Path::new(&name)) {
@@ -116,7 +151,9 @@ struct Commit<'a> {
 }
 
 impl Commit<'_> {
-    fn run(&mut self, steps: &[Step]) -> Result<(), (Name, String)> {
+    fn run(&mut self, order: &Order<'_>) -> Result<(), (Name, String)> {
+        let steps = order.steps;
+        self.sign(order.run).map_err(|error| (Name(RUN.into()), plain(error)))?;
         let slots: Vec<Option<String>> = steps.iter().map(|step| step.is_told().then(|| self.slot())).collect();
         self.list(steps, &slots).map_err(|error| (Name(LIST.into()), plain(error)))?;
         for (step, slot) in steps.iter().zip(&slots) {
@@ -124,8 +161,51 @@ impl Commit<'_> {
                 self.stage((path, slot), entry, *present).map_err(|error| (path.clone(), plain(error)))?;
             }
         }
+        // A power cut must find the old contents or the new ones: the new are on the disk before they take their places, and
+        // the places before the old are removed.
+        self.flush_staged(&slots).map_err(|error| (Name(LIST.into()), plain(error)))?;
         for (step, slot) in steps.iter().zip(slots) {
             self.step(step, slot).map_err(|error| (step.path().clone(), plain(error)))?;
+        }
+        self.flush_places(steps).map_err(|error| (Name(LIST.into()), plain(error)))
+    }
+
+    /// Writes down whose changes these are.
+    fn sign(&self, run: &str) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.staging, RUN, flags, Mode::RUSR | Mode::WUSR)?;
+        File::from(file).write_all(run.as_bytes())
+    }
+
+    fn flush_staged(&self, slots: &[Option<String>]) -> io::Result<()> {
+        if slots.len() > FLUSHED {
+            rustix::fs::sync();
+            return Ok(());
+        }
+        for slot in slots.iter().flatten() {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            match rustix::fs::openat(&self.staging, slot.as_str(), flags, Mode::empty()) {
+                Ok(file) => rustix::fs::fsync(&file)?,
+                // A link, something to be removed, or a file that its owner may not read.
+                Err(Errno::LOOP | Errno::NOENT | Errno::ACCESS) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(rustix::fs::fsync(&self.staging)?)
+    }
+
+    fn flush_places(&self, steps: &[Step]) -> io::Result<()> {
+        if steps.len() > FLUSHED {
+            rustix::fs::sync();
+            return Ok(());
+        }
+        let parents: BTreeMap<&[u8], &Name> =
+            steps.iter().map(|step| (parent_of(&step.path().0).unwrap_or_default(), step.path())).collect();
+        for path in parents.into_values() {
+            // One that was removed needs none.
+            if let Ok(parent) = self.target.parent(&path.0) {
+                rustix::fs::fsync(&parent)?;
+            }
         }
         Ok(())
     }
@@ -264,6 +344,6 @@ pub(super) fn listed(target: &Beneath, copy: &Beneath, steps: &[Step]) -> Vec<u8
     let temp = tempfile::tempdir().unwrap();
     let staging = rustix::fs::open(temp.path(), DIRECTORY, Mode::empty()).unwrap();
     let mut commit = Commit { target, copy, staging, done: Vec::new(), slots: 0, cancelled: &AtomicBool::new(true) };
-    assert!(commit.run(steps).is_err());
+    assert!(commit.run(&Order { run: "x", steps }).is_err());
     std::fs::read(temp.path().join(LIST)).unwrap()
 }

@@ -148,6 +148,10 @@ impl Visitor for Planner<'_> {
             return Ok(Onward::Past);
         }
         let path = met.path.to_vec();
+        if sandbar::is_leftover(met.name.as_bytes()) {
+            self.plan.left_out.push((path, "it was left by a command of sandbar that was interrupted"));
+            return Ok(Onward::Past);
+        }
         let failed = |error: rustix::io::Errno| CopyError::At(met.path.to_vec(), error.into());
         let stat = stat_in(met.dir, met.name.as_bytes()).map_err(failed)?;
         let blocks = stat.st_blocks.unsigned_abs();
