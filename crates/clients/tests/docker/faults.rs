@@ -9,7 +9,7 @@ use std::{
 
 use bollard::query_parameters::KillContainerOptions;
 use sandbar_clients::docker::Engine;
-use sandbar_machine::{Command, Machine, MachineSpec, Output, SandboxClient};
+use sandbar_machine::{Command, ExitReason, Machine, MachineSpec, Output, SandboxClient};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream},
@@ -140,6 +140,22 @@ async fn a_paused_container_answers_nothing_and_says_so() {
     assert_eq!(error.map(drop).expect_err("silence").code(), "transport");
     drop(machine);
     nothing_left("sandbar.test=silent").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_holds_in_a_container_that_is_paused() {
+    if !has_engine().await {
+        return;
+    }
+    let client = client(DEBIAN).label("sandbar.test", "overdue");
+    let machine = soon(client.create(MachineSpec::default())).await.expect("create");
+    let command = Command::new(["sh", "-c", "echo begun; exec sleep 1000"]).deadline(Duration::from_secs(2));
+    let mut process = soon(machine.spawn(command)).await.expect("spawn");
+    assert!(matches!(soon(process.output.recv()).await, Some(Ok(Output::Stdout(_)))), "it runs");
+    soon(engine().pause_container(&container(&*machine))).await.expect("pause");
+    let Some(Ok(Output::Exit(exit))) = soon(process.output.recv()).await else { panic!("an exit") };
+    assert_eq!(exit.reason, ExitReason::Deadline);
+    nothing_left("sandbar.test=overdue").await;
 }
 
 /// A way to the engine that can stop to carry anything.
