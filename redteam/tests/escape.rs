@@ -77,19 +77,19 @@ mod older_landlock {
     }
 
     #[test]
-    #[ignore = "the versions above are the ones that differ most; run with --ignored"]
+    #[ignore = "slow: the versions above differ most; `cargo xtask test --all`"]
     fn root_1() {
         claims(1, Mode::Root, "root_1");
     }
 
     #[test]
-    #[ignore = "the versions above are the ones that differ most; run with --ignored"]
+    #[ignore = "slow: the versions above differ most; `cargo xtask test --all`"]
     fn user_3() {
         claims(3, Mode::User, "user_3");
     }
 
     #[test]
-    #[ignore = "the versions above are the ones that differ most; run with --ignored"]
+    #[ignore = "slow: the versions above differ most; `cargo xtask test --all`"]
     fn root_5() {
         claims(5, Mode::Root, "root_5");
     }

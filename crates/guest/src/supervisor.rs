@@ -275,7 +275,7 @@ fn watch(machine: &mut Started, leash: &UnixStream, mut door: Option<Door>) -> S
                 return Ok(hold);
             }
             (Hold::Ending(_), _) => hold,
-            (Hold::Leash, _) if woken == Woken::Nobody => hold,
+            (Hold::Leash, _) if woken == Woken::Timeout => hold,
             // The maker never writes here after the launch but this one word: anything else readable is its end.
             (Hold::Leash, Some(_)) if woken == Woken::Other && lets_go(leash) => Hold::Door,
             (Hold::Door, Some(door)) if woken != Woken::Broken => match door.turn() {
@@ -328,8 +328,8 @@ enum Woken {
     Ended,
     /// Whatever else was waited for.
     Other,
-    /// The time.
-    Nobody,
+    /// The time, or a sweeper that ended.
+    Timeout,
     /// Nothing can be watched any more, so nothing may go on.
     Broken,
 }
@@ -363,9 +363,9 @@ fn wait(
     let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) if fds.first().is_some_and(|fd| !fd.revents().is_empty()) => Woken::Ended,
-        Ok(0) | Err(Errno::INTR) => Woken::Nobody,
+        Ok(0) | Err(Errno::INTR) => Woken::Timeout,
         // Only the sweeper ended.
-        Ok(1) if sweeper.is_some() && fds.last().is_some_and(|fd| !fd.revents().is_empty()) => Woken::Nobody,
+        Ok(1) if sweeper.is_some() && fds.last().is_some_and(|fd| !fd.revents().is_empty()) => Woken::Timeout,
         Ok(_) => Woken::Other,
         Err(_) => Woken::Broken,
     }

@@ -16,9 +16,10 @@ use super::{
     link::{End, Link},
 };
 
-/// How long a guest may take to end a command that is out of time, and then to answer anything at all.
+/// How long a guest may take to end a command that is out of time, and then to answer anything at all. A machine is removed
+/// with all it holds if it does not, so that a busy host must not be taken for a guest without a processor.
 const OVERDUE: Duration = Duration::from_secs(3);
-const SILENCE: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// The connection to a guest, and what removes its machine without it.
 pub(super) struct MachineEnd {

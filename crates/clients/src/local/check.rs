@@ -157,7 +157,7 @@ fn mounts(mounts: &[HostMount], isolation: Isolation) -> Result<Vec<LaunchMount>
         no_kernel_below("mount", &real.path)?;
         sockets::refuse(&real.path, [])?;
         if *access == Access::ReadOnly && real.place.metadata().is_ok_and(|found| found.file_type().is_socket()) {
-            return bad("is a socket, which cannot be shown to look at only: whoever connects to it uses it; use --rw");
+            return bad("is a socket, which cannot be shown to look at only: to connect to it is to use it; use --rw");
         }
         if *inside == MachinePath::root() || *inside == MachinePath::workspace() {
             return bad("would hide the machine itself; choose a path below");
