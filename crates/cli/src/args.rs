@@ -185,6 +185,15 @@ pub(crate) struct DoctorArgs {
     /// Print a report for programs.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show an AppArmor profile that lets this program use user namespaces, and install it after asking.
+    ///
+    /// For hosts that leave them without powers to programs that have none (Ubuntu 23.10 and newer). It takes root; without,
+    /// it is only shown.
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// Install it without asking.
+    #[arg(long, requires = "fix")]
+    pub(crate) yes: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -1,5 +1,6 @@
 //! `sandbar doctor`: what this host can enforce, what it costs, and what to do about the rest.
 
+mod apparmor;
 mod engine;
 
 use std::{
@@ -11,11 +12,11 @@ use sandbar::{
     Command, Cpus, Enforcement, Isolation, LimitReport, Limits, Machine, MachineError, MachineSpec, Output,
     SandboxClient,
     client::UnixLocal,
-    doctor::{LevelReport, Report, probe},
+    doctor::{LandlockReport, LevelReport, Report, probe},
 };
 use serde::Serialize;
 
-use self::engine::EngineFindings;
+use self::{apparmor::AppArmorFindings, engine::EngineFindings};
 use crate::{
     args::DoctorArgs,
     failure::Failure,
@@ -39,6 +40,7 @@ struct Findings {
     limits: LimitReport,
     cost: Option<Cost>,
     fixes: Vec<String>,
+    apparmor: AppArmorFindings,
     engine: EngineFindings,
     #[serde(flatten)]
     host: Report,
@@ -54,6 +56,9 @@ struct Cost {
 }
 
 pub(crate) async fn run(args: &DoctorArgs, render: &Render) -> Result<u8, Failure> {
+    if args.fix {
+        return apparmor::fix(args, &probe(&UnixLocal::new()).await, render);
+    }
     let findings = examine(&UnixLocal::new()).await?;
     let text = if args.json {
         let json = serde_json::to_string_pretty(&findings);
@@ -77,7 +82,8 @@ async fn examine(client: &UnixLocal) -> Result<Findings, Failure> {
     };
     let fixes = fixes(&host);
     let user = rustix::process::getuid().as_raw();
-    Ok(Findings { version: env!("CARGO_PKG_VERSION"), user, demanded, reached, limits, cost, fixes, engine, host })
+    let (version, apparmor) = (env!("CARGO_PKG_VERSION"), AppArmorFindings::examine(&host));
+    Ok(Findings { version, user, demanded, reached, limits, cost, fixes, apparmor, engine, host })
 }
 
 /// What to do about the levels that do not work. Where nobody knows, the switches that stand in the way are a guess.
@@ -162,6 +168,9 @@ fn describe(findings: &Findings, render: &Render) -> String {
     for (at, level) in findings.host.levels.iter().enumerate() {
         lines.push((if at == 0 { "levels" } else { "" }, describe_level(level, render)));
     }
+    for (at, line) in describe_landlock(&findings.host.landlock).into_iter().enumerate() {
+        lines.push((if at == 0 { "landlock" } else { "" }, line));
+    }
     let limits = findings.reached.map(|_| by_strength(&findings.limits)).unwrap_or_default();
     for (at, (strength, names)) in limits.into_iter().enumerate() {
         let (word, style) = match strength {
@@ -178,6 +187,7 @@ fn describe(findings: &Findings, render: &Render) -> String {
             inert_line(&format!("{} = {}", setting.name, setting.value)),
         ));
     }
+    lines.extend(findings.apparmor.line().map(|line| ("apparmor", line)));
     lines.push(("cgroups", engine::cgroups(&findings.host.cgroups)));
     for (at, line) in findings.engine.lines(render).into_iter().enumerate() {
         lines.push((if at == 0 { "engine" } else { "" }, line));
@@ -211,6 +221,17 @@ fn describe_level(report: &LevelReport, render: &Render) -> String {
     }
     let missing = inert(report.missing.as_deref().unwrap_or("no reason was given"));
     format!("{name} {}  {missing}", render.paint(Style::Bad, "missing"))
+}
+
+/// The version, and what it means where a newer one would do more.
+fn describe_landlock(report: &LandlockReport) -> Vec<String> {
+    let version = report.version.map_or("none".to_owned(), |version| format!("version {version}"));
+    if report.landlock == "works" {
+        return vec![version];
+    }
+    let meanings = [("full", &report.full), ("containers", &report.containers), ("landlock", &report.landlock)];
+    let meanings = meanings.map(|(what, meaning)| format!("{what}: {meaning}"));
+    [version + ", which means for"].into_iter().chain(meanings).collect()
 }
 
 /// The limits' names, strongest first; strengths that no limit has are left out.

@@ -4,6 +4,7 @@ mod args;
 mod attend;
 mod client;
 mod completions;
+mod consent;
 mod demo;
 mod doctor;
 mod exec;

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's own machinery may fail by panicking")]
 
 mod exec {
+    mod apparmor;
     mod container;
     mod ends;
     mod engines;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use sandbar_guest::landlock_versions;
 use sandbar_machine::{Command, Isolation, Machine, MachineError, MachineSpec, Output, Result, SandboxClient};
 use serde::Serialize;
 
@@ -9,6 +10,9 @@ use crate::{CgroupState, UnixLocal, cgroups};
 
 /// Commands that are timed on each machine.
 const RUNS: usize = 50;
+
+/// How long the guest may take to ask the kernel for its version of Landlock.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// The host's own switches that decide whether a user may make namespaces.
 const SWITCHES: [Switch; 3] = [
@@ -28,7 +32,8 @@ const SWITCHES: [Switch; 3] = [
         name: "kernel.apparmor_restrict_unprivileged_userns",
         file: "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
         allows: |value| value == "0",
-        fix: "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile with `userns,`",
+        fix: "sudo sandbar doctor --fix (an AppArmor profile with `userns,` for the program), or \
+              sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
     },
 ];
 
@@ -46,6 +51,8 @@ pub struct Report {
     pub kernel: String,
     /// The switches this host has.
     pub settings: Vec<Setting>,
+    /// The kernel's Landlock.
+    pub landlock: LandlockReport,
     /// Each isolation level, strongest first.
     pub levels: Vec<LevelReport>,
     /// The host's control groups.
@@ -61,6 +68,30 @@ pub struct Setting {
     pub value: String,
     /// What to do, when it stands in the way.
     pub fix: Option<String>,
+}
+
+/// The kernel's version of Landlock, and what it means for each kind of machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LandlockReport {
+    /// The version; `None` where the kernel has none, or was not booted with it.
+    pub version: Option<u32>,
+    /// For local machines of the level `full`.
+    pub full: String,
+    /// For containers.
+    pub containers: String,
+    /// For local machines of the level `landlock`.
+    pub landlock: String,
+}
+
+impl LandlockReport {
+    /// What a version means.
+    #[must_use]
+    pub fn of(version: Option<u32>) -> Self {
+        let meaning = landlock_versions::meaning(version);
+        let [full, containers, landlock] =
+            [meaning.full, meaning.containers, meaning.landlock].map(std::borrow::ToOwned::to_owned);
+        Self { version, full, containers, landlock }
+    }
 }
 
 /// Whether a level can be had, and what it costs.
@@ -96,7 +127,25 @@ pub async fn probe(client: &UnixLocal) -> Report {
     for level in [Isolation::Full, Isolation::Landlock, Isolation::None] {
         levels.push(try_level(client, level).await);
     }
-    Report { kernel: kernel(), settings: SWITCHES.iter().filter_map(setting).collect(), levels, cgroups: cgroups() }
+    let settings = SWITCHES.iter().filter_map(setting).collect();
+    let landlock = LandlockReport::of(landlock().await);
+    Report { kernel: kernel(), settings, landlock, levels, cgroups: cgroups() }
+}
+
+/// The kernel's answer, asked for by the guest; one that cannot be started gets none.
+#[cfg(target_os = "linux")]
+async fn landlock() -> Option<u32> {
+    use std::os::fd::AsRawFd as _;
+    let program = crate::guest_binary::sealed().ok()?;
+    let mut ask = tokio::process::Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+    ask.arg("landlock").env_clear().kill_on_drop(true);
+    let status = tokio::time::timeout(ANSWER, ask.status()).await.ok()?.ok()?;
+    status.code().and_then(|version| u32::try_from(version).ok()).filter(|version| *version > 0)
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn landlock() -> Option<u32> {
+    None
 }
 
 fn setting(switch: &Switch) -> Option<Setting> {

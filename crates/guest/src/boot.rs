@@ -21,7 +21,7 @@ use crate::{
     group::Hard,
     hub::Hub,
     identity::{AGENT, Agent, Users},
-    limits,
+    limits, namespaces,
     serve::{self, Bounds, Looker, Scope, Settings},
     sys::{
         exec::Proof,
@@ -76,8 +76,11 @@ pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
     let hard = Hard::of(go[0]);
     // While this process is still its maker's to change.
     let holding = Holding { hard, bounds: Bounds::new(launch, hard, deaths) };
+    // Root alone opens beforehand what its user named.
+    let is_root = given.is_some();
     let ready = match launch.level {
-        Level::Full => full(launch, &dir, (users, given), holding),
+        Level::Full => full(launch, &dir, (users, given), holding)
+            .map_err(|failure| if is_root { failure } else { namespaces::explain(failure) }),
         Level::Landlock => landlock(launch, &dir, holding),
         Level::None => Claims::open(launch).and_then(|_same| unconfined(launch, &dir, holding)),
     };

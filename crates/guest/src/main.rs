@@ -26,6 +26,8 @@ mod idmap;
 #[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
+mod namespaces;
+#[cfg(target_os = "linux")]
 mod remove;
 #[cfg(target_os = "linux")]
 mod serve;
@@ -45,6 +47,8 @@ fn main() -> std::process::ExitCode {
         Some("supervise") => supervisor::main(),
         Some("serve") => container::main(),
         Some("bridge") => bridge::main(std::env::args_os().nth(2)),
+        // For the report on this host: the kernel's version of Landlock, zero where it has none.
+        Some("landlock") => sys::security::landlock_abi().map_or(0, |abi| u8::try_from(abi).unwrap_or(u8::MAX)).into(),
         Some("sweep") => state::sweep_all(std::env::args_os().nth(2)),
         _ => std::process::ExitCode::from(125),
     }

@@ -22,15 +22,12 @@ use sandbar_guest::protocol::{BootFailure, LET_GO, Launch, Level, USERS_STAGE, V
 use crate::{
     below,
     boot::{self, Inside, Population},
-    confine::{
-        is_forbidden,
-        root::{Given, Ownership, Source},
-    },
+    confine::root::{Given, Ownership, Source},
     door::{Door, Verdict},
     failure::{Setup, Step, refuse},
     group::Groups,
     idmap::{self, Ids},
-    limits,
+    limits, namespaces,
     state::StateDir,
     sys::{
         process::{self, Fork},
@@ -153,7 +150,7 @@ fn start(launch: &Launch, ground: &Ground<'_>, groups: &mut Groups, control: Own
         process::adopt_orphans().step("adopt orphans")?;
     }
     let deaths = groups.take_deaths();
-    let pid = match process::fork_into(namespaces(launch)).map_err(|error| no_namespaces(&error))? {
+    let pid = match process::fork_into(new_namespaces(launch)).map_err(|error| namespaces::not_made(&error))? {
         Fork::Child => {
             drop((go, trouble));
             let users = if matches!(ids, None | Some(Ids::One { .. })) { Population::One } else { Population::Many };
@@ -168,12 +165,7 @@ fn start(launch: &Launch, ground: &Ground<'_>, groups: &mut Groups, control: Own
     if let Err(error) = mapped {
         process::signal(pid, libc::SIGKILL);
         let _reaped = process::wait_for(pid);
-        return Err(error).needs(
-            "map user ids",
-            "the right to map a user into a new user namespace",
-            "check that no security module forbids user namespaces (AppArmor: \
-             sysctl kernel.apparmor_restrict_unprivileged_userns=0)",
-        );
+        return Err(namespaces::not_mapped(&error));
     }
     // Only now: a process whose memory is closed cannot have its maps written by an ordinary user.
     security::close_memory().step("close the supervisor's memory")?;
@@ -200,33 +192,13 @@ fn sweep_beside(launch: &Launch, dir: &StateDir) -> Option<(i32, OwnedFd)> {
     }
 }
 
-fn namespaces(launch: &Launch) -> libc::c_int {
+fn new_namespaces(launch: &Launch) -> libc::c_int {
     if launch.level != Level::Full {
         return 0;
     }
     // The one of control groups is made later, in the machine's own: what is above must not show.
     let all = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     if launch.host_network { all } else { all | libc::CLONE_NEWNET }
-}
-
-/// Says which of the usual reasons keeps this host from making namespaces.
-fn no_namespaces(error: &io::Error) -> BootFailure {
-    let reads = |path: &str, value: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
-    let fix = if reads("/proc/sys/kernel/unprivileged_userns_clone", "0") {
-        "run `sysctl kernel.unprivileged_userns_clone=1` as root"
-    } else if reads("/proc/sys/user/max_user_namespaces", "0") {
-        "run `sysctl user.max_user_namespaces=10000` as root"
-    } else if reads("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
-        "run `sysctl kernel.apparmor_restrict_unprivileged_userns=0` as root"
-    } else if is_forbidden(error) {
-        "this looks like a container: run sandbar outside it, allow user namespaces in its seccomp profile, or ask for \
-         --isolation landlock"
-    } else {
-        "free some memory or processes"
-    };
-    let errno = error.raw_os_error().unwrap_or_default();
-    let missing = "user namespaces".to_owned();
-    BootFailure { stage: "make namespaces".to_owned(), errno, missing, fix: fix.to_owned() }
 }
 
 /// Root opens what its user named here, outside, and maps each owner to the agent; its own files are never chowned.

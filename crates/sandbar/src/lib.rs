@@ -222,7 +222,7 @@ pub mod doctor {
 
     pub use sandbar_clients::{
         CgroupState, CgroupVersion, ControllerState, cgroups,
-        doctor::{LevelReport, Report, Setting, probe},
+        doctor::{LandlockReport, LevelReport, Report, Setting, probe},
     };
 }
 

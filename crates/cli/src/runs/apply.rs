@@ -9,12 +9,10 @@ mod undo;
 
 use std::{
     fs,
-    io::{self, BufRead as _, IsTerminal as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use rustix::termios::{QueueSelector, tcflush};
 use serde_json::{Value, json};
 
 use self::{
@@ -32,14 +30,12 @@ use super::{
 };
 use crate::{
     args::ApplyArgs,
+    consent::{self, Consent, UNASKED},
     failure::Failure,
     git::{Judge, around},
-    render::{self, Render, inert_line},
+    render::{Render, inert_line},
     signals::{self, Signals},
 };
-
-/// The exit code where files that tools obey need a person's consent.
-const UNASKED: u8 = 3;
 
 /// How many of those files are named in the question.
 const ASKED: usize = 30;
@@ -125,22 +121,12 @@ pub(super) struct Applied {
     note: Option<String>,
 }
 
-/// Whether files that tools obey by themselves may be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Consent {
-    Given,
-    /// There is no terminal to ask at.
-    Missing,
-    Refused,
-}
-
-/// Asks for it at the terminal, if it takes asking.
-fn consent(args: &ApplyArgs, obeyed: &[(Name, &'static str)], root: &Path) -> Consent {
+/// Whether files that tools obey by themselves may be written: asked at the terminal, if it takes asking.
+fn may_write(args: &ApplyArgs, obeyed: &[(Name, &'static str)], root: &Path) -> Consent {
     if args.yes || obeyed.is_empty() {
         return Consent::Given;
     }
-    let (stdin, stderr) = (io::stdin(), io::stderr());
-    if args.json || !stdin.is_terminal() || !stderr.is_terminal() {
+    if args.json || !consent::can_ask() {
         return Consent::Missing;
     }
     let lines = obeyed.iter().take(ASKED).map(|(path, who)| format!("  {}: {who}\n", inert_line(&quoted("", path))));
@@ -149,15 +135,7 @@ fn consent(args: &ApplyArgs, obeyed: &[(Name, &'static str)], root: &Path) -> Co
         0 => String::new(),
         more => format!("  and {}, which --dry-run names\n", many(more, "more file")),
     };
-    render::question(&format!("Tools run or obey these by themselves:\n{lines}{more}write them to {root}? [y/N] "));
-    // What was typed before the question is no answer to it.
-    let _no_terminal_any_more = tcflush(&stdin, QueueSelector::IFlush);
-    let mut answer = String::new();
-    let read = stdin.lock().read_line(&mut answer);
-    match answer.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" if read.is_ok() => Consent::Given,
-        _ => Consent::Refused,
-    }
+    consent::ask(&format!("Tools run or obey these by themselves:\n{lines}{more}write them to {root}?"))
 }
 
 /// Something to be applied.
@@ -198,7 +176,7 @@ impl Job<'_> {
         let obeyed = told.filter_map(|step| Some((step.path().clone(), obeyed_by(&step.path().0)?)));
         let obeyed: Vec<_> = obeyed.collect();
         let is_wanted = plan.conflicts.is_empty() && !args.dry_run && !plan.steps.is_empty();
-        let consent = if is_wanted { consent(args, &obeyed, root) } else { Consent::Given };
+        let consent = if is_wanted { may_write(args, &obeyed, root) } else { Consent::Given };
         if is_wanted && consent == Consent::Given && self.moment.commit() {
             let order = commit::Order { run: run.id(), steps: &plan.steps };
             commit::all(&target, &copy, &order, self.moment.cancelled()).map_err(|failure| {

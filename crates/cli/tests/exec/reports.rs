@@ -1,5 +1,7 @@
 //! `doctor` and `completions`.
 
+use sandbar::doctor::LandlockReport;
+
 use super::rig::{Sandbar, each};
 
 #[test]
@@ -39,6 +41,27 @@ fn the_doctor_speaks_to_people_without_colour_in_a_pipe() {
     assert!(!run.stdout.contains('\x1b'));
     assert!(sandbar.run(&["doctor", "--color", "always"]).stdout.contains('\x1b'));
     assert_eq!(sandbar.run(&["doctor", "--nonsense"]).code, 2);
+}
+
+/// The rows of `SECURITY.md` by the versions they are for.
+#[test]
+fn the_doctor_says_of_landlock_what_the_security_page_says() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../SECURITY.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let cells = |row: &str| row.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    for (first, versions) in [("none", 0..=0), ("1", 1..=1), ("2 to 5", 2..=5), ("6 and newer", 6..=9)] {
+        let row = page.lines().map(cells).find(|cells| cells.len() == 7 && cells[1] == first).expect("a row");
+        for version in versions {
+            let report = LandlockReport::of(Some(version).filter(|version| *version > 0));
+            assert_eq!([&report.full, &report.containers, &report.landlock], [&row[3], &row[4], &row[5]], "{version}");
+        }
+    }
+    let run = Sandbar::own().run(&["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("json");
+    let version = report["landlock"]["version"].as_u64().expect("a version");
+    let layers = report["levels"][0]["layers"].to_string();
+    assert!(layers.contains(&format!("landlock {version}")), "{report}");
+    assert_eq!(report["apparmor"]["restricts"], false, "{report}");
 }
 
 #[test]

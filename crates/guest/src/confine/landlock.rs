@@ -6,6 +6,7 @@ use std::{
 };
 
 use rustix::fs::{Mode, OFlags};
+use sandbar_guest::landlock_versions::{self, RENAMES, SCOPES};
 
 use crate::{
     failure::{Setup, Step, refuse},
@@ -53,11 +54,6 @@ pub(crate) enum Role {
     InContainer,
 }
 
-/// From this version on, signals and abstract sockets can be kept inside.
-const SCOPES: u32 = 6;
-/// From this version on, files can be renamed and linked between directories.
-const RENAMES: u32 = 2;
-
 /// Whether this kernel's Landlock keeps commands from the host's abstract sockets.
 pub(crate) fn scopes_sockets() -> bool {
     security::landlock_abi().is_ok_and(|abi| abi >= SCOPES)
@@ -95,10 +91,7 @@ impl Rules {
             return Ok(format!("no landlock (version {abi} refuses to rename between directories)"));
         }
         security::landlock_enter(ruleset.as_fd()).step("enter Landlock")?;
-        Ok(match abi {
-            ..RENAMES => format!("landlock {abi} (which refuses to rename between directories)"),
-            _ => format!("landlock {abi}"),
-        })
+        Ok(landlock_versions::layer(abi))
     }
 
     /// The rules as the kernel has them, to be entered by whoever holds them, and the kernel's version.
