@@ -105,10 +105,10 @@ impl HostSide {
         Ok(Target::from(path).beneath(root))
     }
 
-    /// Does something with the directory, unless a signal comes first, and then ends the machine. Whatever was half
-    /// written then is removed by its guest, which would have no time for it if the machine simply ended.
+    /// Does something with the directory, unless a signal comes first. What was given up then is over when this returns; the
+    /// machine is there until [`close`](Self::close).
     pub(crate) async fn during(
-        self,
+        &self,
         work: impl Future<Output = Result<(), Failure>>,
         signals: &mut Signals,
     ) -> Result<(), Halt> {
@@ -117,7 +117,6 @@ impl HostSide {
             // Requests are taken in order: when this one is answered, what was given up before it is over.
             let _settled = timeout(SETTLING, self.machine.stat(&Target::from(self.root()))).await;
         }
-        self.close().await;
         done
     }
 

@@ -8,10 +8,12 @@ mod create;
 mod end;
 mod files;
 mod list;
+mod merge;
 mod orphans;
 mod ports;
 mod processes;
 mod run;
+mod stage;
 
 use std::{
     env,

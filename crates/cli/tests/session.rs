@@ -24,5 +24,6 @@ mod session {
     #[path = "../exec/screen.rs"]
     mod screen;
     mod servers;
+    mod staged;
     mod unread;
 }

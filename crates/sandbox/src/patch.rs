@@ -36,7 +36,7 @@ pub use self::{
     recover::{Recovered, recover},
     text::Ending,
 };
-use crate::{Result, SandboxError};
+use crate::{Result, SandboxError, SecretMask};
 
 /// Whose habits decide where engines differ: final newlines, where a bare insertion goes, what an unknown anchor means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -195,6 +195,8 @@ pub struct PatchOptions {
     pub limits: PatchLimits,
     /// Where it is recorded while it is applied, so that one that is interrupted is taken back by the next.
     pub journal: Option<PatchJournal>,
+    /// Hides secret values in the lines that an error quotes, before those are cut; a session has its own.
+    pub mask: Option<SecretMask>,
 }
 
 /// A file's bytes and permission bits.

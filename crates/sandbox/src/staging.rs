@@ -9,12 +9,12 @@ pub(crate) fn is_staged_file(name: &[u8]) -> bool {
 }
 
 /// Whether this is the name of something that was left half way: a file, a tree that was to be exchanged or removed, or what
-/// `sandbar apply` was about to put in place.
+/// `sandbar apply` or `sandbar session cp` was about to put in place.
 #[must_use]
 pub fn is_leftover(name: &[u8]) -> bool {
     let Some(rest) = name.strip_prefix(PREFIX) else { return false };
     let numbered = matches!(rest.len(), 16 | 32) && is_hexadecimal(rest);
-    numbered || rest.starts_with(b"apply-") || rest.starts_with(b"removing-")
+    numbered || [b"apply-".as_slice(), b"copy-", b"removing-"].iter().any(|kind| rest.starts_with(kind))
 }
 
 fn is_hexadecimal(text: &[u8]) -> bool {
@@ -31,6 +31,7 @@ mod tests {
             (".sandbar-0123456789abcdef", true, true),
             (".sandbar-0123456789abcdef0123456789abcdef", false, true),
             (".sandbar-apply-x", false, true),
+            (".sandbar-copy-0123abcd-1-2", false, true),
             (".sandbar-removing-0000000000000000", false, true),
             (".sandbar-0123456789abcdeg", false, false),
             (".sandbar-0123456789ABCDEF", false, false),

@@ -1,5 +1,6 @@
 //! One request to a model's server: sent, and sent again as the transport's rule says, until there is an event stream.
 
+mod coding;
 mod failure;
 
 use std::{
@@ -11,15 +12,18 @@ use std::{
 use bytes::Bytes;
 use reqwest::{
     Client, Response, Version,
-    header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue},
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue},
     redirect::Policy,
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::time::Instant;
 
-use self::failure::Redaction;
 pub(super) use self::failure::error_parts;
+use self::{
+    coding::{ACCEPTED, Body},
+    failure::Redaction,
+};
 use super::{
     endpoint::{Address, Endpoint, origin},
     patience::Patience,
@@ -104,6 +108,7 @@ impl Retries {
 /// An answer that has begun.
 pub(super) struct Answer {
     response: Response,
+    body: Body,
     deadline: Instant,
     pub(super) request_id: Option<String>,
 }
@@ -121,6 +126,7 @@ impl Exchange {
         secrets.extend(settings.extra_headers.values().chain(settings.extra_query.values()).cloned());
         address.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         address.headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        address.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED));
         add_extras(&mut address, settings)?;
         Ok(Self {
             client: endpoint.client()?,
@@ -182,13 +188,25 @@ impl Exchange {
         };
         let request_id = header(&response, "x-request-id");
         if response.status().is_success() && speaks_events(&response) {
-            return Ok(Answer { response, deadline, request_id });
+            let body = Body::new(response.headers()).map_err(|error| self.cleaned(error))?;
+            return Ok(Answer { response, body, deadline, request_id });
         }
         Err(self.complaint(response, deadline, request_id).await)
     }
 
-    /// The next bytes of an answer; `None` at its end.
+    /// The next bytes of an answer, decompressed; `None` at its end.
     pub(super) async fn more(&self, answer: &mut Answer) -> Result<Option<Bytes>, ModelError> {
+        loop {
+            if let Some(plain) = answer.body.next()? {
+                return Ok(Some(plain));
+            }
+            let Some(piece) = self.receive(answer).await? else { return Ok(None) };
+            answer.body.push(piece);
+        }
+    }
+
+    /// The next bytes of an answer as they come.
+    async fn receive(&self, answer: &mut Answer) -> Result<Option<Bytes>, ModelError> {
         let idle = Instant::now() + self.idle;
         let (until, limit) = if answer.deadline < idle { (answer.deadline, self.limit) } else { (idle, self.idle) };
         match tokio::time::timeout_at(until, answer.response.chunk()).await {
@@ -236,16 +254,12 @@ impl Exchange {
 
     /// What an answer that is no event stream says.
     async fn complaint(&self, mut response: Response, deadline: Instant, request_id: Option<String>) -> ModelError {
-        let mut body = Vec::new();
         let until = deadline.min(Instant::now() + CONNECT * 2);
-        while body.len() < LONGEST_COMPLAINT {
-            match tokio::time::timeout_at(until, response.chunk()).await {
-                Ok(Ok(Some(more))) => body.extend_from_slice(&more[..more.len().min(LONGEST_COMPLAINT - body.len())]),
-                // Half of an explanation is better than none.
-                Ok(Ok(None) | Err(_)) | Err(_) => break,
-            }
-        }
-        let told = failure::Complaint::read(&body);
+        let told = match Body::new(response.headers()) {
+            Ok(body) => failure::Complaint::read(&explanation(&mut response, body, until).await),
+            Err(ModelError::Malformed(reason)) => failure::Complaint::read(reason.as_bytes()),
+            Err(error) => return error,
+        };
         let code = told.code.map(|code| self.redaction.clean(&code));
         let message = self.redaction.clean(&told.message);
         if response.status().is_success() {
@@ -266,6 +280,26 @@ impl Exchange {
             should_retry: failure::should_retry(response.headers()),
         }
     }
+}
+
+/// What a server says about an error, or the beginning of it: half of an explanation is better than none.
+async fn explanation(response: &mut Response, mut body: Body, until: Instant) -> Vec<u8> {
+    let mut plain = Vec::new();
+    while plain.len() < LONGEST_COMPLAINT {
+        match body.next() {
+            Ok(Some(more)) => {
+                plain.extend_from_slice(&more[..more.len().min(LONGEST_COMPLAINT - plain.len())]);
+                continue;
+            }
+            Ok(None) => {}
+            Err(_damaged) => break,
+        }
+        match tokio::time::timeout_at(until, response.chunk()).await {
+            Ok(Ok(Some(more))) => body.push(more),
+            Ok(Ok(None) | Err(_)) | Err(_) => break,
+        }
+    }
+    plain
 }
 
 /// Headers and query parameters that the caller adds; they win over ours.

@@ -127,7 +127,7 @@ pub(crate) fn saying(body: impl Into<String>) -> String {
     saying_as("text/event-stream", body)
 }
 
-fn is_whole(request: &[u8]) -> bool {
+pub(crate) fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request).to_lowercase();
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
     let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());

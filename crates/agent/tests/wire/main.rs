@@ -5,6 +5,7 @@
 mod asking;
 mod bodies;
 mod chat;
+mod compressed;
 mod faults;
 mod retries;
 mod secrets;

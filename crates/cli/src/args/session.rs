@@ -74,7 +74,11 @@ Examples:
   sandbar session cp review:out/report.pdf .
   sandbar session cp review:. result          copies the whole workspace
   sandbar session cp notes.txt review:docs/   into a directory
-  sandbar session cp ./odd:name review:x      a colon in a name of the host needs a slash before it";
+  sandbar session cp ./odd:name review:x      a colon in a name of the host needs a slash before it
+
+No file appears half-written: a copy is written to `.sandbar-copy-…` in or beside the place it goes to, which takes as much
+room once more, and renamed when all of it is there. What a killed copy left is removed by the next one to that place. Holes
+in a file are copied as zeros.";
 
 const RM_EXAMPLES: &str = "\
 Examples:

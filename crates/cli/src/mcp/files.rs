@@ -62,7 +62,8 @@ fn count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroU64>, D::Er
 impl Server {
     pub(super) async fn read_file(&self, arguments: JsonObject) -> Answer {
         let args: ReadFile = read(arguments)?;
-        let mut window = Window::new(args.offset.map_or(1, NonZeroU64::get), args.limit.map_or(LINES, NonZeroU64::get));
+        let window = Window::new(args.offset.map_or(1, NonZeroU64::get), args.limit.map_or(LINES, NonZeroU64::get));
+        let mut window = window.hiding(self.session.secrets().mask().map(|mask| mask.stream()));
         let reading = async { window.fill(&args.path, self.session.read_stream(&args.path).await?).await };
         within(reading).await?;
         window.answer().map(said)

@@ -40,9 +40,15 @@ impl Server {
         Self { session, instructions, reaches, places: Semaphore::new(CALLS) }
     }
 
-    /// An answer without the values of secrets: the one place that every answer comes through.
-    fn hidden(&self, mut answer: CallToolResult) -> CallToolResult {
-        let Some(mask) = self.session.secrets().mask() else { return answer };
+    /// An answer without the values of secrets: the one place that every answer comes through. Failures are shortened here,
+    /// after that, as a cut could leave half a value.
+    fn hidden(&self, answer: Answer) -> CallToolResult {
+        let mask = self.session.secrets().mask();
+        let mut answer = match answer {
+            Ok(answer) => answer,
+            Err(text) => return failed(mask.as_ref().map_or(Cow::Borrowed(text.as_str()), |mask| mask.hide(&text))),
+        };
+        let Some(mask) = mask else { return answer };
         for block in &mut answer.content {
             if let ContentBlock::Text(text) = block
                 && let Cow::Owned(hidden) = mask.hide(&text.text)
@@ -99,7 +105,7 @@ impl ServerHandler for Server {
         };
         tokio::select! {
             answer = self.call(tool, call.arguments.unwrap_or_default()) => {
-                Ok(self.hidden(answer.unwrap_or_else(failed)).into())
+                Ok(self.hidden(answer).into())
             }
             () = request.ct.cancelled() => Ok(failed("cancelled").into()),
         }

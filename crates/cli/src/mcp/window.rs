@@ -1,7 +1,7 @@
 //! Some lines of a file, found while it passes by, and never more than a model can read.
 
 use futures::StreamExt;
-use sandbar::{ByteStream, SandboxError};
+use sandbar::{ByteStream, MaskStream, SandboxError};
 
 /// What one answer holds at most: as much as a command's output, which is 10,000 tokens.
 pub(super) const ANSWER: usize = 40_000;
@@ -9,7 +9,8 @@ pub(super) const ANSWER: usize = 40_000;
 /// How much of a file is gone through in search of a line.
 const SEARCH: u64 = 256 << 20;
 
-/// The lines that were asked for.
+/// The lines that were asked for. Secret values are hidden before lines are counted and cut, as a cut could leave half a
+/// value; one of several lines counts as one.
 pub(super) struct Window {
     first: u64,
     wanted: u64,
@@ -19,6 +20,7 @@ pub(super) struct Window {
     is_open: bool,
     kept: Vec<u8>,
     end: End,
+    mask: Option<MaskStream>,
 }
 
 /// Why there is no more.
@@ -36,7 +38,12 @@ enum End {
 
 impl Window {
     pub(super) fn new(first: u64, wanted: u64) -> Self {
-        Self { first, wanted, line: 1, is_open: false, kept: Vec::new(), end: End::File }
+        Self { first, wanted, line: 1, is_open: false, kept: Vec::new(), end: End::File, mask: None }
+    }
+
+    /// The same window, through which these values are not seen.
+    pub(super) fn hiding(self, mask: Option<MaskStream>) -> Self {
+        Self { mask, ..self }
     }
 
     pub(super) async fn fill(&mut self, path: &str, mut file: ByteStream) -> Result<(), SandboxError> {
@@ -44,15 +51,34 @@ impl Window {
         while let Some(piece) = file.next().await {
             let piece = piece.map_err(|cause| SandboxError::reading(path, cause))?;
             passed += piece.len() as u64;
-            self.take(&piece);
+            self.push(&piece);
             if self.end == End::File && passed > SEARCH {
                 self.end = End::TooFar;
             }
             if self.end != End::File {
-                break;
+                return Ok(());
             }
         }
+        self.finish();
         Ok(())
+    }
+
+    fn push(&mut self, piece: &[u8]) {
+        match &mut self.mask {
+            Some(mask) => {
+                let shown = mask.push(piece);
+                self.take(&shown);
+            }
+            None => self.take(piece),
+        }
+    }
+
+    /// Takes what could have become a value and did not.
+    fn finish(&mut self) {
+        if let Some(mask) = &mut self.mask {
+            let rest = mask.finish();
+            self.take(&rest);
+        }
     }
 
     fn take(&mut self, mut piece: &[u8]) {
@@ -114,13 +140,20 @@ mod tests {
     use super::*;
 
     fn window(text: &str, first: u64, wanted: u64) -> Result<String, String> {
+        looking(&sandbar::SecretStore::new(), text, first, wanted)
+    }
+
+    fn looking(secrets: &sandbar::SecretStore, text: &str, first: u64, wanted: u64) -> Result<String, String> {
         let mut answers = Vec::new();
         for size in [1, 3, text.len().max(1)] {
-            let mut window = Window::new(first, wanted);
+            let mut window = Window::new(first, wanted).hiding(secrets.mask().map(|mask| mask.stream()));
             for piece in text.as_bytes().chunks(size) {
                 if window.end == End::File {
-                    window.take(piece);
+                    window.push(piece);
                 }
+            }
+            if window.end == End::File {
+                window.finish();
             }
             answers.push(window.answer());
         }
@@ -145,6 +178,23 @@ mod tests {
             assert_eq!(window(text, first, wanted), expected, "{text:?} {first} {wanted}");
         }
         assert!(window("a\0b\n", 1, 1).is_err_and(|text| text.contains("not a text file")));
+    }
+
+    #[test]
+    fn no_cut_leaves_a_part_of_a_secret() {
+        let value = "first-half-second-half";
+        let secrets = sandbar::SecretStore::new().with("TOKEN", value).with("KEY", "line-one\nline-two\n");
+        for before in ANSWER - value.len() - 8..=ANSWER + 1 {
+            let text = format!("{}{value}{}", "x".repeat(before), "y".repeat(100));
+            let shown = looking(&secrets, &text, 1, 1).expect("text");
+            assert!(!shown.contains("first"), "{before}: {}", &shown[before..]);
+        }
+        for first in 1..=3 {
+            let shown = looking(&secrets, "a\nline-one\nline-two\nb\nc\n", first, 1).expect("text");
+            assert!(!shown.contains("line-"), "{first}: {shown}");
+        }
+        // What only begins like one is shown, also at the very end.
+        assert_eq!(looking(&secrets, "a\nfirst-half", 2, 9), Ok("first-half".to_owned()));
     }
 
     #[test]

@@ -46,7 +46,11 @@ pub(super) fn host(what: impl Into<String>, error: MachineError) -> Failure {
         },
         MachineError::Denied { reason, .. } => failure.because(io::Error::other(reason)),
         MachineError::Exhausted { what, reason } if reason.starts_with('/') => {
-            let words = reason.rsplit(": ").next().unwrap_or(&reason).to_owned();
+            // The machine's path means nothing here, the file in what is copied does.
+            let words = match reason.split_once(": member ") {
+                Some((_, member)) => member,
+                None => reason.rsplit(": ").next().unwrap_or(&reason),
+            };
             failure.because(io::Error::other(format!("{what} is exhausted: {words}")))
         }
         MachineError::File { source, .. } => failure.because(source),

@@ -1,7 +1,7 @@
 //! `sandbar session cp`: files and directories between a session and the host.
 //!
 //! Whatever comes out of a session is hostile. It is looked at as a whole first, and then written by the guest of a machine
-//! that sees nothing of the host but the destination.
+//! that sees nothing of the host but the destination. In both directions it is written aside and renamed (`stage.rs`).
 
 use std::{
     ffi::{OsStr, OsString},
@@ -24,6 +24,7 @@ use super::{
     Home,
     blame::{self, Reading},
     files,
+    stage::Stage,
 };
 use crate::{
     args::{CopyArgs, GitArg},
@@ -78,6 +79,8 @@ pub(super) async fn run(args: CopyArgs, home: &Home, render: &Render) -> Result<
 struct Copied {
     session: String,
     left_out: Vec<String>,
+    /// What interrupted commands of sandbar left in the tree, which is not copied either.
+    leftovers: Vec<String>,
     /// What came out of the session and git obeys.
     repositories: Vec<String>,
 }
@@ -86,37 +89,64 @@ struct Copied {
 const NAMED: usize = 3;
 
 impl Copied {
+    fn of(session: &SandboxSession) -> Self {
+        let session = session.id().to_owned();
+        Self { session, left_out: Vec::new(), leftovers: Vec::new(), repositories: Vec::new() }
+    }
+
+    /// Finds out what of a tree is not copied; the answer is what packing it has to skip. Nobody is kept from copying because
+    /// this cannot be told.
+    async fn look(&mut self, machine: &dyn Machine, tree: &Target) -> Vec<OsString> {
+        let index = match machine.scan(tree, &ScanOptions::default()).await {
+            Ok(index) => index,
+            Err(error) => {
+                tracing::info!(%error, "cannot tell what will be left out");
+                return Vec::new();
+            }
+        };
+        let mut skip = Vec::new();
+        for found in index.entries {
+            let mut above = Path::new(&found.path).ancestors().skip(1);
+            if above.any(is_leftover) {
+                continue;
+            }
+            let name = found.path.to_string_lossy().into_owned();
+            if is_leftover(Path::new(&found.path)) {
+                self.leftovers.push(name);
+                skip.push(found.path);
+            } else if found.entry.kind == EntryKind::Other {
+                self.left_out.push(name);
+            }
+        }
+        skip
+    }
+
     fn tell(&self, json: bool, render: &Render) -> Result<u8, Failure> {
         self.repositories.iter().for_each(|finding| render.note(finding));
         if json {
-            return render.result(format!("{}\n", json!({"id": self.session, "left_out": self.left_out})).as_bytes());
+            let left_out: Vec<_> = self.left_out.iter().chain(&self.leftovers).collect();
+            return render.result(format!("{}\n", json!({"id": self.session, "left_out": left_out})).as_bytes());
         }
-        if let Some(text) = left_out(&self.left_out) {
-            render.note(&text);
+        if let Some(names) = named(&self.left_out) {
+            let count = self.left_out.len();
+            render.note(&format!("left out {count} that cannot be copied: {names}: not a file, a directory or a link"));
+        }
+        if let Some(names) = named(&self.leftovers) {
+            render.note(&format!("left out {names}: sandbar left it there when it was interrupted"));
         }
         Ok(0)
     }
 }
 
-fn left_out(names: &[String]) -> Option<String> {
+fn named(names: &[String]) -> Option<String> {
     let first = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = names.len().saturating_sub(NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    let what = "not a file, a directory or a link";
-    (!names.is_empty()).then(|| format!("left out {} that cannot be copied: {first}{more}: {what}", names.len()))
+    (!names.is_empty()).then(|| format!("{first}{more}"))
 }
 
-/// What of a tree is neither file nor directory nor link. Nobody is kept from copying because this cannot be told.
-async fn special(machine: &dyn Machine, tree: &Target) -> Vec<String> {
-    let index = match machine.scan(tree, &ScanOptions::default()).await {
-        Ok(index) => index,
-        Err(error) => {
-            tracing::info!(%error, "cannot tell what will be left out");
-            return Vec::new();
-        }
-    };
-    let odd = index.entries.into_iter().filter(|found| found.entry.kind == EntryKind::Other);
-    odd.map(|found| found.path.to_string_lossy().into_owned()).collect()
+fn is_leftover(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| sandbar::is_leftover(name.as_bytes()))
 }
 
 async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -> Result<Copied, Halt> {
@@ -140,7 +170,7 @@ async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -
         (None, Err(cause)) => Err(SandboxError::writing(shown, cause).into()),
         (None, Ok(())) => Ok(()),
     };
-    let mut copied = Copied { session: session.id().to_owned(), left_out: Vec::new(), repositories: Vec::new() };
+    let mut copied = Copied::of(&session);
     if source.is_file() {
         let content = reading.watch(files::input(File::open(from).map_err(unreadable)?)?);
         let target = target.mode(source.permissions().mode() & 0o777);
@@ -151,14 +181,18 @@ async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -
     // It may be unreadable, which its machine would tell in its own way.
     fs::read_dir(from).map_err(unreadable)?;
     let host = HostSide::open(from.to_owned(), Access::ReadOnly, session.features().isolation).await?;
-    let (root, side) = (host.target(None)?, host.machine());
+    let (root, side, stage) = (host.target(None)?, host.machine(), Stage::new(machine));
     let unpack = async {
-        copied.left_out = special(side.as_ref(), &root).await;
-        let tree = side.pack(&root, &[]).await.map_err(Failure::from)?;
-        blame(machine.unpack(&target, reading.watch(tree)).await)
+        let skip = copied.look(side.as_ref(), &root).await;
+        let tree = side.pack(&root, &skip).await.map_err(Failure::from)?;
+        blame(stage.tree(&target, reading.watch(tree)).await)
     };
-    host.during(unpack, signals).await?;
-    Ok(copied)
+    let done = host.during(unpack, signals).await;
+    if done.is_err() {
+        stage.discard().await;
+    }
+    host.close().await;
+    done.map(|()| copied)
 }
 
 /// Where in the session something of this name goes: into a directory that is there, else to the path itself.
@@ -183,10 +217,10 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
     let name = name_of(path, || Ok(PathBuf::from(source.path.as_os_str())));
     let name = name.map_err(|error| Failure::new("cannot name the copy").because(error))?;
     let (dir, name) = destination(to, name)?;
-    let mut copied = Copied { session: session.id().to_owned(), left_out: Vec::new(), repositories: Vec::new() };
+    let mut copied = Copied::of(&session);
     let content = if is_directory(session.machine().as_ref(), &source, &found).await {
-        copied.left_out = special(session.machine().as_ref(), &source).await;
-        Content::Tree(unless_signalled(tree_of(&session, &source, terms), signals).await?)
+        let skip = copied.look(session.machine().as_ref(), &source).await;
+        Content::Tree(unless_signalled(tree_of(&session, &source, &skip, terms), signals).await?)
     } else {
         let mode = if found.kind == EntryKind::File { found.mode & 0o777 } else { 0o644 };
         if found.kind == EntryKind::File && found.size > terms.max_bytes {
@@ -197,12 +231,12 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
     let isolation = session.features().isolation;
     let (host, guard) = HostSide::writing(&dir, name.as_deref(), isolation, terms.git).await?;
     let (machine, target) = (host.machine(), host.target(name.as_deref())?);
-    let reading = Reading::default();
+    let (reading, stage) = (Reading::default(), Stage::new(machine.as_ref()));
     let (shown, to) = (path.to_string_lossy(), to.display().to_string());
     let write = async {
         let written = match content {
-            Content::Tree(tree) => machine.unpack(&target, reading.watch(tree)).await,
-            Content::File(bytes, mode) => machine.write(&target.mode(mode), reading.watch(bytes)).await,
+            Content::Tree(tree) => stage.tree(&target, reading.watch(tree)).await,
+            Content::File(bytes, mode) => stage.file(&target.mode(mode), reading.watch(bytes)).await,
         };
         match (reading.failed(), written) {
             (Some(cause), _) => Err(Failure::from(SandboxError::reading(shown, cause))),
@@ -215,7 +249,12 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
             (None, Ok(())) => Ok(()),
         }
     };
-    host.during(write, signals).await?;
+    let done = host.during(write, signals).await;
+    if done.is_err() {
+        stage.discard().await;
+    }
+    host.close().await;
+    done?;
     copied.repositories = guard.findings();
     Ok(copied)
 }
@@ -248,10 +287,15 @@ async fn file_of(session: &SandboxSession, source: &Target, max_bytes: u64) -> R
 }
 
 /// A directory as an archive, of which everything was looked at.
-async fn tree_of(session: &SandboxSession, source: &Target, terms: Terms) -> Result<ByteStream, Failure> {
+async fn tree_of(
+    session: &SandboxSession,
+    source: &Target,
+    skip: &[OsString],
+    terms: Terms,
+) -> Result<ByteStream, Failure> {
     let shown = source.path.to_string();
     let policy = Policy { links: terms.links, modes: Modes::Usable, names: Names::Any, ..Policy::default() };
-    let packed = session.machine().pack(source, &[]).await.map_err(|cause| SandboxError::reading(&shown, cause))?;
+    let packed = session.machine().pack(source, skip).await.map_err(|cause| SandboxError::reading(&shown, cause))?;
     let checked = archive::check(packed, Format::Tar, &terms.limits(), &policy, &shown).await.map_err(|error| {
         let next = match error.code() {
             "archive_refused" => "copy what is needed of it one by one, or keep its links with --keep-links",

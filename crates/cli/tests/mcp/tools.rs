@@ -229,6 +229,15 @@ fn a_manifest_fills_the_workspace_and_its_secrets_stay_out_of_the_audit() {
     assert_eq!(code(&text), Some(0), "{text}");
     assert!(text.ends_with("[secret]\n[secret]Cg==\n"), "{text}");
     assert_eq!(client.done("read_file", json!({"path": "kept"})), "[secret]\n");
+    // Failures are shortened in the middle, and so are lines that are too long: no cut leaves a part of a value.
+    client.exec("printf '%039995d%s\\n' 0 \"$TOKEN\" > long");
+    let long = client.done("read_file", json!({"path": "long"}));
+    assert!(long.contains("is longer than what can be shown") && !long.contains("s3cr"), "{}", &long[39_980..]);
+    for before in 19_900..19_990 {
+        let path = format!("{}s3cr3t-value{}", "x/".repeat(before / 2), "/y".repeat(15_000));
+        let refused = client.refused("read_file", json!({"path": path}));
+        assert!(!refused.contains("s3cr") && !refused.contains("value"), "{before}");
+    }
     let refused = client.refused("read_file", json!({"path": "s3cr3t-value"}));
     assert!(!refused.contains("s3cr3t-value"), "{refused}");
     let run = client.close();

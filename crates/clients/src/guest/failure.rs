@@ -30,7 +30,15 @@ impl Failure {
         let or = |fallback: &str| if message.is_empty() { fallback.to_owned() } else { message.clone() };
         match self.kind {
             FailKind::Errno if self.errno == EOVERFLOW => denied(NOBODY.to_owned()),
-            FailKind::Errno => MachineError::from_io(action, path, io::Error::from_raw_os_error(self.errno)),
+            FailKind::Errno => {
+                let source = io::Error::from_raw_os_error(self.errno);
+                // One member of an archive, which the path does not name.
+                let source = match message.starts_with("member ") {
+                    true => io::Error::new(source.kind(), message),
+                    false => source,
+                };
+                MachineError::from_io(action, path, source)
+            }
             FailKind::Symlink => denied("is a symbolic link".to_owned()),
             FailKind::WrongKind => {
                 let source = io::Error::new(io::ErrorKind::InvalidInput, or("not a regular file"));
@@ -99,6 +107,15 @@ mod tests {
         for (kind, errno, code) in cases {
             assert_eq!(error(kind, errno).code(), code, "{kind:?} {errno}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_written_of_an_archive_is_named() {
+        let message = "member \"sub/file\": No space left on device".to_owned();
+        let failure = Failure { kind: FailKind::Errno, errno: 28, message };
+        let error = failure.about("unpack into", &MachinePath::workspace());
+        assert_eq!(error.code(), "exhausted");
+        assert!(error.to_string().contains("/workspace: member \"sub/file\": No space"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The lines of a file that come nearest to those a patch did not find, for whoever writes the next patch.
 
-use std::{collections::HashMap, fmt::Write};
+use std::{borrow::Cow, collections::HashMap, fmt::Write};
 
 use super::text::Text;
 
@@ -12,14 +12,19 @@ const WIDTH: usize = 200;
 /// A line with this many equals says nothing about where a hunk belongs.
 const COMMON: u16 = 100;
 
-/// The nearest lines, numbered from one; `None` when nothing is similar.
-pub(super) fn lines(text: &Text, wanted: &[&str], cursor: usize) -> Option<String> {
+/// The nearest lines, numbered from one, each shown through `hide` before it is cut; `None` when nothing is similar.
+pub(super) fn lines<'t>(
+    text: &'t Text,
+    wanted: &[&str],
+    cursor: usize,
+    hide: impl Fn(&'t str) -> Cow<'t, str>,
+) -> Option<String> {
     let wanted = wanted.get(..wanted.len().min(WANTED)).unwrap_or_default();
     let start = by_equal_lines(text, wanted, cursor).or_else(|| by_letters(text, wanted, cursor))?;
     let end = text.len().min(start + wanted.len().clamp(1, SHOWN));
     let mut shown = String::new();
     for at in start..end {
-        let line = text.line(at);
+        let line = hide(text.line(at));
         let cut: String = line.chars().take(WIDTH).collect();
         let dots = if cut.len() < line.len() { "…" } else { "" };
         let _never_fails = writeln!(shown, "{:>6} | {cut}{dots}", at + 1);

@@ -1,11 +1,13 @@
 //! Hunks put in their places: the new text of one file, decided before anything is written.
 
+use std::borrow::Cow;
+
 use super::{
     Ending, Hunk, HunkLine, Profile, nearest,
     search::{Pass, Work, find, stands_at, stands_before},
     text::{Edit, Finish, Split, Text},
 };
-use crate::{Result, SandboxError};
+use crate::{Result, SandboxError, SecretMask};
 
 /// What the engine must know besides the text and the hunks.
 #[derive(Clone, Copy)]
@@ -15,6 +17,14 @@ pub(super) struct Rules<'p> {
     pub(super) path: &'p str,
     /// How lines end in a file that has no ending yet.
     pub(super) ending: Ending,
+    /// Hides secret values in lines that a message quotes.
+    pub(super) mask: Option<&'p SecretMask>,
+}
+
+impl Rules<'_> {
+    fn hide<'l>(&self, line: &'l str) -> Cow<'l, str> {
+        self.mask.map_or(Cow::Borrowed(line), |mask| mask.hide(line))
+    }
 }
 
 /// Applies all hunks, or with an error none.
@@ -100,8 +110,8 @@ impl<'h> Placing<'_, 'h> {
             // Line numbers in the manner of diff say nothing that is looked for.
             _ if stack == 1 && is_range(anchor) => return Ok(()),
             Profile::Sdk if stack == 1 => return Ok(()),
-            Profile::Sdk => format!("Invalid Anchor {}:\n{}", self.cursor, clipped(&[anchor])),
-            Profile::Codex => format!("Failed to find context '{}' in {}", clipped(&[anchor]), self.rules.path),
+            Profile::Sdk => format!("Invalid Anchor {}:\n{}", self.cursor, self.clipped(&[anchor])),
+            Profile::Codex => format!("Failed to find context '{}' in {}", self.clipped(&[anchor]), self.rules.path),
         };
         Err(self.refused(message, &[anchor]))
     }
@@ -182,7 +192,7 @@ impl<'h> Placing<'_, 'h> {
 
     fn not_found(&self, hunk: &Hunk) -> SandboxError {
         let old = old_lines(&hunk.lines);
-        let wanted = clipped(&old);
+        let wanted = self.clipped(&old);
         let message = match self.rules.profile {
             Profile::Codex => format!("Failed to find expected lines in {}:\n{wanted}", self.rules.path),
             Profile::Sdk if hunk.end_of_file => format!("Invalid EOF Context {}:\n{wanted}", self.cursor),
@@ -192,15 +202,19 @@ impl<'h> Placing<'_, 'h> {
     }
 
     fn refused(&self, mut message: String, wanted: &[&str]) -> SandboxError {
-        if let Some(nearest) = nearest::lines(self.text, wanted, self.cursor) {
+        if let Some(nearest) = nearest::lines(self.text, wanted, self.cursor, |line| self.rules.hide(line)) {
             message.push_str(&format!("\n\nThe nearest lines of {} are:\n{nearest}", self.rules.path));
         }
         SandboxError::apply_patch_invalid_diff(self.rules.path, message)
     }
+
+    fn clipped(&self, lines: &[&str]) -> String {
+        clipped(&lines.iter().map(|line| self.rules.hide(line)).collect::<Vec<_>>())
+    }
 }
 
 /// The first lines, as far as anybody reads them.
-fn clipped(lines: &[&str]) -> String {
+fn clipped(lines: &[Cow<'_, str>]) -> String {
     let mut text = String::new();
     for (at, line) in lines.iter().enumerate() {
         let line_break = if at == 0 { "" } else { "\n" };

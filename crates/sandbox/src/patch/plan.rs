@@ -72,7 +72,8 @@ impl Plan<'_> {
             }
             Operation::Update { path, move_to, hunks, ending } => {
                 let at = self.site(path)?;
-                let rules = Rules { profile: self.options.profile, path, ending: *ending };
+                let rules =
+                    Rules { profile: self.options.profile, path, ending: *ending, mask: self.options.mask.as_ref() };
                 let size = self.update(at, hunks, rules)?;
                 let Some(to) = move_to else {
                     self.check(at, path, size)?;

@@ -79,7 +79,7 @@ fn worked(profile: Profile, content: &str, body: &str, work: &mut Work) -> Resul
     let mut update = || -> Result<String> {
         let patch = Patch::parse(&text)?;
         let super::Operation::Update { hunks, ending, .. } = &patch.operations[0] else { panic!("{text}") };
-        let rules = place::Rules { profile, path: "f", ending: *ending };
+        let rules = place::Rules { profile, path: "f", ending: *ending, mask: None };
         let mut file = text::Text::new(content.to_owned());
         place::patch(&mut file, hunks, rules, work)?;
         Ok(file.to_string())

@@ -105,6 +105,15 @@ impl SecretMask {
     }
 }
 
+/// Clones are equal.
+impl PartialEq for SecretMask {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SecretMask {}
+
 impl fmt::Debug for SecretMask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretMask(..)")

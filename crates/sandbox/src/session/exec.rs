@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 use super::SandboxSession;
 use crate::{
-    Intent, Op, Result, SandboxError,
+    Intent, Op, Result, SandboxError, SecretStore,
     audit::End,
     processes::{HeadTail, truncate_bytes},
 };
@@ -114,6 +114,8 @@ pub struct ExecResult {
     /// How long it took.
     pub duration: Duration,
     command: Vec<String>,
+    /// What is hidden in an error's words.
+    secrets: SecretStore,
 }
 
 impl ExecResult {
@@ -143,7 +145,7 @@ impl ExecResult {
         if self.success() {
             return Ok(self);
         }
-        let (stdout, stderr) = (clipped(&self.stdout), clipped(&self.stderr));
+        let (stdout, stderr) = (clipped(&self.stdout, &self.secrets), clipped(&self.stderr, &self.secrets));
         Err(SandboxError::exec_nonzero(self.command, self.exit.code, stdout, stderr))
     }
 }
@@ -196,16 +198,19 @@ impl SandboxSession {
             collected.unwrap_or_else(|_| Err(silent())).map_err(|cause| failed("it was lost", cause))?;
         let (stdout, stdout_omitted) = streams[0].take();
         let (stderr, stderr_omitted) = streams[1].take();
+        let secrets = self.shared.secrets.clone();
         if exit.reason == ExitReason::Deadline {
-            return Err(SandboxError::exec_timeout(command, timeout.as_secs_f64(), clipped(&stdout), clipped(&stderr)));
+            let (stdout, stderr) = (clipped(&stdout, &secrets), clipped(&stderr, &secrets));
+            return Err(SandboxError::exec_timeout(command, timeout.as_secs_f64(), stdout, stderr));
         }
-        Ok(ExecResult { stdout, stderr, stdout_omitted, stderr_omitted, exit, duration: begun.elapsed(), command })
+        let duration = begun.elapsed();
+        Ok(ExecResult { stdout, stderr, stdout_omitted, stderr_omitted, exit, duration, command, secrets })
     }
 }
 
-/// As much of what a command said as an error should carry.
-fn clipped(bytes: &[u8]) -> String {
-    truncate_bytes(&String::from_utf8_lossy(bytes), 8 << 10)
+/// As much of what a command said as an error should carry. Hidden before it is cut, as a cut could leave half a secret.
+fn clipped(bytes: &[u8], secrets: &SecretStore) -> String {
+    truncate_bytes(&secrets.redact(&String::from_utf8_lossy(bytes)), 8 << 10)
 }
 
 /// Feeds and follows a process to its exit. Dropped half way, it drops the process, which kills it.
@@ -249,4 +254,19 @@ async fn collect(
         () = feed => return Err(MachineError::Gone),
     };
     Ok((exit, streams))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_error_quotes_holds_no_part_of_a_secret() {
+        let secrets = SecretStore::new().with("TOKEN", "first-half-second-half");
+        for before in 4000..4200 {
+            let text = format!("{}first-half-second-half{}", "x".repeat(before), "y".repeat(9000));
+            let shown = clipped(text.as_bytes(), &secrets);
+            assert!(!shown.contains("first") && shown.contains("truncated"), "{before}: {shown}");
+        }
+    }
 }

@@ -134,6 +134,7 @@ impl SandboxSession {
     pub async fn apply_patch(&self, text: &str, mut options: PatchOptions) -> Result<Applied> {
         options.user = options.user.or_else(|| self.user.clone());
         options.journal = options.journal.or_else(|| self.shared.patch_journal.clone());
+        options.mask = options.mask.or_else(|| self.shared.secrets.mask());
         let span = self.begin(Op::ApplyPatch, json!({"bytes": text.len(), "user": options.user}));
         let applied = async {
             self.live()?;

@@ -223,3 +223,18 @@ fn a_failure_repeats_only_the_first_of_many_lines() {
     let anchor = format!("@@ a\n@@ {}\n-a", "ä".repeat(100_000));
     assert!(BOTH.iter().all(|profile| updated(*profile, "a\n", &anchor).unwrap_err().len() < 4_200));
 }
+
+#[test]
+fn a_failure_quotes_no_part_of_a_secret() {
+    let secrets = crate::SecretStore::new().with("TOKEN", "first-half-second-half");
+    for before in 170..205 {
+        let line = format!("let token = {}first-half-second-half", "x".repeat(before));
+        let machine = machine(&[("f", format!("{line}\n").as_bytes())]);
+        let text = format!("*** Begin Patch\n*** Update File: f\n@@\n-{line} \n-other\n*** End Patch\n");
+        let options = PatchOptions { mask: secrets.mask(), ..with(Profile::Codex) };
+        let patch = Patch::parse(&text).unwrap();
+        let message = wait(apply(&machine, &paths(), &patch, &options)).unwrap_err().full_message();
+        assert!(message.contains("The nearest lines of f are:"), "{message}");
+        assert!(!message.contains("first"), "{before}: {message}");
+    }
+}

@@ -1,0 +1,213 @@
+//! A staged tree on its way into a directory that exists: planned as a whole, then renamed into place.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+};
+
+use bytes::BytesMut;
+use futures::{StreamExt, TryStreamExt, stream};
+use sandbar::{
+    DirEntry, EntryKind, Machine, MachineError, Target, once,
+    tar::{self, Kind, Member},
+};
+
+use super::stage::{Stage, below};
+
+type Result<T> = std::result::Result<T, MachineError>;
+
+/// How many renames are on their way at once.
+const AT_ONCE: usize = 16;
+
+/// What the owner of a directory needs to change what is in it, or to move it.
+const OWNER_ALL: u32 = 0o700;
+
+/// What is renamed in one directory.
+struct Level {
+    dir: Vec<u8>,
+    moves: Vec<Move>,
+}
+
+/// One rename.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Move {
+    path: Vec<u8>,
+    kind: EntryKind,
+    mode: u32,
+    /// Whether a directory has to go first.
+    replaces_dir: bool,
+}
+
+/// What becomes of a staged entry.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Its name is free, or that of a file or link.
+    Rename,
+    /// A directory is replaced by something else.
+    Replace,
+    /// Both are directories: what is in them is merged.
+    Enter,
+    /// Something else is where a directory should go.
+    Refuse,
+}
+
+fn judge(staged: EntryKind, found: Option<EntryKind>) -> Verdict {
+    use EntryKind::Dir;
+    match (staged, found) {
+        (_, None) => Verdict::Rename,
+        (Dir, Some(Dir)) => Verdict::Enter,
+        (Dir, Some(_)) => Verdict::Refuse,
+        (_, Some(Dir)) => Verdict::Replace,
+        (_, Some(_)) => Verdict::Rename,
+    }
+}
+
+/// The renames of a merge, and permission bits of directories.
+#[derive(Default)]
+struct Plan {
+    levels: Vec<Level>,
+    /// Directories that are moved, and that their owner may not write to: they have to be opened first.
+    locked: Vec<(Vec<u8>, u32)>,
+    /// What is set at the end.
+    modes: Vec<(Vec<u8>, u32)>,
+}
+
+/// Renames everything in `stage` to where it belongs in `target`. Nothing is changed if something is in the way.
+pub(super) async fn merge(stage: &Stage<'_>, from: &Target, target: &Target) -> Result<()> {
+    let machine = stage.machine;
+    let plan = plan(machine, from, target).await?;
+    if !plan.locked.is_empty() {
+        let open = plan.locked.iter().map(|(path, mode)| (path, mode | OWNER_ALL));
+        set_modes(machine, from, open).await?;
+    }
+    let mut redone: Vec<Vec<u8>> = Vec::new();
+    for Level { dir, moves } in plan.levels {
+        if redone.iter().any(|above| is_within(&dir, above)) {
+            continue;
+        }
+        let renames = stream::iter(&moves).map(|one| rename(machine, from, target, one));
+        let renamed: Result<()> = renames.buffer_unordered(AT_ONCE).try_collect().await;
+        match renamed {
+            Ok(()) => {}
+            Err(error) if dir.is_empty() || !is_refusal(&error) => return Err(error),
+            Err(error) => {
+                // A mount of its own, into which nothing can be renamed from elsewhere: the copy is staged again in it.
+                tracing::debug!(%error, "staging again");
+                restage(stage, &below(from, OsStr::from_bytes(&dir))?, &below(target, OsStr::from_bytes(&dir))?)
+                    .await?;
+                redone.push(dir);
+            }
+        }
+    }
+    let modes = plan.locked.iter().chain(&plan.modes).map(|(path, mode)| (path, *mode)).collect::<Vec<_>>();
+    if modes.is_empty() {
+        return Ok(());
+    }
+    set_modes(machine, target, modes.into_iter()).await
+}
+
+async fn plan(machine: &dyn Machine, from: &Target, target: &Target) -> Result<Plan> {
+    let mut plan = Plan::default();
+    let mut waiting = VecDeque::from([Vec::new()]);
+    while let Some(dir) = waiting.pop_front() {
+        let there = below(target, OsStr::from_bytes(&dir))?;
+        let found: HashMap<OsString, DirEntry> =
+            machine.list(&there).await?.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+        let mut moves = Vec::new();
+        for staged in machine.list(&below(from, OsStr::from_bytes(&dir))?).await? {
+            let path = join(&dir, &staged.name);
+            let old = found.get(&staged.name);
+            let mode = staged.mode & 0o777;
+            match judge(staged.kind, old.map(|old| old.kind)) {
+                Verdict::Refuse => return Err(in_the_way(below(&there, &staged.name)?, old)),
+                Verdict::Enter => {
+                    let old_mode = old.map_or(mode, |old| old.mode & 0o777);
+                    if old_mode & OWNER_ALL != OWNER_ALL {
+                        set_modes(machine, target, [(&path, old_mode | OWNER_ALL)].into_iter()).await?;
+                    }
+                    if old_mode & OWNER_ALL != OWNER_ALL || old_mode != mode {
+                        plan.modes.push((path.clone(), mode));
+                    }
+                    waiting.push_back(path);
+                }
+                verdict => {
+                    if staged.kind == EntryKind::Dir && mode & OWNER_ALL != OWNER_ALL {
+                        plan.locked.push((path.clone(), mode));
+                    }
+                    let replaces_dir = verdict == Verdict::Replace;
+                    moves.push(Move { path, kind: staged.kind, mode, replaces_dir });
+                }
+            }
+        }
+        plan.levels.push(Level { dir, moves });
+    }
+    // The top goes last: what cannot be written to is usually below, and is found before anything new appears.
+    if !plan.levels.is_empty() {
+        plan.levels.rotate_left(1);
+    }
+    Ok(plan)
+}
+
+async fn rename(machine: &dyn Machine, from: &Target, target: &Target, one: &Move) -> Result<()> {
+    let path = OsStr::from_bytes(&one.path);
+    let (staged, place) = (below(from, path)?, below(target, path)?);
+    if one.replaces_dir {
+        machine.remove(&place).await?;
+    }
+    match machine.rename(&staged, &place).await {
+        // The name may be a mount of its own, which cannot be replaced; writing to it says what is wrong otherwise.
+        Err(MachineError::File { .. }) if one.kind == EntryKind::File => {
+            machine.write(&place.mode(one.mode), machine.read(&staged).await?).await
+        }
+        renamed => renamed,
+    }
+}
+
+/// Copies a staged directory into one that cannot be reached by renaming.
+async fn restage(stage: &Stage<'_>, from: &Target, target: &Target) -> Result<()> {
+    stage.sweep(target).await;
+    let tar = stage.machine.pack(from, &[]).await?;
+    // It calls itself through `merge`, once for each mount inside a mount.
+    Box::pin(stage.fill(target, tar)).await
+}
+
+/// Sets the permission bits of directories, which are members of an archive then.
+async fn set_modes<'a>(
+    machine: &dyn Machine,
+    root: &Target,
+    modes: impl Iterator<Item = (&'a Vec<u8>, u32)>,
+) -> Result<()> {
+    let mut archive = BytesMut::new();
+    for (path, mode) in modes {
+        archive.extend_from_slice(&Member::new(Kind::Dir, path, mode).encode());
+    }
+    archive.extend_from_slice(&tar::end());
+    machine.unpack(root, once(archive.freeze())).await
+}
+
+/// Whether a rename failed for a reason that may not hold for a file that is made in the directory itself.
+fn is_refusal(error: &MachineError) -> bool {
+    matches!(error, MachineError::Denied { .. } | MachineError::File { .. })
+}
+
+fn in_the_way(place: Target, found: Option<&DirEntry>) -> MachineError {
+    let path = place.path;
+    if found.is_some_and(|found| found.kind == EntryKind::Symlink) {
+        let reason = "is a symbolic link where a directory is to be copied".to_owned();
+        return MachineError::Denied { path, reason };
+    }
+    MachineError::File { action: "unpack into", path, source: io::ErrorKind::NotADirectory.into() }
+}
+
+fn join(dir: &[u8], name: &OsStr) -> Vec<u8> {
+    if dir.is_empty() {
+        return name.to_owned().into_vec();
+    }
+    [dir, b"/", name.as_bytes()].concat()
+}
+
+fn is_within(path: &[u8], above: &[u8]) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
