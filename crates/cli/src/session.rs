@@ -11,6 +11,7 @@ mod list;
 mod orphans;
 mod ports;
 mod processes;
+mod removal;
 mod run;
 
 use std::{

@@ -79,7 +79,10 @@ Examples:
 const RM_EXAMPLES: &str = "\
 Examples:
   sandbar session rm review
-  sandbar session rm --all";
+  sandbar session rm --all
+
+Removing many files takes time: after a few seconds it is said what is waited for. Exit codes: 0 everything is gone,
+75 some files are still being removed after ten minutes, which goes on by itself, 1 anything else.";
 
 /// What to do with sessions. ID is a session's id, its name, or at least four characters its id begins or ends with.
 #[derive(Debug, Subcommand)]
@@ -315,7 +318,7 @@ pub(crate) struct RmArgs {
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Be content when there is no such session, and forget those whose machine cannot be removed.
+    /// Be content when there is no such session, and forget those whose machine cannot be removed, or not in half a minute.
     #[arg(long)]
     pub(crate) force: bool,
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{FlockOperation, flock};
 use sandbar::{
-    SessionStore,
+    MachineError, SessionStore,
     client::{UnixLocal, docker::Found},
 };
 
@@ -90,9 +90,15 @@ impl Machines {
     }
 
     /// Ends such a machine and removes everything it has.
-    pub(crate) async fn remove_orphan(&self, id: &str) -> Result<(), Failure> {
+    pub(crate) async fn remove_orphan(&self, id: &str) -> Result<(), MachineError> {
         self.0.remove_orphan(id).await
     }
+}
+
+/// Why a machine that no session has is left.
+pub(super) fn failure(id: &str, error: MachineError) -> Failure {
+    let code = error.code();
+    Failure::new(format!("cannot remove the machine {id}, which no session has")).because(error).code(code)
 }
 
 impl Home {
@@ -130,9 +136,8 @@ impl Home {
     }
 
     /// Ends such a machine and removes everything it has.
-    pub(super) async fn remove_orphan(&self, id: &str) -> Result<(), Failure> {
-        let refuse = || Failure::new(format!("cannot remove the machine {id}, which no session has"));
-        self.local().remove_machine(id).await.map_err(|error| refuse().because(error))
+    pub(super) async fn remove_orphan(&self, id: &str) -> Result<(), MachineError> {
+        self.local().remove_machine(id).await
     }
 
     fn ids(&self) -> Result<Vec<String>, Failure> {

@@ -139,14 +139,17 @@ impl Farewell for Leash {
                 said(&mut self.leash, &mut words).await;
                 self.child.wait().await
             };
-            let trouble = match timeout(REMOVAL, gone).await {
-                Ok(_status) => BootFailure::decode(&words).ok().map(|failure| cause(&failure).to_string()),
-                Err(_late) => Some(format!("the supervisor is still at it after {} seconds", REMOVAL.as_secs())),
-            };
-            match trouble {
-                None => Ok(()),
-                Some(why) => {
-                    let left = format!("{} and what it mounts may be left: {why}", self.place);
+            let what = format!("machine {}", self.place);
+            if timeout(REMOVAL, gone).await.is_err() {
+                return Err(MachineError::StillBeingRemoved { what, waited: REMOVAL });
+            }
+            match BootFailure::decode(&words) {
+                Err(_said_nothing) => Ok(()),
+                Ok(failure) if failure.errno != 0 && failure.stage.starts_with("remove ") => {
+                    Err(MachineError::NotRemoved { what, source: io::Error::from_raw_os_error(failure.errno) })
+                }
+                Ok(failure) => {
+                    let left = format!("{} and what it mounts may be left: {}", self.place, cause(&failure));
                     Err(MachineError::transport("remove it", left))
                 }
             }
