@@ -40,7 +40,7 @@ mod traced;
 
 pub use account::{AccountGroup, Accounts, account_name_fault, takes_an_account};
 pub use bare::{Bare, BareClient};
-pub use client::{MachineHandle, SandboxClient};
+pub use client::{MachineHandle, Recorder, SandboxClient};
 pub use command::{Command, Control, Exit, ExitReason, Output, Process, Signal, TerminalSize};
 pub use entry::{DirEntry, EntryKind, Expected, Hashes, ScanOptions, Sha256, Stamp, TreeEntry, TreeIndex};
 pub use error::{BoxError, MachineError, Result};

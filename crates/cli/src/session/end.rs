@@ -23,7 +23,7 @@ pub(super) async fn stop(args: &StopArgs, home: &Home, render: &Render) -> Resul
     if has_ended {
         home.tell_repositories(&id, render);
         // What says, of a machine that is gone, that somebody wanted it so.
-        state.workspace_root_ready = false;
+        (state.workspace_root_ready, state.unfinished) = (false, false);
         home.store.save(&state).map_err(|error| {
             let what = "the session was stopped, but that cannot be written down, so it is listed as gone";
             Failure::from(error).saying(what)

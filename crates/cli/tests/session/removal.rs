@@ -87,12 +87,27 @@ fn what_forgets_a_session_by_force_says_what_is_left() {
     sandbar.leaves_nothing("no such words");
 }
 
+/// A stopped process, which goes on at the end of the test.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(process: Pid) -> Self {
+        kill_process(process, Signal::STOP).expect("stop");
+        Self(process)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _gone_meanwhile = kill_process(self.0, Signal::CONT);
+    }
+}
+
 #[test]
 fn a_supervisor_that_is_stopped_is_named() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
-        let supervisor = supervisor(&machine(&made));
-        kill_process(supervisor, Signal::STOP).expect("stop");
+        let stopped = Stopped::new(supervisor(&machine(&made)));
         for command in [&["rm"][..], &["stop"], &["rm", "--all"]] {
             let id = if command.contains(&"--all") { None } else { Some(made.id.as_str()) };
             let words: Vec<&str> = ["session"].into_iter().chain(command.iter().copied()).chain(id).collect();
@@ -100,10 +115,10 @@ fn a_supervisor_that_is_stopped_is_named() {
             let error = error(&run);
             assert_eq!((run.code, error["code"].as_str()), (1, Some("unresponsive")), "{run:?}");
             let message = error["message"].as_str().expect("a message");
-            let pid = supervisor.as_raw_nonzero();
+            let pid = stopped.0.as_raw_nonzero();
             assert!(message.contains(&format!("process {pid}")) && message.contains("it is stopped"), "{message}");
         }
-        kill_process(supervisor, Signal::CONT).expect("go on");
+        drop(stopped);
         assert_eq!(made.does(&["rm", &made.id]), "");
         sandbar.leaves_nothing("no such words");
     });
