@@ -176,11 +176,11 @@ async fn gone(sessions: &Machines, report: &mut Report<'_>) -> Result<(), Failur
             return Ok(());
         }
     };
-    for id in found {
-        let removed = if report.is_dry() { Ok(()) } else { sessions.store().remove(&id) };
+    for state in found {
+        let removed = if report.is_dry() { Ok(()) } else { sessions.remove_gone(&state).await };
         match removed {
-            Ok(()) => report.removed(Item::new("session", id, "its machine is gone"))?,
-            Err(error) => report.failed(&format!("session {id}"), error.into()),
+            Ok(()) => report.removed(Item::new("session", state.session_id, "its machine is gone"))?,
+            Err(failure) => report.failed(&format!("session {}", state.session_id), failure),
         }
     }
     Ok(())

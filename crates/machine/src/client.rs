@@ -30,7 +30,7 @@ pub trait SandboxClient: Send + Sync + fmt::Debug {
 
     /// Makes a machine as [`create`](Self::create) does, and has its handle recorded before the machine can outlive this
     /// process: a process that is killed leaves no machine without a record. A record may be left without a machine, also
-    /// when this fails. When `record` fails, so does this, and no machine is left.
+    /// when this fails. When `record` fails, so does this, and no machine is left. It may be called more than once.
     ///
     /// What is provided here records a machine that is already made; a client whose machines outlive their makers does better.
     async fn create_recorded(&self, spec: MachineSpec, record: &Recorder<'_>) -> Result<Arc<dyn Machine>> {

@@ -45,7 +45,7 @@ pub use command::{Command, Control, Exit, ExitReason, Output, Process, Signal, T
 pub use entry::{DirEntry, EntryKind, Expected, Hashes, ScanOptions, Sha256, Stamp, TreeEntry, TreeIndex};
 pub use error::{BoxError, MachineError, Result};
 pub use features::{Enforcement, Features, Isolation, LimitReport};
-pub use kept::{ProcessId, ProcessInfo, ProcessState};
+pub use kept::{KEPT_PROCESSES, ProcessId, ProcessInfo, ProcessState};
 pub use limits::{Cpus, Limits};
 pub use machine::{Endpoint, Machine};
 pub use memory::{MemoryClient, MemoryMachine};

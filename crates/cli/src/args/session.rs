@@ -188,7 +188,8 @@ pub(crate) struct SessionExecArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<OsString>,
 
-    /// Start it, print the number it is known by, and leave it running; `session attach` comes back to it.
+    /// Start it, print the number it is known by, and leave it running; `session attach` comes back to it. At most 128 of
+    /// them run in a session at a time; `session kill` ends one.
     #[arg(short, long)]
     pub(crate) detach: bool,
 

@@ -48,10 +48,11 @@ pub(super) async fn run(args: CreateArgs, home: &Home, render: &Render) -> Resul
 async fn free_name(args: &CreateArgs, home: &Home) -> Result<(), Failure> {
     let Some(name) = &args.name else { return Ok(()) };
     let Some(id) = home.store.named(name)? else { return Ok(()) };
+    if !home.abandoned()?.contains(&id) {
+        return Ok(());
+    }
     match home.store.find(&id) {
-        Ok(state) if state.unfinished && list::condition(&state, &*home.client).await == Condition::Gone => {
-            home.forget(&id)
-        }
+        Ok(state) if list::condition(&state, &*home.client).await == Condition::Gone => home.remove_gone(&state).await,
         _ => Ok(()),
     }
 }

@@ -62,9 +62,14 @@ impl Condition {
 }
 
 pub(super) async fn sessions(args: &LsArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
+    let abandoned = home.abandoned()?;
     let states = home.store.list()?;
     let asked = stream::iter(states).map(|state| async {
-        let condition = condition(&state, home.client.as_ref()).await;
+        let condition = match condition(&state, home.client.as_ref()).await {
+            // Its machine is not there yet.
+            Condition::Gone if state.unfinished && !abandoned.contains(&state.session_id) => Condition::Unfinished,
+            condition => condition,
+        };
         (state, condition)
     });
     let found: Vec<(SessionState, Condition)> = asked.buffered(AT_ONCE).collect().await;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{FlockOperation, flock};
 use sandbar::{
-    MachineError, SessionStore,
+    MachineError, SandboxClient as _, SessionState, SessionStore,
     client::{UnixLocal, docker::Found},
 };
 
@@ -73,15 +73,25 @@ impl Machines {
         })
     }
 
-    /// The sessions whose machine is gone although it was not stopped. A machine that cannot be asked is not gone.
-    pub(crate) async fn gone(&self) -> Result<Vec<String>, Failure> {
+    /// The sessions whose machine is gone although it was not stopped. A machine that cannot be asked is not gone, and a
+    /// session that is being made may have none yet.
+    pub(crate) async fn gone(&self) -> Result<Vec<SessionState>, Failure> {
+        let abandoned = self.0.abandoned()?;
         let mut gone = Vec::new();
         for state in self.0.store.list()? {
+            if state.unfinished && !abandoned.contains(&state.session_id) {
+                continue;
+            }
             if list::condition(&state, self.0.client.as_ref()).await == Condition::Gone {
-                gone.push(state.session_id);
+                gone.push(state);
             }
         }
         Ok(gone)
+    }
+
+    /// Removes what is left of such a session.
+    pub(crate) async fn remove_gone(&self, state: &SessionState) -> Result<(), Failure> {
+        self.0.remove_gone(state).await
     }
 
     /// Those that no session has.
@@ -118,6 +128,23 @@ impl Home {
             Recorded::All(known) => Orphans::Found(machines.into_iter().filter(|id| !known.contains(id)).collect()),
             Recorded::Some(why) => Orphans::Unclear(why),
         })
+    }
+
+    /// The sessions that were being made when their makers were killed; none where a session is being made just now.
+    pub(super) fn abandoned(&self) -> Result<Vec<String>, Failure> {
+        let making = Making::open(&self.directory)?;
+        if flock(&making.0, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(Vec::new());
+        }
+        // No maker lives: what is unfinished by now will never be finished.
+        let unfinished = self.store.list()?.into_iter().filter(|state| state.unfinished);
+        Ok(unfinished.map(|state| state.session_id).collect())
+    }
+
+    /// Removes what is left of a session whose machine does not run: a container that was never started, and the record.
+    pub(super) async fn remove_gone(&self, state: &SessionState) -> Result<(), Failure> {
+        self.client.delete(&state.machine).await?;
+        self.forget(&state.session_id)
     }
 
     /// What the machines of all records are called, under this name in their handles.

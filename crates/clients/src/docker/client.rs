@@ -235,6 +235,10 @@ impl Docker {
         let state = place.as_ref().map_or_else(|| Ok(json!({ "container": name })), Place::state)?;
         let lifetime = spec.lifetime;
         let setup = self.setup(spec, &image, info, state)?;
+        if place.is_some() {
+            // An engine keeps a container that was made and never started, whoever is killed.
+            record(&setup.handle)?;
+        }
         if let Some(place) = &place {
             launch.detached = Some(remembered(place.nonce()?, &setup, Listening::Possible, lifetime)?);
         }

@@ -57,7 +57,8 @@ pub async fn a_detached_machine_is_recorded_before_it_stays(client: &dyn Sandbox
         made => made.expect("a machine"),
     };
     let handle = machine.handle();
-    assert_eq!(*recorded.lock().expect("no panic"), [handle.clone()]);
+    let told = std::mem::take(&mut *recorded.lock().expect("no panic"));
+    assert!(!told.is_empty() && told.iter().all(|one| *one == handle), "{told:?}");
     drop(machine);
     drop(attach(client, &handle).await);
     soon("delete", client.delete(&handle)).await.expect("it is deleted");
