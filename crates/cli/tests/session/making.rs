@@ -126,7 +126,7 @@ fn a_maker_that_is_killed_before_the_record_is_there_leaves_no_machine() {
 }
 
 #[test]
-fn a_record_whose_machine_was_never_made_is_in_nobodys_way() {
+fn a_record_whose_machine_was_never_made_gives_its_name_back() {
     each(|sandbar| {
         let made = |name: &str| {
             let run = sandbar.run(&["session", "create", "--name", name]);
