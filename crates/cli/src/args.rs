@@ -128,7 +128,8 @@ pub(crate) enum Task {
     /// Give any MCP client a sandbox: an MCP server on standard input and output.
     ///
     /// One sandbox is made when the server starts and removed when its standard input ends. Its tools run commands there,
-    /// type to them, patch, read, write and list files and show images; they reach nothing that you do not name here.
+    /// type to them, patch, read, write and list files and show images; they reach nothing that you do not name here. At
+    /// most 64 commands are kept running: one more ends the one that was used least recently, and the answer says which.
     #[command(after_help = mcp::EXAMPLES)]
     Mcp(Box<McpArgs>),
     /// Show what a run changed in its working copy, as a diff that git understands.

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 /// The exit code of sandbar's own failures; a command's own codes pass through.
 pub(crate) const OWN: u8 = 125;
 
+/// The exit code where something is still being removed when a command stops waiting for it.
+const UNFINISHED: u8 = 75;
+
 /// What is printed, as `what; why: its cause; what to do next`.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -64,6 +67,21 @@ impl Failure {
     pub(crate) fn code(mut self, code: &'static str) -> Self {
         self.code = code;
         self
+    }
+
+    /// What programs call it.
+    pub(crate) fn name(&self) -> &'static str {
+        self.code
+    }
+
+    /// Whether it is called this.
+    pub(crate) fn is(&self, code: &str) -> bool {
+        self.code == code
+    }
+
+    /// The exit code, where a command's failures usually have this one.
+    pub(crate) fn exit(&self, usual: u8) -> u8 {
+        if usual == 1 && self.is("still_being_removed") { UNFINISHED } else { usual }
     }
 
     /// The document that programs get.
@@ -126,6 +144,7 @@ impl From<MachineError> for Failure {
             }
             "isolation" | "start" => Some("`sandbar doctor` shows what this host can enforce"),
             "gone" | "transport" => Some("run it again with -vv to see more"),
+            "still_being_removed" => Some("that goes on by itself"),
             "invalid" if error.to_string().contains("its own door") => {
                 Some("or set XDG_STATE_HOME to a directory outside of it")
             }

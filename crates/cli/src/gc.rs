@@ -2,9 +2,12 @@
 
 mod report;
 
-use sandbar::client::{
-    UnixLocal,
-    docker::{Engine, Found},
+use sandbar::{
+    MachineError,
+    client::{
+        Remainder, Resident, ResidentState, UnixLocal,
+        docker::{Engine, Found},
+    },
 };
 
 use self::report::{Item, Report};
@@ -74,31 +77,51 @@ async fn machines(client: &UnixLocal, report: &mut Report<'_>) -> Result<(), Fai
             return Ok(());
         }
     };
-    let (living, dead): (Vec<_>, Vec<_>) = found.into_iter().partition(|machine| machine.lives);
-    for machine in living {
-        report.kept(Item::new("machine", machine.id, "it lives"));
-    }
-    if dead.is_empty() {
-        return Ok(());
-    }
-    let left = if report.is_dry() {
-        Vec::new()
-    } else {
-        report.doing(&format!("removing what {} dead machines left", dead.len()));
-        match client.sweep().await {
-            Ok(left) => left,
-            Err(error) => {
-                report.failed("machines", error.into());
-                return Ok(());
-            }
+    let mut dead = Vec::new();
+    for Resident { id, state } in found {
+        match state {
+            ResidentState::Running => report.kept(Item::new("machine", id, "it lives")),
+            ResidentState::Removing => report.removing(Item::new("machine", id, "another process removes it"))?,
+            ResidentState::Dead => dead.push(id),
         }
-    };
-    for machine in dead {
-        if left.contains(&machine.id) {
-            report.failed(&format!("machine {}", machine.id), Failure::new("something of it is left"));
-        } else {
-            report.removed(Item::new("machine", machine.id, "its supervisor is dead"))?;
+    }
+    match sweep(client, &dead, report).await {
+        Ok((left, removing)) => told(dead, left, &removing, report),
+        Err(error) => {
+            report.failed("machines", error.into());
+            Ok(())
         }
+    }
+}
+
+/// Removes what dead machines left. Gives back what could not be removed, and the ids of what is still there although this
+/// sweep did not fail at it: other processes are removing that.
+async fn sweep(
+    client: &UnixLocal,
+    dead: &[String],
+    report: &mut Report<'_>,
+) -> Result<(Vec<Remainder>, Vec<String>), MachineError> {
+    if dead.is_empty() || report.is_dry() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    report.doing(&format!("removing what {} dead machines left", dead.len()));
+    let left = client.sweep().await?;
+    let there = client.machines()?.into_iter().map(|machine| machine.id);
+    Ok((left, there.collect()))
+}
+
+fn told(dead: Vec<String>, left: Vec<Remainder>, there: &[String], report: &mut Report<'_>) -> Result<(), Failure> {
+    for id in dead {
+        if left.iter().any(|left| left.id == id) {
+            continue;
+        }
+        match there.contains(&id) {
+            true => report.removing(Item::new("machine", id, "another process removes it"))?,
+            false => report.removed(Item::new("machine", id, "its supervisor is dead"))?,
+        }
+    }
+    for Remainder { id, error } in left {
+        report.failed(&format!("machine {id}"), Failure::new("something of it is left").because(error));
     }
     Ok(())
 }
@@ -117,12 +140,12 @@ async fn orphans(sessions: &Machines, report: &mut Report<'_>) -> Result<(), Fai
         }
     };
     for id in found {
+        if report.is_removing("machine", &id) {
+            continue;
+        }
         report.doing(&format!("removing the machine {id}"));
         let removed = if report.is_dry() { Ok(()) } else { sessions.remove_orphan(&id).await };
-        match removed {
-            Ok(()) => report.removed(Item::new("machine", id, "no session has it"))?,
-            Err(failure) => report.failed(&format!("machine {id}"), failure),
-        }
+        report.outcome(Item::new("machine", id, "no session has it"), removed)?;
     }
     Ok(())
 }
@@ -153,11 +176,11 @@ async fn gone(sessions: &Machines, report: &mut Report<'_>) -> Result<(), Failur
             return Ok(());
         }
     };
-    for id in found {
-        let removed = if report.is_dry() { Ok(()) } else { sessions.store().remove(&id) };
+    for state in found {
+        let removed = if report.is_dry() { Ok(()) } else { sessions.remove_gone(&state).await };
         match removed {
-            Ok(()) => report.removed(Item::new("session", id, "its machine is gone"))?,
-            Err(error) => report.failed(&format!("session {id}"), error.into()),
+            Ok(()) => report.removed(Item::new("session", state.session_id, "its machine is gone"))?,
+            Err(failure) => report.failed(&format!("session {}", state.session_id), failure),
         }
     }
     Ok(())
@@ -207,10 +230,7 @@ async fn engine(args: &GcArgs, report: &mut Report<'_>) -> Result<(), Failure> {
         let Found { kind, name, why, .. } = dead;
         report.doing(&format!("removing {} of {total}: {kind} {name}", at + 1));
         let removed = if report.is_dry() { Ok(()) } else { engine.remove_leftover(dead).await };
-        match removed {
-            Ok(()) => report.removed(Item::new(kind.name(), name.clone(), why.clone()))?,
-            Err(error) => report.failed(&format!("{kind} {name}"), error.into()),
-        }
+        report.outcome(Item::new(kind.name(), name.clone(), why.clone()), removed)?;
     }
     Ok(())
 }

@@ -99,7 +99,10 @@ fn on_runtime(task: impl Future<Output = Result<u8, (Failure, u8)>>) -> Result<u
     code
 }
 
-/// The same task, whose failures all have this code.
+/// The same task, whose failures have this code, but for the few that have one of their own.
 async fn coded(task: impl Future<Output = Result<u8, Failure>>, failed: u8) -> Result<u8, (Failure, u8)> {
-    task.await.map_err(|failure| (failure, failed))
+    task.await.map_err(|failure| {
+        let code = failure.exit(failed);
+        (failure, code)
+    })
 }

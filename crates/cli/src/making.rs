@@ -3,7 +3,8 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use sandbar::{
-    Machine, MachineSpec, Materialised, SandboxClient, SandboxError, SandboxSession, SessionOptions, Signal,
+    Machine, MachineSpec, Materialised, SandboxClient, SandboxError, SandboxSession, SessionOptions, SessionState,
+    Signal,
 };
 use tokio::time::{Instant, timeout};
 
@@ -14,6 +15,9 @@ const REGRET: Duration = Duration::from_secs(5);
 
 /// How long a session that nobody wants any more may take to be removed: its supervisor has a tree to delete.
 const REMOVAL: Duration = Duration::from_secs(60);
+
+/// Writes down a session that is being made.
+pub(crate) type Record<'a> = dyn Fn(&SessionState) -> Result<(), SandboxError> + Send + Sync + 'a;
 
 /// Why nothing was made.
 #[derive(Debug)]
@@ -72,8 +76,18 @@ pub(crate) async fn session(
     options: SessionOptions,
     signals: &mut Signals,
 ) -> Result<SandboxSession, Halt> {
+    recorded(client, options, &|_state| Ok(()), signals).await
+}
+
+/// The same for a session that is recorded before its machine can outlive this process.
+pub(crate) async fn recorded(
+    client: Arc<dyn SandboxClient>,
+    options: SessionOptions,
+    record: &Record<'_>,
+    signals: &mut Signals,
+) -> Result<SandboxSession, Halt> {
     let begun = Instant::now();
-    let mut making = pin!(SandboxSession::create(client, options));
+    let mut making = pin!(SandboxSession::create_recorded(client, options, record));
     let signal = tokio::select! {
         made = &mut making => {
             let session = made?;

@@ -7,7 +7,7 @@ use std::{
 
 use sandbar::{
     Access, Intent, Paths, SessionOptions,
-    client::UnixLocal,
+    client::{ResidentState, UnixLocal},
     patch::{self, Applied, Done, Patch, PatchJournal, PatchOptions, Profile, Recovered},
 };
 use serde_json::{Value, json};
@@ -127,7 +127,7 @@ fn opened(journal: Result<PatchJournal, Failure>, render: &Render) -> Option<Pat
     match journal {
         Ok(journal) => Some(journal.probing(|machine| {
             let machines = UnixLocal::new().machines().unwrap_or_default();
-            machines.iter().any(|found| found.id == machine && found.lives)
+            machines.iter().any(|found| found.id == machine && found.state == ResidentState::Running)
         })),
         Err(failure) => {
             render.note(&format!("if it is killed in the middle, a patch cannot be taken back: {failure}"));

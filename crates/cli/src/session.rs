@@ -12,6 +12,7 @@ mod merge;
 mod orphans;
 mod ports;
 mod processes;
+mod removal;
 mod run;
 mod stage;
 
@@ -198,11 +199,14 @@ impl Home {
     /// A session that runs.
     async fn attach(&self, given: &str) -> Result<SandboxSession, Failure> {
         let state = self.find(given)?;
-        let is_stopped = !state.workspace_root_ready;
+        let how = match (state.unfinished, state.workspace_root_ready) {
+            (true, _) => "was never finished; its maker was killed",
+            (false, false) => "was stopped",
+            (false, true) => "is gone; its machine ended",
+        };
         match SandboxSession::attach(self.client.of(&state.machine)?, state, SessionOptions::default()).await? {
             Some(session) => Ok(session),
             None => {
-                let how = if is_stopped { "was stopped" } else { "is gone; its machine ended" };
                 let what = format!("the session {given} {how}");
                 Err(Failure::new(what).code("session_closed").next(format!("`sandbar session rm {given}` forgets it")))
             }

@@ -16,6 +16,7 @@ mod session {
     mod manifests;
     mod messages;
     mod patches;
+    mod removal;
     mod reports;
     #[allow(dead_code, reason = "the other test program uses the rest of it")]
     #[path = "../exec/rig.rs"]

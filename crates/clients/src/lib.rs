@@ -22,6 +22,6 @@ pub use cgroups::{CgroupState, CgroupVersion, ControllerState, cgroups};
 pub use docker::Docker;
 pub use guest::{Farewell, GuestMachine, GuestSetup};
 pub use guest_binary::GUEST;
-#[cfg(target_os = "linux")]
-pub use local::Resident;
 pub use local::UnixLocal;
+#[cfg(target_os = "linux")]
+pub use local::{Remainder, Resident, ResidentState};

@@ -17,6 +17,8 @@ mod detached;
 #[cfg(target_os = "linux")]
 mod leftovers;
 #[cfg(target_os = "linux")]
+mod removal;
+#[cfg(target_os = "linux")]
 mod state;
 
 #[cfg(all(feature = "docker", target_os = "linux"))]
@@ -26,7 +28,7 @@ pub use client::UnixLocal;
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::UnixLocal;
 #[cfg(target_os = "linux")]
-pub use leftovers::Resident;
+pub use leftovers::{Remainder, Resident, ResidentState};
 #[cfg(all(feature = "docker", target_os = "linux"))]
 pub(crate) use state::{draw, hex};
 

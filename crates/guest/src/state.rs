@@ -2,7 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io,
+    io::{self, Write},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -103,7 +103,8 @@ impl StateDir {
         if let Ok(state) = kept
             && crate::sys::process::close_all_but(&mut [state.as_raw_fd()]).is_ok()
         {
-            sweep(state.as_fd(), Whose::Makers);
+            // What is left is tried again at the next start.
+            let _left = sweep(state.as_fd(), Whose::Makers);
         }
     }
 
@@ -161,25 +162,31 @@ enum Whose {
     Anyones,
 }
 
-/// Removes what dead machines left in a directory of machines.
+/// Removes what dead machines left in a directory of machines. Standard output gets one line per machine that is left: its
+/// id and the number of the system error.
 pub(crate) fn sweep_all(state: Option<OsString>) -> ExitCode {
     let Some(state) = state else { return ExitCode::from(125) };
     match rustix::fs::openat(CWD, state, DIRECTORY, Mode::empty()) {
         Ok(state) => {
-            sweep(state.as_fd(), Whose::Anyones);
+            let left = sweep(state.as_fd(), Whose::Anyones);
+            let line = |(id, error): (Vec<u8>, io::Error)| {
+                format!("{} {}\n", String::from_utf8_lossy(&id), error.raw_os_error().unwrap_or_default())
+            };
+            let report: String = left.into_iter().map(line).collect();
+            let _caller_gone = io::stdout().write_all(report.as_bytes()).and_then(|()| io::stdout().flush());
             ExitCode::SUCCESS
         }
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// Removes directories whose machine died without its supervisor. Best effort: what cannot be removed now is tried again
-/// at the next start.
-fn sweep(state: BorrowedFd<'_>, whose: Whose) {
+/// Removes directories whose machine died without its supervisor. Returns the ids of those that cannot be removed now, which
+/// is tried again at the next start. A directory that another process removes at the same time is not among them.
+fn sweep(state: BorrowedFd<'_>, whose: Whose) -> Vec<(Vec<u8>, io::Error)> {
     if flock(state, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return;
+        return Vec::new();
     }
-    let mut dead = Vec::new();
+    let (mut dead, mut left) = (Vec::new(), Vec::new());
     for name in names(state).unwrap_or_default().into_iter().filter(|name| is_machines(name)) {
         let Ok(dir) = rustix::fs::openat(state, OsStr::from_bytes(&name), DIRECTORY, Mode::empty()) else { continue };
         if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -191,20 +198,22 @@ fn sweep(state: BorrowedFd<'_>, whose: Whose) {
             }
             continue;
         }
-        let aside = if name.starts_with(DEAD) { name.clone() } else { [DEAD, &name].concat() };
-        if aside == name
-            || rustix::fs::renameat(state, OsStr::from_bytes(&name), state, OsStr::from_bytes(&aside)).is_ok()
+        let id = name.strip_prefix(DEAD).unwrap_or(&name).to_vec();
+        let aside = [DEAD, &id].concat();
+        if aside != name
+            && let Err(error) = rustix::fs::renameat(state, OsStr::from_bytes(&name), state, OsStr::from_bytes(&aside))
         {
-            dead.push((aside, dir));
-        }
-    }
-    let _unlocked = flock(state, FlockOperation::Unlock);
-    for (name, dir) in dead {
-        if group::sweep(dir.as_fd(), name.strip_prefix(DEAD).unwrap_or(&name)).is_err() {
+            left.push((id, error.into()));
             continue;
         }
-        let _tried_again_next_time = remove_machine(state, &name, dir.as_fd());
+        dead.push((id, aside, dir));
     }
+    let _unlocked = flock(state, FlockOperation::Unlock);
+    for (id, name, dir) in dead {
+        let removed = group::sweep(dir.as_fd(), &id).and_then(|()| remove_machine(state, &name, dir.as_fd()));
+        left.extend(removed.err().map(|error| (id, error)));
+    }
+    left
 }
 
 /// Whether a directory can have been a machine's: whatever else somebody keeps beside them is not ours to remove.
@@ -255,9 +264,9 @@ mod tests {
         fs::set_permissions(marked.join("home"), fs::Permissions::from_mode(0o500)).unwrap();
         let state = rustix::fs::open(&dir, DIRECTORY, Mode::empty()).unwrap();
         let left = || [&marked, &foreign, &empty].map(|place| place.exists());
-        sweep(state.as_fd(), Whose::Anyones);
+        assert!(sweep(state.as_fd(), Whose::Anyones).is_empty());
         assert_eq!(left(), [false, true, true]);
-        sweep(state.as_fd(), Whose::Makers);
+        assert!(sweep(state.as_fd(), Whose::Makers).is_empty());
         assert_eq!(left(), [false, true, false]);
         assert!(foreign.join("home").exists());
         fs::remove_dir_all(dir).unwrap();

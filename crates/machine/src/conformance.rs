@@ -41,7 +41,7 @@ use futures::{FutureExt, future::BoxFuture};
 use tokio::{sync::Mutex, time::timeout};
 
 pub use self::ordinary::{STRANGER, as_ordinary_user, as_ordinary_user_with, as_stranger};
-use crate::{Machine, MachineHandle, MachineSpec, Result, SandboxClient};
+use crate::{Machine, MachineHandle, MachineSpec, Recorder, Result, SandboxClient};
 
 /// How long a promise may take. Only a broken one takes so long; inside, single waits have limits of their own.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -127,6 +127,12 @@ impl SandboxClient for Watched<'_> {
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
         let machine = self.inner.create(spec).await?;
+        self.made.lock().await.push(machine.handle());
+        Ok(machine)
+    }
+
+    async fn create_recorded(&self, spec: MachineSpec, record: &Recorder<'_>) -> Result<Arc<dyn Machine>> {
+        let machine = self.inner.create_recorded(spec, record).await?;
         self.made.lock().await.push(machine.handle());
         Ok(machine)
     }
@@ -338,6 +344,7 @@ list! { $
     Lifetime, Files, detached {
         a_detached_machine_outlives_its_maker
         a_detached_machine_can_have_several_holders
+        a_detached_machine_is_recorded_before_it_stays
         a_stopped_detached_machine_is_gone_for_everyone
     }
     Lifetime, Commands, detached {

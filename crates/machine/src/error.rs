@@ -1,6 +1,6 @@
 //! What can go wrong on a machine, in the few kinds a caller can act on.
 
-use std::io;
+use std::{io, time::Duration};
 
 use crate::{MachinePath, ProcessId};
 
@@ -89,6 +89,31 @@ pub enum MachineError {
     /// The machine stopped or was deleted.
     #[error("the machine is gone")]
     Gone,
+    /// The machine ended, and its files are still being removed; that goes on without the caller.
+    #[error("{what} is still being removed after {} seconds", waited.as_secs())]
+    StillBeingRemoved {
+        /// What is being removed.
+        what: String,
+        /// How long this call waited for it.
+        waited: Duration,
+    },
+    /// The machine ended, and something of it cannot be removed.
+    #[error("cannot remove {what}")]
+    NotRemoved {
+        /// What is left.
+        what: String,
+        /// The system's own words.
+        #[source]
+        source: io::Error,
+    },
+    /// The process that keeps the machine does not answer.
+    #[error("{what} does not answer: {reason}")]
+    Unresponsive {
+        /// Which process, of which machine.
+        what: String,
+        /// What is known about it, and what to do.
+        reason: String,
+    },
     /// The connection to the machine broke or carried nonsense.
     #[error("lost contact with the machine while trying to {action}")]
     Transport {
@@ -117,6 +142,9 @@ impl MachineError {
             Self::Exhausted { .. } => "exhausted",
             Self::Start { .. } => "start",
             Self::Gone => "gone",
+            Self::StillBeingRemoved { .. } => "still_being_removed",
+            Self::NotRemoved { .. } => "not_removed",
+            Self::Unresponsive { .. } => "unresponsive",
             Self::Transport { .. } => "transport",
         }
     }
@@ -124,7 +152,7 @@ impl MachineError {
     /// Whether the same request may succeed if it is simply made again.
     #[must_use]
     pub fn retryable(&self) -> bool {
-        matches!(self, Self::Transport { .. } | Self::Exhausted { .. })
+        matches!(self, Self::Transport { .. } | Self::Exhausted { .. } | Self::StillBeingRemoved { .. })
     }
 
     /// A broken connection, from whatever broke it.
@@ -173,6 +201,13 @@ mod tests {
             (MachineError::Exhausted { what: text(), reason: text() }, "exhausted", true),
             (MachineError::Start { stage: text(), source: "x".into() }, "start", false),
             (MachineError::Gone, "gone", false),
+            (
+                MachineError::StillBeingRemoved { what: text(), waited: Duration::from_secs(30) },
+                "still_being_removed",
+                true,
+            ),
+            (MachineError::NotRemoved { what: text(), source: io::Error::other("x") }, "not_removed", false),
+            (MachineError::Unresponsive { what: text(), reason: text() }, "unresponsive", false),
             (MachineError::transport("read", "x"), "transport", true),
         ];
         for (error, code, retryable) in table {

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Exit, MachineError};
 
+/// What [`MachineError::Exhausted`] names when a machine keeps no more commands that outlive their client.
+pub const KEPT_PROCESSES: &str = "room for kept processes";
+
 /// What a machine knows a command by, as long as it knows it. Numbers are not given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]

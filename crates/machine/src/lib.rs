@@ -40,12 +40,12 @@ mod traced;
 
 pub use account::{AccountGroup, Accounts, account_name_fault, takes_an_account};
 pub use bare::{Bare, BareClient};
-pub use client::{MachineHandle, SandboxClient};
+pub use client::{MachineHandle, Recorder, SandboxClient};
 pub use command::{Command, Control, Exit, ExitReason, Output, Process, Signal, TerminalSize};
 pub use entry::{DirEntry, EntryKind, Expected, Hashes, ScanOptions, Sha256, Stamp, TreeEntry, TreeIndex};
 pub use error::{BoxError, MachineError, Result};
 pub use features::{Enforcement, Features, Isolation, LimitReport};
-pub use kept::{ProcessId, ProcessInfo, ProcessState};
+pub use kept::{KEPT_PROCESSES, ProcessId, ProcessInfo, ProcessState};
 pub use limits::{Cpus, Limits};
 pub use machine::{Endpoint, Machine};
 pub use memory::{MemoryClient, MemoryMachine};

@@ -210,11 +210,11 @@ pub mod agent {
 pub mod client {
     //! Where machines come from.
 
-    #[cfg(target_os = "linux")]
-    pub use sandbar_clients::Resident;
     #[cfg(all(feature = "docker", target_os = "linux"))]
     pub use sandbar_clients::{Docker, docker};
     pub use sandbar_clients::{GuestMachine, UnixLocal};
+    #[cfg(target_os = "linux")]
+    pub use sandbar_clients::{Remainder, Resident, ResidentState};
 }
 
 pub mod doctor {

@@ -83,7 +83,10 @@ in a file are copied as zeros.";
 const RM_EXAMPLES: &str = "\
 Examples:
   sandbar session rm review
-  sandbar session rm --all";
+  sandbar session rm --all
+
+Removing many files takes time: after a few seconds it is said what is waited for. Exit codes: 0 everything is gone,
+75 some files are still being removed after ten minutes, which goes on by itself, 1 anything else.";
 
 /// What to do with sessions. ID is a session's id, its name, or at least four characters its id begins or ends with.
 #[derive(Debug, Subcommand)]
@@ -189,7 +192,8 @@ pub(crate) struct SessionExecArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<OsString>,
 
-    /// Start it, print the number it is known by, and leave it running; `session attach` comes back to it.
+    /// Start it, print the number it is known by, and leave it running; `session attach` comes back to it. At most 128 of
+    /// them run in a session at a time; `session kill` ends one.
     #[arg(short, long)]
     pub(crate) detach: bool,
 
@@ -319,7 +323,7 @@ pub(crate) struct RmArgs {
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Be content when there is no such session, and forget those whose machine cannot be removed.
+    /// Be content when there is no such session, and forget those whose machine cannot be removed, or not in half a minute.
     #[arg(long)]
     pub(crate) force: bool,
 

@@ -1,6 +1,6 @@
 //! What was removed, kept and left, told as it happens to people, and at the end to programs.
 
-use sandbar::{Signal, client::docker::Engine};
+use sandbar::{MachineError, Signal, client::docker::Engine};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -29,6 +29,7 @@ pub(super) struct Report<'a> {
     is_dry: bool,
     json: bool,
     removed: Vec<Item>,
+    removing: Vec<Item>,
     kept: Vec<Item>,
     failed: Vec<Value>,
     /// Nothing when none was to be looked at.
@@ -42,8 +43,8 @@ pub(super) struct Report<'a> {
 impl<'a> Report<'a> {
     pub(super) fn new(args: &GcArgs, render: &'a Render) -> Self {
         let (is_dry, json) = (args.dry_run, args.json);
-        let (removed, kept, failed) = (Vec::new(), Vec::new(), Vec::new());
-        Self { render, is_dry, json, removed, kept, failed, engine: Value::Null, busy: false, closed: false }
+        let (removed, removing, kept, failed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { render, is_dry, json, removed, removing, kept, failed, engine: Value::Null, busy: false, closed: false }
     }
 
     /// Whether nothing is to be changed.
@@ -70,6 +71,35 @@ impl<'a> Report<'a> {
         self.kept.retain(|kept| (kept.kind, &kept.name) != (item.kind, &item.name));
         self.removed.push(item);
         Ok(())
+    }
+
+    /// Something that is not gone yet, and whose removal goes on without this command.
+    pub(super) fn removing(&mut self, item: Item) -> Result<(), Failure> {
+        if !self.json {
+            let Item { kind, name, why } = &item;
+            self.print(&format!("{kind} {} is being removed: {}\n", inert_line(name), inert_line(why)))?;
+        }
+        self.kept.retain(|kept| (kept.kind, &kept.name) != (item.kind, &item.name));
+        self.removing.push(item);
+        Ok(())
+    }
+
+    pub(super) fn is_removing(&self, kind: &str, name: &str) -> bool {
+        self.removing.iter().any(|item| (item.kind, item.name.as_str()) == (kind, name))
+    }
+
+    /// What became of a machine, a container or a volume that was to be removed.
+    pub(super) fn outcome(&mut self, item: Item, outcome: Result<(), MachineError>) -> Result<(), Failure> {
+        match outcome {
+            Ok(()) => self.removed(item),
+            Err(MachineError::StillBeingRemoved { .. }) => {
+                self.removing(Item { why: "it takes long".to_owned(), ..item })
+            }
+            Err(error) => {
+                self.failed(&format!("{} {}", item.kind, item.name), error.into());
+                Ok(())
+            }
+        }
     }
 
     pub(super) fn kept(&mut self, item: Item) {
@@ -107,13 +137,14 @@ impl<'a> Report<'a> {
                 "dry_run": self.is_dry,
                 "interrupted": signal.is_some(),
                 "removed": self.removed,
+                "removing": self.removing,
                 "kept": self.kept,
                 "failed": self.failed,
                 "engine": self.engine,
             });
             format!("{document}\n")
         } else {
-            let summary = summary(&self.removed, self.failed.len(), self.is_dry);
+            let summary = summary(&self.removed, (self.removing.len(), self.failed.len()), self.is_dry);
             let interrupted = if signal.is_some() { "; interrupted" } else { "" };
             format!("{}\n", self.render.paint(Style::Strong, &format!("{summary}{interrupted}")))
         };
@@ -143,7 +174,7 @@ impl<'a> Report<'a> {
 }
 
 /// All of it in one line.
-fn summary(removed: &[Item], failed: usize, is_dry: bool) -> String {
+fn summary(removed: &[Item], (removing, failed): (usize, usize), is_dry: bool) -> String {
     let counts = ["container", "volume", "machine", "session", "record", "run"].into_iter().filter_map(|kind| {
         let count = removed.iter().filter(|item| item.kind == kind).count();
         let plural = if count == 1 { "" } else { "s" };
@@ -153,6 +184,10 @@ fn summary(removed: &[Item], failed: usize, is_dry: bool) -> String {
     let verb = if is_dry { "would remove" } else { "removed" };
     let mut text =
         if counts.is_empty() { "nothing to remove".to_owned() } else { format!("{verb} {}", counts.join(", ")) };
+    if removing > 0 {
+        let verb = if removing == 1 { "is" } else { "are" };
+        text.push_str(&format!("; {removing} {verb} being removed"));
+    }
     if failed > 0 {
         text.push_str(&format!("; {failed} could not be cleaned up"));
     }
@@ -166,9 +201,11 @@ mod tests {
     #[test]
     fn a_summary_counts_each_kind() {
         let items = |kinds: &[&'static str]| kinds.iter().map(|kind| Item::new(kind, "x", "y")).collect::<Vec<_>>();
-        assert_eq!(summary(&[], 0, false), "nothing to remove");
-        assert_eq!(summary(&items(&["volume", "container", "volume"]), 0, false), "removed 1 container, 2 volumes");
-        assert_eq!(summary(&items(&["run"]), 0, true), "would remove 1 run");
-        assert_eq!(summary(&items(&["machine"]), 2, false), "removed 1 machine; 2 could not be cleaned up");
+        let none = (0, 0);
+        assert_eq!(summary(&[], none, false), "nothing to remove");
+        assert_eq!(summary(&items(&["volume", "container", "volume"]), none, false), "removed 1 container, 2 volumes");
+        assert_eq!(summary(&items(&["run"]), none, true), "would remove 1 run");
+        assert_eq!(summary(&items(&["machine"]), (0, 2), false), "removed 1 machine; 2 could not be cleaned up");
+        assert_eq!(summary(&[], (1, 0), false), "nothing to remove; 1 is being removed");
     }
 }

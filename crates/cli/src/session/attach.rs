@@ -3,7 +3,9 @@
 use std::{io, time::Duration};
 
 use bytes::Bytes;
-use sandbar::{Command, Control, Machine, Process, ProcessId, SandboxSession, TerminalSize};
+use sandbar::{
+    Command, Control, KEPT_PROCESSES, Machine, MachineError, Process, ProcessId, SandboxSession, TerminalSize,
+};
 use serde_json::json;
 use tokio::{sync::mpsc, time::timeout};
 
@@ -35,7 +37,14 @@ pub(super) async fn start(
     render: &Render,
 ) -> Result<u8, Failure> {
     // Whoever attaches to it later may want to type.
-    let process = session.machine().spawn(command.stdin().kept()).await?;
+    let process = session.machine().spawn(command.stdin().kept()).await.map_err(|error| match &error {
+        MachineError::Exhausted { what, .. } if what == KEPT_PROCESSES => {
+            let id = &args.session;
+            let next = format!("`sandbar session ps {id}` lists them, `sandbar session kill {id} PROCESS` ends one");
+            Failure::from(error).next(next)
+        }
+        _ => error.into(),
+    })?;
     let Some(id) = process.id else {
         // It could not be executed, which its output says.
         let mut printing =
@@ -63,7 +72,7 @@ pub(super) async fn run(args: &AttachArgs, home: &Home, render: &Render) -> Resu
     let found = machine.processes().await?.into_iter().find(|info| info.id == id);
     let tty = found.is_some_and(|info| info.tty);
     let adopted = machine.adopt(id).await.map_err(|error| match error {
-        sandbar::MachineError::Held(_) => {
+        MachineError::Held(_) => {
             let next = format!("wait until it is let go; `sandbar session kill {} {id}` ends it", args.session);
             Failure::new(format!("somebody is attached to process {id}")).code("held").next(next)
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sandbar::{
-    Machine, MachineHandle, MachineSpec, Result, SandboxClient,
+    Machine, MachineHandle, MachineSpec, Recorder, Result, SandboxClient,
     client::{Docker, UnixLocal, docker::Engine},
 };
 
@@ -38,6 +38,10 @@ impl SandboxClient for Clients {
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
         self.local.create(spec).await
+    }
+
+    async fn create_recorded(&self, spec: MachineSpec, record: &Recorder<'_>) -> Result<Arc<dyn Machine>> {
+        self.local.create_recorded(spec, record).await
     }
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {

@@ -1,11 +1,13 @@
 //! `sandbar session stop` and `rm`: how a sandbox that stays comes to its end.
 
-use sandbar::{
-    DamagedSession, MachineHandle, SandboxClient as _, SandboxError, SandboxSession, SessionOptions, SessionState,
-};
+use sandbar::{DamagedSession, MachineError, MachineHandle, SandboxClient as _, SandboxError, SessionState};
 use serde_json::json;
 
-use super::{Home, orphans::Orphans};
+use super::{
+    Home,
+    orphans::{self, Orphans},
+    removal::{self, Removals},
+};
 use crate::{
     args::{RmArgs, StopArgs},
     failure::Failure,
@@ -14,31 +16,39 @@ use crate::{
 
 pub(super) async fn stop(args: &StopArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
     let mut state = home.find(&args.session)?;
-    let attached =
-        SandboxSession::attach(home.client.of(&state.machine)?, state.clone(), SessionOptions::default()).await?;
-    if let Some(session) = attached {
-        session.close().await?;
+    let id = state.session_id.clone();
+    let removals = Removals::patient(render, args.json);
+    let ended = removals.wait(&format!("session {id}"), || home.client.delete(&state.machine)).await;
+    let has_ended = matches!(ended, Ok(()) | Err(MachineError::StillBeingRemoved { .. }));
+    if has_ended {
+        home.tell_repositories(&id, render);
+        // What says, of a machine that is gone, that somebody wanted it so.
+        (state.workspace_root_ready, state.unfinished) = (false, false);
+        home.store.save(&state).map_err(|error| {
+            let what = "the session was stopped, but that cannot be written down, so it is listed as gone";
+            Failure::from(error).saying(what)
+        })?;
     }
-    home.tell_repositories(&state.session_id, render);
-    // What says, of a machine that is gone, that somebody wanted it so.
-    state.workspace_root_ready = false;
-    home.store.save(&state).map_err(|error| {
-        Failure::from(error).saying("the session was stopped, but that cannot be written down, so it is listed as gone")
-    })?;
+    ended.map_err(|error| removal::failure("stop", &id, error))?;
     if args.json {
-        return render.result(format!("{}\n", json!({"id": state.session_id, "state": "stopped"})).as_bytes());
+        return render.result(format!("{}\n", json!({"id": id, "state": "stopped"})).as_bytes());
     }
     Ok(0)
 }
 
 pub(super) async fn remove(args: &RmArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
+    let removals = match args.force {
+        true => Removals::hurried(render, args.json),
+        false => Removals::patient(render, args.json),
+    };
     let Wanted { records, mut failures } = wanted(args, home)?;
-    let mut removed = Vec::new();
+    let (mut removed, mut left) = (Vec::new(), Vec::new());
     let mut is_lost = false;
     for record in records {
-        match remove_one(&record, (args, home, render)).await {
-            Ok(()) => {
+        match remove_one(&record, &removals, (args, home, render)).await {
+            Ok(remainder) => {
                 is_lost |= record.machine.is_none();
+                left.extend(remainder.map(|error| json!({"id": record.id, "error": error.to_string()})));
                 removed.push(record.id);
             }
             Err(failure) => failures.push(failure),
@@ -52,7 +62,7 @@ pub(super) async fn remove(args: &RmArgs, home: &Home, render: &Render) -> Resul
     let mut orphans = Vec::new();
     // Without a record, nobody can tell whose machine it was, unless only one can have been.
     if args.all || (is_lost && !home.store.damaged()?.iter().any(|one| one.machine.is_none())) {
-        orphans = sweep(home, render, &mut failures).await?;
+        orphans = sweep(home, &removals, render, &mut failures).await?;
     }
     if is_lost && orphans.is_empty() && !args.json {
         render.note(
@@ -61,11 +71,19 @@ pub(super) async fn remove(args: &RmArgs, home: &Home, render: &Render) -> Resul
     }
     if args.json && (failures.is_empty() || !removed.is_empty() || !orphans.is_empty()) {
         let mut document = json!({"removed": removed});
-        if !orphans.is_empty() {
-            document["orphans"] = orphans.into();
+        for (name, list) in [("orphans", json!(orphans)), ("left", json!(left))] {
+            if list != json!([]) {
+                document[name] = list;
+            }
         }
         render.result(format!("{document}\n").as_bytes())?;
     }
+    conclude(failures, args, render)
+}
+
+/// Tells all failures. One that is final decides the exit code; a removal that goes on does so only among its like.
+fn conclude(mut failures: Vec<Failure>, args: &RmArgs, render: &Render) -> Result<u8, Failure> {
+    failures.sort_by_key(|failure| !failure.is("still_being_removed"));
     let Some(last) = failures.pop() else { return Ok(0) };
     for failure in &failures {
         if args.json { render.failure_document(failure) } else { render.failure(failure) }
@@ -74,7 +92,12 @@ pub(super) async fn remove(args: &RmArgs, home: &Home, render: &Render) -> Resul
 }
 
 /// Removes machines that no session has.
-async fn sweep(home: &Home, render: &Render, failures: &mut Vec<Failure>) -> Result<Vec<String>, Failure> {
+async fn sweep(
+    home: &Home,
+    removals: &Removals<'_>,
+    render: &Render,
+    failures: &mut Vec<Failure>,
+) -> Result<Vec<String>, Failure> {
     let found = match home.orphans()? {
         Orphans::Found(found) => found,
         Orphans::Unclear(why) => {
@@ -84,9 +107,9 @@ async fn sweep(home: &Home, render: &Render, failures: &mut Vec<Failure>) -> Res
     };
     let mut swept = Vec::new();
     for id in found {
-        match home.remove_orphan(&id).await {
+        match removals.wait(&format!("machine {id}"), || home.remove_orphan(&id)).await {
             Ok(()) => swept.push(id),
-            Err(failure) => failures.push(failure),
+            Err(error) => failures.push(orphans::failure(&id, error)),
         }
     }
     Ok(swept)
@@ -142,17 +165,32 @@ fn wanted(args: &RmArgs, home: &Home) -> Result<Wanted, Failure> {
     Ok(wanted)
 }
 
-/// The machine first: as long as it is there, so is what finds it.
-async fn remove_one(record: &Record, (args, home, render): (&RmArgs, &Home, &Render)) -> Result<(), Failure> {
+/// The machine first: as long as it is there, so is what finds it. Gives back why something of it is left, if its session
+/// is to be forgotten all the same.
+async fn remove_one(
+    record: &Record,
+    removals: &Removals<'_>,
+    (args, home, render): (&RmArgs, &Home, &Render),
+) -> Result<Option<Failure>, Failure> {
+    let mut left = None;
     if let Some(machine) = &record.machine
-        && let Err(error) = home.client.delete(machine).await
+        && let Err(error) = removals.wait(&format!("session {}", record.id), || home.client.delete(machine)).await
     {
+        let failure = removal::failure("rm", &record.id, error);
         if !args.force {
-            let next = "try again, or forget it with --force";
-            return Err(Failure::new(format!("cannot remove {}", record.id)).because(error).next(next));
+            return Err(failure);
         }
-        tracing::warn!(%error, "forgot a session whose machine could not be removed");
+        left = Some(failure.without_next());
     }
     home.tell_repositories(&record.id, render);
-    home.forget(&record.id)
+    home.forget(&record.id).map_err(|failure| match &left {
+        Some(left) => Failure::new(format!("{left}; {failure}")).code(left.name()),
+        None => failure,
+    })?;
+    if let Some(left) = &left
+        && !args.json
+    {
+        render.note(&format!("forgot the session {} all the same: {left}", record.id));
+    }
+    Ok(left)
 }

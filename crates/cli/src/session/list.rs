@@ -31,7 +31,7 @@ pub(super) enum Condition {
     Unfinished,
     /// Somebody stopped it.
     Stopped,
-    /// Its machine ended by itself, or with the host.
+    /// Its machine ended by itself or with the host, or its maker was killed before the machine could stay.
     Gone,
     /// It cannot be asked.
     Unknown,
@@ -62,9 +62,14 @@ impl Condition {
 }
 
 pub(super) async fn sessions(args: &LsArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
+    let abandoned = home.abandoned()?;
     let states = home.store.list()?;
     let asked = stream::iter(states).map(|state| async {
-        let condition = condition(&state, home.client.as_ref()).await;
+        let condition = match condition(&state, home.client.as_ref()).await {
+            // Its machine is not there yet.
+            Condition::Gone if state.unfinished && !abandoned.contains(&state.session_id) => Condition::Unfinished,
+            condition => condition,
+        };
         (state, condition)
     });
     let found: Vec<(SessionState, Condition)> = asked.buffered(AT_ONCE).collect().await;
@@ -101,8 +106,8 @@ pub(super) async fn condition(state: &SessionState, client: &dyn SandboxClient) 
     match (timeout(ANSWER, client.attach(&state.machine)).await, state.workspace_root_ready) {
         (Ok(Ok(Some(_))), true) => Condition::Running,
         (Ok(Ok(Some(_))), false) => Condition::Unfinished,
-        (Ok(Ok(None)), true) => Condition::Gone,
-        (Ok(Ok(None)), false) => Condition::Stopped,
+        (Ok(Ok(None)), false) if !state.unfinished => Condition::Stopped,
+        (Ok(Ok(None)), _) => Condition::Gone,
         (Ok(Err(_)) | Err(_), _) => Condition::Unknown,
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{FlockOperation, flock};
 use sandbar::{
-    SessionStore,
+    MachineError, SandboxClient as _, SessionState, SessionStore,
     client::{UnixLocal, docker::Found},
 };
 
@@ -73,15 +73,25 @@ impl Machines {
         })
     }
 
-    /// The sessions whose machine is gone although it was not stopped. A machine that cannot be asked is not gone.
-    pub(crate) async fn gone(&self) -> Result<Vec<String>, Failure> {
+    /// The sessions whose machine is gone although it was not stopped. A machine that cannot be asked is not gone, and a
+    /// session that is being made may have none yet.
+    pub(crate) async fn gone(&self) -> Result<Vec<SessionState>, Failure> {
+        let abandoned = self.0.abandoned()?;
         let mut gone = Vec::new();
         for state in self.0.store.list()? {
+            if state.unfinished && !abandoned.contains(&state.session_id) {
+                continue;
+            }
             if list::condition(&state, self.0.client.as_ref()).await == Condition::Gone {
-                gone.push(state.session_id);
+                gone.push(state);
             }
         }
         Ok(gone)
+    }
+
+    /// Removes what is left of such a session.
+    pub(crate) async fn remove_gone(&self, state: &SessionState) -> Result<(), Failure> {
+        self.0.remove_gone(state).await
     }
 
     /// Those that no session has.
@@ -90,9 +100,15 @@ impl Machines {
     }
 
     /// Ends such a machine and removes everything it has.
-    pub(crate) async fn remove_orphan(&self, id: &str) -> Result<(), Failure> {
+    pub(crate) async fn remove_orphan(&self, id: &str) -> Result<(), MachineError> {
         self.0.remove_orphan(id).await
     }
+}
+
+/// Why a machine that no session has is left.
+pub(super) fn failure(id: &str, error: MachineError) -> Failure {
+    let code = error.code();
+    Failure::new(format!("cannot remove the machine {id}, which no session has")).because(error).code(code)
 }
 
 impl Home {
@@ -114,6 +130,23 @@ impl Home {
         })
     }
 
+    /// The sessions that were being made when their makers were killed; none where a session is being made just now.
+    pub(super) fn abandoned(&self) -> Result<Vec<String>, Failure> {
+        let making = Making::open(&self.directory)?;
+        if flock(&making.0, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(Vec::new());
+        }
+        // No maker lives: what is unfinished by now will never be finished.
+        let unfinished = self.store.list()?.into_iter().filter(|state| state.unfinished);
+        Ok(unfinished.map(|state| state.session_id).collect())
+    }
+
+    /// Removes what is left of a session whose machine does not run: a container that was never started, and the record.
+    pub(super) async fn remove_gone(&self, state: &SessionState) -> Result<(), Failure> {
+        self.client.delete(&state.machine).await?;
+        self.forget(&state.session_id)
+    }
+
     /// What the machines of all records are called, under this name in their handles.
     fn recorded(&self, name: &str) -> Result<Recorded, Failure> {
         let (sound, damaged) = (self.store.list()?, self.store.damaged()?);
@@ -130,9 +163,8 @@ impl Home {
     }
 
     /// Ends such a machine and removes everything it has.
-    pub(super) async fn remove_orphan(&self, id: &str) -> Result<(), Failure> {
-        let refuse = || Failure::new(format!("cannot remove the machine {id}, which no session has"));
-        self.local().remove_machine(id).await.map_err(|error| refuse().because(error))
+    pub(super) async fn remove_orphan(&self, id: &str) -> Result<(), MachineError> {
+        self.local().remove_machine(id).await
     }
 
     fn ids(&self) -> Result<Vec<String>, Failure> {

@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use super::rig::{PATIENCE, Run, Sandbar, each, finish, until};
 
+/// The file by which a directory is known to be a machine's.
+const MARK: &str = ".sandbar";
+
 fn gc(sandbar: &Sandbar, words: &[&str]) -> Run {
     sandbar.run(&[&["gc", "--sandbox", "local"], words].concat())
 }
@@ -108,6 +111,44 @@ fn a_machine_that_no_session_has_goes_and_a_sessions_stays() {
         assert_eq!(fs::read_dir(sandbar.dir().join("state/sandbar/machines")).expect("machines").count(), 1);
         assert_eq!(sandbar.run(&["session", "exec", &kept, "--", "true"]).code, 0);
         assert_eq!(sandbar.run(&["session", "rm", &kept]).code, 0);
+    });
+}
+
+#[test]
+fn what_another_process_is_removing_is_not_said_to_be_removed() {
+    each(|sandbar| {
+        let lost = sandbar.run(&["session", "create"]).stdout.trim().to_owned();
+        let state = sandbar.dir().join("state/sandbar");
+        fs::remove_file(state.join(format!("sessions/{lost}.json"))).expect("remove");
+        let machine = fs::read_dir(state.join("machines")).expect("machines").flatten().next().expect("one").path();
+        let id = machine.file_name().expect("a name").display().to_string();
+        // As another sweep does it, which takes long.
+        fs::remove_file(machine.join("door")).expect("remove");
+        until("its supervisor ended", PATIENCE, || !machine.exists());
+        let aside = state.join("machines").join(format!(".dead-{id}"));
+        let made = sandbar.host(sandbar.dir(), &["mkdir", "-p", &aside.join("home").display().to_string()]);
+        assert_eq!(made.code, 0, "{made:?}");
+        let marked = sandbar.host(sandbar.dir(), &["touch", &aside.join(MARK).display().to_string()]);
+        assert_eq!(marked.code, 0, "{marked:?}");
+        let held = fs::File::open(&aside).expect("open");
+        held.lock().expect("lock");
+        let said = format!(
+            "machine {id} is being removed: another process removes it\nnothing to remove; 1 is being removed\n"
+        );
+        for _ in 0..2 {
+            let run = gc(sandbar, &[]);
+            assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, said.as_str(), ""), "{run:?}");
+        }
+        let told = document(&gc(sandbar, &["--json"]));
+        assert_eq!(
+            (&told["removing"][0]["name"], &told["removed"], &told["failed"]),
+            (&json!(id), &json!([]), &json!([]))
+        );
+        assert!(aside.exists(), "the test proves nothing otherwise");
+        drop(held);
+        let run = gc(sandbar, &[]);
+        assert!(run.stdout.starts_with(&format!("removed machine {id}: ")) && !aside.exists(), "{run:?}");
+        assert_eq!(gc(sandbar, &[]).stdout, "nothing to remove\n");
     });
 }
 

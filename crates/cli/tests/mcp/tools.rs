@@ -87,6 +87,26 @@ fn commands_run_go_on_and_are_typed_to() {
 }
 
 #[test]
+fn a_command_that_is_ended_for_another_is_named_in_the_answer_and_in_the_audit() {
+    let sandbar = Sandbar::own();
+    let mut client = Client::start(&sandbar, &["--pids", "1000", "--audit", "log/audit.jsonl"]);
+    let mut start = || client.done("exec_command", json!({"cmd": "sleep 300", "yield_time_ms": 250}));
+    let first = running(&start()).expect("it runs");
+    for _ in 1..64 {
+        let text = start();
+        assert_eq!(output(&text), "", "{text}");
+    }
+    let text = start();
+    let notice = format!("[session {first} was ended to make room: at most 64 are kept]\n");
+    assert!(running(&text).is_some() && output(&text) == notice, "{text}");
+    let text = client.refused("write_stdin", json!({"session_id": first}));
+    assert!(text.contains("PTY session not found"), "{text}");
+    assert_eq!(client.close().code, 0);
+    let audit = fs::read_to_string(sandbar.dir().join("log/audit.jsonl")).expect("audit");
+    assert!(audit.contains(&format!("\"evicted\":[{first}]")), "{audit}");
+}
+
+#[test]
 fn patches_come_in_every_form_also_typed_as_a_command() {
     let sandbar = Sandbar::own();
     let mut client = Client::start(&sandbar, &[]);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     made::Made,
-    rig::{PATIENCE, each, finish, marked, nap, naps, until},
+    rig::{PATIENCE, Sandbar, each, finish, marked, nap, naps, until},
     screen::Terminal,
 };
 
@@ -33,6 +33,29 @@ impl Made<'_> {
     fn becomes(&self, id: &str, state: &str) {
         until(state, PATIENCE, || self.process(id).is_some_and(|process| process["state"] == state));
     }
+}
+
+#[test]
+fn one_detached_command_too_many_is_refused_with_the_limit_and_a_way_out() {
+    let sandbar = Sandbar::own();
+    let made = Made::new(&sandbar, &["--pids", "1000"]);
+    let detach = ["session", "exec", "--detach", &made.id, "--", "sleep", "300"];
+    for _ in 0..16 {
+        let started: Vec<_> = (0..8).map(|_| sandbar.command(&detach).spawn().expect("spawn")).collect();
+        for run in started.into_iter().map(finish) {
+            assert_eq!(run.code, 0, "{run:?}");
+        }
+    }
+    let run = sandbar.run(&detach);
+    assert_eq!((run.code, run.stdout.as_str()), (125, ""), "{run:?}");
+    for words in ["at most 128", "session ps", &format!("sandbar session kill {} PROCESS", made.id)] {
+        assert!(run.stderr.contains(words), "{words}: {run:?}");
+    }
+    let help = sandbar.run(&["session", "exec", "--help"]).stdout;
+    assert!(help.contains("At most 128"), "{help}");
+    let first = made.processes()[0]["process"].to_string();
+    made.does(&["kill", &made.id, &first, "--signal", "KILL"]);
+    until("there is room again", PATIENCE, || sandbar.run(&detach).code == 0);
 }
 
 #[test]

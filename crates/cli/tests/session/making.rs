@@ -1,6 +1,6 @@
 //! A session is made whole or not at all.
 
-use std::{fs, time::Duration};
+use std::{fs, path::Path, process::Child, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -75,9 +75,90 @@ fn what_a_killed_maker_leaves_is_listed_and_can_be_removed() {
     kill_process(Pid::from_child(&child), Signal::KILL).expect("kill");
     finish(child);
     let list = sandbar.run(&["session", "ls"]);
-    assert!(list.stdout.contains("unfinished") || list.stdout.contains("running"), "{list:?}");
+    // Killed before its machine could stay, it leaves the record only.
+    let states = ["unfinished", "running", "gone"];
+    assert!(list.stdout.lines().count() == 2 && states.iter().any(|state| list.stdout.contains(state)), "{list:?}");
     assert_eq!(sandbar.run(&["session", "rm", "--all"]).code, 0);
     assert!(sandbar.left().is_empty(), "{:?}", sandbar.left());
+}
+
+/// Whether a process waits for a lock that another holds.
+fn waits_for_a_lock(child: &Child) -> bool {
+    let pid = child.id().to_string();
+    let locks = fs::read_to_string("/proc/locks").expect("locks");
+    locks.lines().any(|line| line.contains(" -> FLOCK") && line.split_whitespace().any(|word| word == pid))
+}
+
+#[test]
+fn a_maker_that_is_killed_before_the_record_is_there_leaves_no_machine() {
+    each(|sandbar| {
+        let (machines, sessions) = ("state/sandbar/machines", "state/sandbar/sessions");
+        let [machines, sessions] = [machines, sessions].map(|place| sandbar.dir().join(place));
+        let count = |place: &Path| fs::read_dir(place).map_or(0, |entries| entries.flatten().count());
+        let mut caught = false;
+        for round in 0..20 {
+            let name = format!("caught-{round}");
+            let child = sandbar.command(&["session", "create", "--name", &name]).spawn().expect("spawn");
+            let pid = Pid::from_child(&child);
+            until("a machine is there", PATIENCE, || count(&machines) > 0);
+            kill_process(pid, Signal::STOP).expect("stop");
+            // Now it cannot write its record.
+            let lock = fs::File::open(&sessions).expect("open");
+            lock.lock().expect("lock");
+            kill_process(pid, Signal::CONT).expect("go on");
+            let has_record = count(&sessions) > 0;
+            if !has_record {
+                until("it waits to write its record", PATIENCE, || waits_for_a_lock(&child));
+            }
+            kill_process(pid, Signal::KILL).expect("kill");
+            finish(child);
+            drop(lock);
+            if !has_record {
+                caught = true;
+                until("its machine ended by itself", PATIENCE, || count(&machines) == 0);
+                break;
+            }
+            assert_eq!(sandbar.run(&["session", "rm", "--all"]).code, 0);
+        }
+        assert!(caught, "no maker was stopped in time");
+        assert!(sandbar.left().is_empty(), "{:?}", sandbar.left());
+    });
+}
+
+#[test]
+fn a_record_whose_machine_was_never_made_gives_its_name_back() {
+    each(|sandbar| {
+        let made = |name: &str| {
+            let run = sandbar.run(&["session", "create", "--name", name]);
+            assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+            run.stdout.trim().to_owned()
+        };
+        let record = |id: &str| sandbar.dir().join(format!("state/sandbar/sessions/{id}.json"));
+        // As a maker leaves it that was killed right after it had written the record.
+        let unfinished = |id: &str| {
+            let text = fs::read_to_string(record(id)).expect("a record");
+            let mut state: serde_json::Value = serde_json::from_str(&text).expect("json");
+            state["workspace_root_ready"] = false.into();
+            state["unfinished"] = true.into();
+            let machine = state["machine"]["state"]["id"].as_str().expect("an id").to_owned();
+            fs::write(record(id), state.to_string()).expect("write");
+            let place = sandbar.dir().join("state/sandbar/machines").join(machine);
+            fs::remove_file(place.join("door")).expect("end it");
+            until("it is gone", PATIENCE, || !place.exists());
+        };
+        let first = made("same");
+        unfinished(&first);
+        let list = sandbar.run(&["session", "ls"]).stdout;
+        assert!(list.contains(&first) && list.contains(" gone "), "{list}");
+        let refused = sandbar.run(&["session", "exec", "same", "--", "true"]);
+        assert!(refused.code == 125 && refused.stderr.contains("never finished"), "{refused:?}");
+        let second = made("same");
+        assert!(!record(&first).exists());
+        unfinished(&second);
+        let run = sandbar.run(&["gc", "--sandbox", "local"]);
+        assert!(run.stdout.contains(&format!("removed session {second}: its machine is gone")), "{run:?}");
+        sandbar.leaves_nothing("no such words");
+    });
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{io, sync::PoisonError};
 use bollard::{body_stream, query_parameters::UploadToContainerOptions};
 use futures::{future::try_join_all, stream};
 use sandbar_guest::protocol::{BootFailure, LET_GO, Launch};
-use sandbar_machine::{MachineError, Result};
+use sandbar_machine::{MachineError, Recorder, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
@@ -28,8 +28,14 @@ pub(super) struct Boot<'a> {
 }
 
 impl Boot<'_> {
-    /// Starts the guest in a container that was made for it. One that is to outlive this process is let go of in the end.
-    pub(super) async fn start(mut self, container: &mut Container, setup: GuestSetup) -> Result<GuestMachine> {
+    /// Starts the guest in a container that was made for it. One that is to outlive this process is let go of once it is
+    /// recorded.
+    pub(super) async fn start(
+        mut self,
+        container: &mut Container,
+        setup: GuestSetup,
+        record: &Recorder<'_>,
+    ) -> Result<GuestMachine> {
         self.fill(&container.name).await?;
         let Self { client, docker, launch, .. } = self;
         let engine = &client.engine;
@@ -42,13 +48,24 @@ impl Boot<'_> {
         let told = async {
             // A guest that is already gone has said why, or nothing; both show below.
             input.write_all(&message).await?;
+            input.flush().await?;
             if launch.detached.is_some() {
                 output.read_exact(&mut [0]).await?;
-                input.write_all(&[LET_GO]).await?;
             }
-            input.flush().await
+            io::Result::Ok(())
         };
-        if let Err(error) = engine.within("start the guest", told).await? {
+        let mut told = engine.within("start the guest", told).await?;
+        if told.is_ok() {
+            record(&setup.handle)?;
+            if launch.detached.is_some() {
+                let let_go = async {
+                    input.write_all(&[LET_GO]).await?;
+                    input.flush().await
+                };
+                told = engine.within("start the guest", let_go).await?;
+            }
+        }
+        if let Err(error) = told {
             let _rest = engine.within("say why", output.read_to_end(&mut Vec::new())).await;
             return Err(explain(MachineError::transport("start it", error), &words));
         }

@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bollard::models::SystemInfo;
 use sandbar_guest::protocol::{Launch, Level};
 use sandbar_machine::{
-    Enforcement, Isolation, Lifetime, LimitReport, Limits, Machine, MachineError, MachineHandle, MachineSpec, Result,
-    SandboxClient, Workspace,
+    Enforcement, Isolation, Lifetime, LimitReport, Limits, Machine, MachineError, MachineHandle, MachineSpec, Recorder,
+    Result, SandboxClient, Workspace,
 };
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -200,15 +200,8 @@ impl Docker {
         live.retain(|_, machine| machine.strong_count() > 0);
         live.insert(name, Arc::downgrade(machine));
     }
-}
 
-#[async_trait]
-impl SandboxClient for Docker {
-    fn id(&self) -> &'static str {
-        ID
-    }
-
-    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+    async fn make(&self, spec: MachineSpec, record: &Recorder<'_>) -> Result<Arc<dyn Machine>> {
         self.check(&spec)?;
         let (docker, info) = self.reach().await?;
         let mut launch = self.launch(&spec, info)?;
@@ -242,13 +235,17 @@ impl SandboxClient for Docker {
         let state = place.as_ref().map_or_else(|| Ok(json!({ "container": name })), Place::state)?;
         let lifetime = spec.lifetime;
         let setup = self.setup(spec, &image, info, state)?;
+        if place.is_some() {
+            // An engine keeps a container that was made and never started, whoever is killed.
+            record(&setup.handle)?;
+        }
         if let Some(place) = &place {
             launch.detached = Some(remembered(place.nonce()?, &setup, Listening::Possible, lifetime)?);
         }
         let platform = self.options.platform.as_deref();
         let mut container = Container::make(&self.engine, docker, name.clone(), platform, body).await?;
         let boot = Boot { client: self, docker, image: &image, user: choice.text(), launch };
-        let machine = match boot.start(&mut container, setup).await {
+        let machine = match boot.start(&mut container, setup, record).await {
             Ok(machine) if place.is_some() => return Ok(Arc::new(machine.farewell(container.let_go()))),
             Ok(machine) => Arc::new(machine.farewell(container)),
             Err(error) => {
@@ -259,6 +256,21 @@ impl SandboxClient for Docker {
         };
         self.remember(name, &machine);
         Ok(machine)
+    }
+}
+
+#[async_trait]
+impl SandboxClient for Docker {
+    fn id(&self) -> &'static str {
+        ID
+    }
+
+    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+        self.make(spec, &|_handle| Ok(())).await
+    }
+
+    async fn create_recorded(&self, spec: MachineSpec, record: &Recorder<'_>) -> Result<Arc<dyn Machine>> {
+        self.make(spec, record).await
     }
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {

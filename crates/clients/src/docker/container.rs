@@ -1,6 +1,9 @@
 //! A container while it exists: whoever lets go of it, however early, has it removed.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use bollard::{
     errors::Error,
@@ -103,15 +106,30 @@ async fn remove_late(docker: &bollard::Docker, name: &str) {
 
 /// Removes a container by name, and waits until it is gone.
 pub(super) async fn remove(engine: &Engine, docker: &bollard::Docker, name: &str) -> Result<()> {
+    let begun = Instant::now();
     let until = engine.until();
+    let late = || MachineError::StillBeingRemoved { what: format!("container {name}"), waited: begun.elapsed() };
     loop {
         let force = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
-        let outcome = engine.within(REMOVE, docker.remove_container(name, Some(force))).await;
-        match outcome.map_err(|late| MachineError::transport(REMOVE, late))? {
+        let Ok(outcome) = engine.within(REMOVE, docker.remove_container(name, Some(force))).await else {
+            // An engine answers such a request when it has removed everything; meanwhile it answers others.
+            let looked = engine.within(REMOVE, docker.inspect_container(name, None)).await;
+            return match looked.map_err(|silent| MachineError::transport(REMOVE, silent))? {
+                Err(Error::DockerResponseServerError { status_code: 404, .. }) => Ok(()),
+                Err(error) => Err(MachineError::transport(REMOVE, error)),
+                Ok(_found) => Err(late()),
+            };
+        };
+        match outcome {
             Ok(()) | Err(Error::DockerResponseServerError { status_code: 404, .. }) => return Ok(()),
             // The engine is at it: the guest has ended.
             Err(Error::DockerResponseServerError { status_code: 409, .. }) if Instant::now() < until => {
                 sleep(LOOK).await
+            }
+            Err(Error::DockerResponseServerError { status_code: 409, .. }) => return Err(late()),
+            Err(Error::DockerResponseServerError { message, .. }) => {
+                let source = io::Error::other(message);
+                return Err(MachineError::NotRemoved { what: format!("container {name}"), source });
             }
             Err(error) => return Err(MachineError::transport(REMOVE, error)),
         }

@@ -3,7 +3,7 @@
 use std::io;
 
 use sandbar_guest::protocol::{CWD, FailKind};
-use sandbar_machine::{MachineError, MachinePath};
+use sandbar_machine::{KEPT_PROCESSES, MachineError, MachinePath};
 
 use super::lane::Failure;
 
@@ -64,6 +64,9 @@ impl Failure {
                 what: if self.errno == EAGAIN { "processes" } else { "memory" }.to_owned(),
                 reason: io::Error::from_raw_os_error(self.errno).to_string(),
             },
+            (FailKind::Full, _) => {
+                MachineError::Exhausted { what: KEPT_PROCESSES.to_owned(), reason: printable(&self.message) }
+            }
             (FailKind::Invalid, _) => MachineError::invalid("command", printable(&self.message)),
             // Another step than entering the directory: the error is not about its path.
             (FailKind::Errno, _) if !["", CWD].contains(&self.message.as_str()) => MachineError::File {
@@ -131,6 +134,9 @@ mod tests {
         assert_eq!(source.to_string(), "cannot limit it: not permitted");
         assert!(matches!(spawn(EAGAIN), MachineError::Exhausted { what, .. } if what == "processes"));
         assert!(matches!(spawn(2), MachineError::NotFound(path) if path == MachinePath::workspace()));
+        let full = Failure { kind: FailKind::Full, errno: 0, message: "at most 128".to_owned() };
+        let text = full.of_spawn(&MachinePath::workspace()).to_string();
+        assert_eq!(text, "room for kept processes is exhausted: at most 128");
     }
 
     #[test]

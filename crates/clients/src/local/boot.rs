@@ -33,8 +33,12 @@ const REMOVAL: Duration = Duration::from_secs(30);
 const MAX_FAILURE: u64 = 64 * 1024;
 
 /// Starts a machine and waits until its guest is ready. Dropping this future at any point ends whatever it started; one
-/// that is to outlive this process is let go of in the very last step.
-pub(super) async fn boot(launch: &Launch, setup: GuestSetup) -> Result<GuestMachine> {
+/// that is to outlive this process is let go of in the very last step, once it is recorded.
+pub(super) async fn boot(
+    launch: &Launch,
+    setup: GuestSetup,
+    record: impl FnOnce() -> Result<()>,
+) -> Result<GuestMachine> {
     let at = |stage: &'static str| move |source: io::Error| failed(stage, source);
     let (mut leash, control, child) = start_supervisor().map_err(at("starting the supervisor"))?;
     let sent = launch.encode_framed().map_err(|error| failed("describing the machine", error))?;
@@ -46,17 +50,28 @@ pub(super) async fn boot(launch: &Launch, setup: GuestSetup) -> Result<GuestMach
         connected = GuestMachine::connect(reader, writer, setup) => connected,
         _ended = said(&mut leash, &mut failure) => Err(MachineError::Gone),
     };
+    if connected.is_ok()
+        && let Err(error) = record()
+    {
+        drop(connected);
+        let mut leash = Leash { leash, child, place: place(launch) };
+        // What its supervisor cannot remove is the lesser trouble.
+        let _lesser = leash.wait().await;
+        return Err(error);
+    }
     match connected {
         Ok(machine) if launch.detached.is_some() => match leash.try_write(&[LET_GO]) {
             Ok(_) => Ok(machine),
             Err(error) => Err(explain(MachineError::transport("let go of it", error), leash, failure).await),
         },
-        Ok(machine) => {
-            let place = String::from_utf8_lossy(&[&launch.state, b"/".as_slice(), &launch.id].concat()).into_owned();
-            Ok(machine.farewell(Leash { leash, child, place }))
-        }
+        Ok(machine) => Ok(machine.farewell(Leash { leash, child, place: place(launch) })),
         Err(error) => Err(explain(error, leash, failure).await),
     }
+}
+
+/// The machine's directory, for messages.
+fn place(launch: &Launch) -> String {
+    String::from_utf8_lossy(&[&launch.state, b"/".as_slice(), &launch.id].concat()).into_owned()
 }
 
 /// A supervisor with nothing of ours but the two sockets.
@@ -139,14 +154,17 @@ impl Farewell for Leash {
                 said(&mut self.leash, &mut words).await;
                 self.child.wait().await
             };
-            let trouble = match timeout(REMOVAL, gone).await {
-                Ok(_status) => BootFailure::decode(&words).ok().map(|failure| cause(&failure).to_string()),
-                Err(_late) => Some(format!("the supervisor is still at it after {} seconds", REMOVAL.as_secs())),
-            };
-            match trouble {
-                None => Ok(()),
-                Some(why) => {
-                    let left = format!("{} and what it mounts may be left: {why}", self.place);
+            let what = format!("machine {}", self.place);
+            if timeout(REMOVAL, gone).await.is_err() {
+                return Err(MachineError::StillBeingRemoved { what, waited: REMOVAL });
+            }
+            match BootFailure::decode(&words) {
+                Err(_said_nothing) => Ok(()),
+                Ok(failure) if failure.errno != 0 && failure.stage.starts_with("remove ") => {
+                    Err(MachineError::NotRemoved { what, source: io::Error::from_raw_os_error(failure.errno) })
+                }
+                Ok(failure) => {
+                    let left = format!("{} and what it mounts may be left: {}", self.place, cause(&failure));
                     Err(MachineError::transport("remove it", left))
                 }
             }

@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use sandbar_guest::subordinate::Subordinate;
-use sandbar_machine::{Lifetime, Machine, MachineError, MachineHandle, MachineSpec, Result, SandboxClient};
+use sandbar_machine::{Lifetime, Machine, MachineError, MachineHandle, MachineSpec, Recorder, Result, SandboxClient};
 use serde_json::json;
 
 use super::{
@@ -95,15 +95,8 @@ impl UnixLocal {
         live.retain(|_, machine| machine.strong_count() > 0);
         live.insert(id, Arc::downgrade(machine));
     }
-}
 
-#[async_trait]
-impl SandboxClient for UnixLocal {
-    fn id(&self) -> &'static str {
-        ID
-    }
-
-    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+    async fn make(&self, spec: MachineSpec, record: &Recorder<'_>) -> Result<Arc<dyn Machine>> {
         let mut launch = check::launch(&spec)?;
         let (dir, id) = state::prepare(self.state_dir.as_deref())?;
         let place = match spec.lifetime {
@@ -120,17 +113,32 @@ impl SandboxClient for UnixLocal {
         let handle = MachineHandle { client: ID.to_owned(), state };
         let listening = check::can_listen(&spec);
         let lifetime = spec.lifetime;
-        let setup = check::setup(spec, handle);
+        let setup = check::setup(spec, handle.clone());
         if let Some(place) = &place {
             launch.detached = Some(remembered(place.nonce()?, &setup, listening, lifetime)?);
         }
-        let machine = listening.told(boot::boot(&launch, setup).await?);
+        let machine = listening.told(boot::boot(&launch, setup, || record(&handle)).await?);
         if let Some(place) = place {
             return Ok(Arc::new(machine.farewell(Removal { place })));
         }
         let machine = Arc::new(machine);
         self.remember(id, &machine);
         Ok(machine)
+    }
+}
+
+#[async_trait]
+impl SandboxClient for UnixLocal {
+    fn id(&self) -> &'static str {
+        ID
+    }
+
+    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
+        self.make(spec, &|_handle| Ok(())).await
+    }
+
+    async fn create_recorded(&self, spec: MachineSpec, record: &Recorder<'_>) -> Result<Arc<dyn Machine>> {
+        self.make(spec, record).await
     }
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {

@@ -13,13 +13,13 @@ use rustix::{
     io::Errno,
     process::geteuid,
 };
-use sandbar_guest::protocol::{DOOR, Knock, MARK, Nonce, Welcome, Wish};
+use sandbar_guest::protocol::{DOOR, Knock, MARK, Nonce, Wish};
 use sandbar_machine::{MachineError, MachineHandle, Result};
 use serde::{Deserialize, Serialize};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::AsyncWriteExt,
     net::UnixStream,
-    time::{Instant, sleep, timeout},
+    time::{sleep, timeout},
 };
 
 use super::{leftovers, state};
@@ -28,15 +28,15 @@ use crate::{
     detached::{ANSWER, Memo, crowded, read_nonce},
 };
 
-/// How long a supervisor may take to remove everything.
-const REMOVAL: Duration = Duration::from_secs(30);
+/// How long finding a machine waits until what a dead one left is removed; that goes on without it.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// What a handle holds of a machine that outlives its maker. The nonce is what lets its holder in.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Place {
-    id: String,
-    dir: PathBuf,
+    pub(super) id: String,
+    pub(super) dir: PathBuf,
     nonce: String,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn prepare(dir: &Path, id: &str) -> Result<Place> {
 }
 
 /// A way to the door of a machine, as far as it exists.
-enum Door {
+pub(super) enum Door {
     /// Nothing is there, or nothing that lives.
     Gone,
     /// Somebody listens.
@@ -89,30 +89,17 @@ impl Place {
         read_nonce(&self.nonce)
     }
 
-    fn path(&self) -> PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         self.dir.join(&self.id)
     }
 
     /// The machine's directory, which must be this user's; `None` when there is none. Its mode is not looked at: at the level
     /// `landlock` a command can change it, and must not lock us out.
-    fn open(&self) -> Result<Option<OwnedFd>> {
-        let bad = |reason: &str| MachineError::invalid(format!("machine {}", self.path().display()), reason);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = match rustix::fs::open(self.path(), flags, Mode::empty()) {
-            Ok(dir) => dir,
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-            Err(Errno::ACCESS | Errno::PERM) => return Err(bad("belongs to another user of this host")),
-            Err(error) => return Err(MachineError::transport("find it", io::Error::from(error))),
-        };
-        let found =
-            rustix::fs::fstat(&dir).map_err(|error| MachineError::transport("find it", io::Error::from(error)))?;
-        if found.st_uid != geteuid().as_raw() {
-            return Err(bad("belongs to another user of this host"));
-        }
-        Ok(Some(dir))
+    pub(super) fn open(&self) -> Result<Option<OwnedFd>> {
+        open_own(&self.path())
     }
 
-    /// Goes to the door, if anybody is there. What a machine left that died without its supervisor is swept away.
+    /// Goes to the door, if anybody is there.
     async fn door(&self) -> Result<Door> {
         let Some(dir) = self.open()? else { return Ok(Door::Gone) };
         // By descriptor: a socket's path may be only so long, a state directory's longer.
@@ -120,10 +107,6 @@ impl Place {
         let stream = match connected {
             Ok(stream) => stream,
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-                if is_marked(&dir) && is_unlocked(&dir) {
-                    drop(dir);
-                    self.sweep().await;
-                }
                 return Ok(Door::Gone);
             }
             Err(error) => return Err(MachineError::transport("reach it", error)),
@@ -137,7 +120,7 @@ impl Place {
     }
 
     /// Knocks, if anybody is there.
-    async fn knock(&self, wish: Wish) -> Result<Door> {
+    pub(super) async fn knock(&self, wish: Wish) -> Result<Door> {
         let Door::Open(mut stream) = self.door().await? else { return Ok(Door::Gone) };
         match stream.write_all(&Knock::new(wish, self.nonce()?).encode()).await {
             Ok(()) => Ok(Door::Open(stream)),
@@ -146,9 +129,9 @@ impl Place {
         }
     }
 
-    /// Finds the machine; `None` when it is gone.
+    /// Finds the machine; `None` when it is gone. What it left when it died without its supervisor is removed.
     pub(super) async fn attach(&self, handle: &MachineHandle) -> Result<Option<GuestMachine>> {
-        let late = |_late| MachineError::transport("reach it", "its supervisor did not answer within 20 seconds");
+        let late = |_late| self.silent();
         let nonce = self.nonce()?;
         let welcomed = async {
             let Door::Open(stream) = self.door().await? else { return Ok(None) };
@@ -157,7 +140,12 @@ impl Place {
             let (mut reader, mut writer) = stream.into_split();
             Ok(Memo::ask(&mut reader, &mut writer, nonce).await?.map(|memo| (reader, writer, memo)))
         };
-        let Some((reader, writer, memo)) = timeout(ANSWER, welcomed).await.map_err(late)?? else { return Ok(None) };
+        let Some((reader, writer, memo)) = timeout(ANSWER, welcomed).await.map_err(late)?? else {
+            if self.open()?.is_some_and(|dir| is_marked(&dir) && is_unlocked(&dir)) {
+                let _tried_again_by_others = leftovers::sweep(&self.dir, SWEEP).await;
+            }
+            return Ok(None);
+        };
         match memo.connect(reader, writer, handle.clone()).await {
             Ok(machine) => Ok(Some(machine.farewell(Removal { place: self.clone() }))),
             // Either it ended in this very moment, or it has as many connections as it takes.
@@ -168,7 +156,7 @@ impl Place {
     }
 
     /// Whether somebody still opens the door, once what is just ending has had a moment to.
-    async fn lives(&self) -> Result<bool> {
+    pub(super) async fn lives(&self) -> Result<bool> {
         for _ in 0..20 {
             if matches!(self.knock(Wish::Attach).await?, Door::Gone) {
                 return Ok(false);
@@ -177,40 +165,23 @@ impl Place {
         }
         Ok(true)
     }
+}
 
-    /// Ends the machine, whatever its guest says, and waits until nothing of it is left.
-    pub(super) async fn delete(&self) -> Result<()> {
-        if let Ok(Door::Open(mut stream)) = timeout(ANSWER, self.knock(Wish::End)).await.unwrap_or(Ok(Door::Gone)) {
-            let mut answer = [0; Welcome::LENGTH];
-            let heard = timeout(ANSWER, stream.read_exact(&mut answer)).await;
-            // One that hangs up without a word and lives on is another machine, and not ours to end.
-            if !matches!(heard, Ok(Ok(_))) && self.lives().await? {
-                return Ok(());
-            }
-        }
-        let until = Instant::now() + REMOVAL;
-        while Instant::now() < until {
-            let Some(dir) = self.open()? else { return Ok(()) };
-            let marked = is_marked(&dir);
-            if is_unlocked(&dir) {
-                drop(dir);
-                // A supervisor that just ended took both mark and directory with it.
-                if !marked && self.open()?.is_some() {
-                    let what = format!("machine {}", self.path().display());
-                    return Err(MachineError::invalid(what, "is not the directory of a machine, and stays as it is"));
-                }
-                self.sweep().await;
-            }
-            sleep(Duration::from_millis(5)).await;
-        }
-        let left = format!("{} and what it mounts may be left", self.path().display());
-        Err(MachineError::transport("remove it", left))
+/// A machine's directory, which must be this user's; `None` when there is none.
+pub(super) fn open_own(place: &Path) -> Result<Option<OwnedFd>> {
+    let bad = |reason: &str| MachineError::invalid(format!("machine {}", place.display()), reason);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = match rustix::fs::open(place, flags, Mode::empty()) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        Err(Errno::ACCESS | Errno::PERM) => return Err(bad("belongs to another user of this host")),
+        Err(error) => return Err(MachineError::transport("find it", io::Error::from(error))),
+    };
+    let found = rustix::fs::fstat(&dir).map_err(|error| MachineError::transport("find it", io::Error::from(error)))?;
+    if found.st_uid != geteuid().as_raw() {
+        return Err(bad("belongs to another user of this host"));
     }
-
-    /// Removes what dead machines left beside this one.
-    async fn sweep(&self) {
-        leftovers::sweep(&self.dir, REMOVAL).await;
-    }
+    Ok(Some(dir))
 }
 
 /// Whether a directory is a machine's. A handle may have been changed, and lead to any directory with such a name.

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use sandbar_guest::protocol::DOOR;
 use sandbar_machine::{MachineError, Result};
 use tokio::{
+    io::AsyncReadExt,
     process::Command,
     time::{sleep, timeout},
 };
@@ -28,15 +29,38 @@ const SWEEP: Duration = Duration::from_secs(600);
 /// How often it is tried again while somebody makes a machine there.
 const TRIES: usize = 5;
 /// What a directory is called while it is removed, before its own name.
-const DEAD: &str = ".dead-";
+pub(super) const DEAD: &str = ".dead-";
+
+/// The longest report of a sweep that is read.
+const MAX_REPORT: u64 = 1 << 20;
 
 /// A machine in a state directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resident {
     /// Its number.
     pub id: String,
-    /// Whether its supervisor lives. If not, what is there is only in the way.
-    pub lives: bool,
+    /// Whether it runs, or what its end left.
+    pub state: ResidentState,
+}
+
+/// What is known of a machine in a state directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResidentState {
+    /// Its supervisor lives.
+    Running,
+    /// Its supervisor is dead; what is there is only in the way.
+    Dead,
+    /// Its supervisor is dead, and another process removes what it left.
+    Removing,
+}
+
+/// A machine of which a sweep could not remove everything, and why.
+#[derive(Debug)]
+pub struct Remainder {
+    /// Its number.
+    pub id: String,
+    /// The system's own words.
+    pub error: io::Error,
 }
 
 impl UnixLocal {
@@ -56,7 +80,12 @@ impl UnixLocal {
             if is_id(id)
                 && let Some(lives) = lives(&entry.path())
             {
-                found.push(Resident { id: id.to_owned(), lives });
+                let state = match (lives, id == name) {
+                    (true, true) => ResidentState::Running,
+                    (true, false) => ResidentState::Removing,
+                    (false, _) => ResidentState::Dead,
+                };
+                found.push(Resident { id: id.to_owned(), state });
             }
         }
         found.sort_by(|one, other| one.id.cmp(&other.id));
@@ -66,42 +95,47 @@ impl UnixLocal {
     /// Ends a machine of the state directory that nobody has a handle of, and removes everything it has.
     ///
     /// # Errors
-    /// [`MachineError`] when something of it is left.
+    /// [`MachineError`] when something of it is left; [`MachineError::StillBeingRemoved`] when its removal goes on.
     pub async fn remove_machine(&self, id: &str) -> Result<()> {
         let Some(directory) = self.existing()? else { return Ok(()) };
         if !is_id(id) {
             return Err(MachineError::invalid(format!("machine {id:?}"), "is not the number of one"));
         }
+        let place = Place::unknown(id, directory.clone());
         // Without its door nobody could reach it ever again, so that it ends by itself.
         match fs::remove_file(directory.join(id).join(DOOR)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(MachineError::transport("close its door", error))
-            }
-            _ => Place::unknown(id, directory.clone()).delete().await,
-        }?;
-        if directory.join(format!("{DEAD}{id}")).exists() {
-            sweep(&directory, SWEEP).await;
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(place.not_removed(source)),
+            _ => place.delete().await,
         }
-        Ok(())
     }
 
-    /// Removes what dead machines left in the state directory. Gives back whose could not be removed.
+    /// Removes what dead machines left in the state directory. Gives back those of which something is left, except for
+    /// those that another process is [removing](ResidentState::Removing).
     ///
     /// # Errors
     /// [`MachineError`] when the directory cannot be read, or is not this user's alone.
-    pub async fn sweep(&self) -> Result<Vec<String>> {
-        let dead =
-            || Ok(self.machines()?.into_iter().filter(|machine| !machine.lives).map(|machine| machine.id).collect());
+    pub async fn sweep(&self) -> Result<Vec<Remainder>> {
+        let mut reported = Vec::new();
         for _ in 0..TRIES {
-            let left: Vec<String> = dead()?;
-            let (false, Some(directory)) = (left.is_empty(), self.existing()?) else { return Ok(left) };
-            sweep(&directory, SWEEP).await;
-            if !dead()?.is_empty() {
+            let (false, Some(directory)) = (self.dead()?.is_empty(), self.existing()?) else { return Ok(Vec::new()) };
+            reported = sweep(&directory, SWEEP).await;
+            if !self.dead()?.is_empty() {
                 // Whoever makes a machine there keeps others from looking, for a moment.
                 sleep(Duration::from_millis(50)).await;
             }
         }
-        dead()
+        let explained = |id: String| {
+            let at = reported.iter().position(|left| left.id == id);
+            let unknown = || Remainder { id, error: io::Error::other("the directory of machines stayed locked") };
+            at.map_or_else(unknown, |at| reported.swap_remove(at))
+        };
+        Ok(self.dead()?.into_iter().map(explained).collect())
+    }
+
+    /// The ids of machines whose supervisor is dead, and that no process is removing.
+    fn dead(&self) -> Result<Vec<String>> {
+        let is_dead = |machine: &Resident| machine.state == ResidentState::Dead;
+        Ok(self.machines()?.into_iter().filter(is_dead).map(|machine| machine.id).collect())
     }
 
     /// The state directory, if it exists, and is this user's alone.
@@ -114,21 +148,42 @@ impl UnixLocal {
     }
 }
 
-/// Removes what dead machines left in a directory, with the program that knows how.
-pub(super) async fn sweep(directory: &Path, patience: Duration) {
-    let Ok(program) = guest_binary::sealed() else { return };
-    let sweeping = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+/// Removes what dead machines left in a directory, with the program that knows how. Gives back what it could not remove.
+pub(super) async fn sweep(directory: &Path, patience: Duration) -> Vec<Remainder> {
+    let Ok(program) = guest_binary::sealed() else { return Vec::new() };
+    let started = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
         .arg0("sandbar-guest")
         .arg("sweep")
         .arg(directory)
         .env_clear()
         .current_dir("/")
+        // A Ctrl-C is for the caller; what was begun is brought to its end.
+        .process_group(0)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .status();
-    // What is left after this is tried again by the next machine's supervisor.
-    let _late = timeout(patience, sweeping).await;
+        .spawn();
+    let Ok(mut sweeper) = started else { return Vec::new() };
+    let mut report = String::new();
+    let swept = async {
+        if let Some(output) = sweeper.stdout.take() {
+            let _broken = output.take(MAX_REPORT).read_to_string(&mut report).await;
+        }
+        sweeper.wait().await
+    };
+    // It goes on after this time; what it leaves is tried again by the next machine's supervisor.
+    let _late = timeout(patience, swept).await;
+    report.lines().filter_map(remainder).collect()
+}
+
+/// Reads one line of a sweep's report.
+fn remainder(line: &str) -> Option<Remainder> {
+    let (id, number) = line.split_once(' ')?;
+    let error = match number.parse().ok()? {
+        0 => io::Error::other("for a reason that the system gives no number for"),
+        number => io::Error::from_raw_os_error(number),
+    };
+    is_id(id).then(|| Remainder { id: id.to_owned(), error })
 }
 
 fn is_id(name: &str) -> bool {
@@ -172,14 +227,47 @@ mod tests {
         let held = fs::File::open(&living).expect("open");
         flock(&held, FlockOperation::NonBlockingLockExclusive).expect("lock");
         let found = client.machines().expect("machines");
-        let found: Vec<_> = found.iter().map(|machine| (machine.id.as_str(), machine.lives)).collect();
-        assert_eq!(found, [("00000000000000aa", false), ("00000000000000ab", false), ("00000000000000ac", true)]);
-        assert_eq!(client.sweep().await.expect("sweep"), Vec::<String>::new());
+        let found: Vec<_> = found.iter().map(|machine| (&machine.id[14..], machine.state)).collect();
+        assert_eq!(found, [("aa", ResidentState::Dead), ("ab", ResidentState::Dead), ("ac", ResidentState::Running)]);
+        assert!(client.sweep().await.expect("sweep").is_empty());
         assert!(!dead.exists() && !half.exists());
         assert!([&living, &unmarked].into_iter().chain(&others).all(|dir| dir.join("home/deep").exists()));
         for bad in ["..", "00000000000000aa/..", ""] {
             assert_eq!(client.remove_machine(bad).await.expect_err("refused").code(), "invalid");
         }
+    }
+
+    #[tokio::test]
+    async fn what_another_process_removes_is_neither_running_nor_gone() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let place = temp.path().join("machines");
+        let client = UnixLocal::new().state_dir(&place);
+        state::prepare(Some(&place)).expect("prepare");
+        let id = "00000000000000aa";
+        let dir = place.join(format!("{DEAD}{id}"));
+        fs::create_dir_all(dir.join("home")).expect("create");
+        fs::write(dir.join(MARK), "").expect("mark");
+        let other_sweep = fs::File::open(&dir).expect("open");
+        flock(&other_sweep, FlockOperation::NonBlockingLockExclusive).expect("lock");
+        let removing = [Resident { id: id.to_owned(), state: ResidentState::Removing }];
+        assert_eq!(client.machines().expect("machines"), removing);
+        assert!(client.sweep().await.expect("sweep").is_empty(), "nothing that this sweep failed to remove");
+        assert_eq!(client.machines().expect("machines"), removing);
+        let waiting = Place::unknown(id, place.clone());
+        let error = waiting.delete_within(Duration::from_millis(300)).await.expect_err("it is there");
+        assert_eq!(error.code(), "still_being_removed", "{error}");
+        drop(other_sweep);
+        client.remove_machine(id).await.expect("removed");
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn a_report_of_a_sweep_is_read_line_by_line() {
+        let left = remainder("00000000000000aa 30").expect("a line");
+        assert_eq!((left.id.as_str(), left.error.kind()), ("00000000000000aa", io::ErrorKind::ReadOnlyFilesystem));
+        assert!(
+            ["", "x 30", "00000000000000aa", "00000000000000aa x"].into_iter().all(|line| remainder(line).is_none())
+        );
     }
 
     #[test]

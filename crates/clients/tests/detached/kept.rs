@@ -153,6 +153,8 @@ async fn more_commands_than_can_be_kept_are_refused() {
     }
     let refused = soon(machine.spawn(sleep().kept())).await.expect_err("one too many");
     assert_eq!(refused.code(), "exhausted");
+    let text = "room for kept processes is exhausted: at most 128 of them run on a machine at a time; end one first";
+    assert_eq!(refused.to_string(), text);
     all.push(soon(machine.spawn(sleep())).await.expect("others can still run"));
     soon(machine.stop()).await.expect("stop");
 }

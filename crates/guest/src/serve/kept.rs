@@ -85,8 +85,10 @@ impl Server {
         }
         let running = self.processes().filter(|(_, _, running)| running.about.kept && !running.has_ended());
         if running.count() >= KEPT {
-            let message = format!("more than {KEPT} commands that outlive their holder");
-            return Err(Fail { kind: FailKind::Errno, errno: libc::EAGAIN, message });
+            return Err(Fail::of(
+                FailKind::Full,
+                format!("at most {KEPT} of them run on a machine at a time; end one first"),
+            ));
         }
         Ok(true)
     }

@@ -1,5 +1,7 @@
 //! Promises about machines that outlive whoever made them. A client that cannot keep them refuses to make such machines.
 
+use std::sync::Mutex;
+
 use super::rig::{Rig, daemon, pause, shell, soon, until};
 use crate::{Lifetime, MachineError, MachineHandle, MachineSpec, SandboxClient};
 
@@ -38,6 +40,35 @@ pub async fn a_detached_machine_outlives_its_maker(client: &dyn SandboxClient) {
         assert_eq!(again.get("file").await, "still here");
     }
     soon("delete", client.delete(&handle)).await.expect("it is deleted");
+    assert!(is_gone(client, &handle).await);
+}
+
+/// Its handle is recorded before it can outlive its maker, and one that cannot be recorded is not left.
+pub async fn a_detached_machine_is_recorded_before_it_stays(client: &dyn SandboxClient) {
+    let spec = || MachineSpec { lifetime: Lifetime::Detached, ..MachineSpec::default() };
+    let recorded = Mutex::new(Vec::new());
+    let note = |handle: &MachineHandle| recorded.lock().expect("no panic").push(handle.clone());
+    let record = |handle: &MachineHandle| {
+        note(handle);
+        Ok(())
+    };
+    let machine = match soon("create", client.create_recorded(spec(), &record)).await {
+        Err(MachineError::Unsupported(_)) => return,
+        made => made.expect("a machine"),
+    };
+    let handle = machine.handle();
+    let told = std::mem::take(&mut *recorded.lock().expect("no panic"));
+    assert!(!told.is_empty() && told.iter().all(|one| *one == handle), "{told:?}");
+    drop(machine);
+    drop(attach(client, &handle).await);
+    soon("delete", client.delete(&handle)).await.expect("it is deleted");
+    let refuse = |handle: &MachineHandle| {
+        note(handle);
+        Err(MachineError::invalid("record", "is refused"))
+    };
+    let refused = soon("create", client.create_recorded(spec(), &refuse)).await;
+    assert_eq!(refused.map(|_| ()).expect_err("refused").to_string(), "record: is refused");
+    let handle = recorded.lock().expect("no panic").pop().expect("a handle");
     assert!(is_gone(client, &handle).await);
 }
 

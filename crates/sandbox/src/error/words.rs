@@ -60,8 +60,21 @@ pub(super) fn spoken(reason: &str) -> String {
 }
 
 /// The names of what machines say, which is the cause then and speaks for itself.
-const MACHINES: &[&str] =
-    &["denied", "exhausted", "file", "gone", "invalid", "isolation", "not_found", "start", "transport", "unsupported"];
+const MACHINES: &[&str] = &[
+    "denied",
+    "exhausted",
+    "file",
+    "gone",
+    "invalid",
+    "isolation",
+    "not_found",
+    "not_removed",
+    "start",
+    "still_being_removed",
+    "transport",
+    "unresponsive",
+    "unsupported",
+];
 
 /// The reason as the end of a message, unless the cause says it.
 pub(super) fn why(reason: &str) -> String {

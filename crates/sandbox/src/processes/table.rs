@@ -128,7 +128,8 @@ impl ProcessTable {
     /// are waiting for, or when everything was ended meanwhile.
     pub async fn start(&self, mut start: Start) -> Result<Update> {
         let begun = Instant::now();
-        let slot = self.reserve(&start)?;
+        let mut slot = self.reserve(&start)?;
+        let evicted = std::mem::take(&mut slot.evicted);
         let words = || words(&start.command);
         let spawned = timeout(self.options.patience, self.machine.spawn(start.command.clone().kept().joined())).await;
         let process = spawned
@@ -149,7 +150,13 @@ impl ProcessTable {
         let deadline = after(yield_time.min(self.options.yield_max).max(self.options.yield_min));
         entry.settle(Until::Exit, deadline, &self.options).await;
         std::mem::forget(unannounced);
-        self.report(&entry, begun, start.max_output_tokens, 0)
+        let mut update = self.report(&entry, begun, start.max_output_tokens, 0)?;
+        for id in &evicted {
+            let most = self.options.max_processes;
+            append(&mut update.output, &format!("session {id} was ended to make room: at most {most} are kept"));
+        }
+        update.evicted = evicted;
+        Ok(update)
     }
 
     /// Types to a process, or only asks for news when there is nothing to type. Input returns early: once something was
@@ -272,6 +279,7 @@ impl ProcessTable {
             output,
             omitted_bytes: 0,
             unaccepted_bytes: 0,
+            evicted: Vec::new(),
         }
     }
 
@@ -318,12 +326,14 @@ impl ProcessTable {
         if rows.closed {
             return refused(STOPPING);
         }
+        let mut evicted = Vec::new();
         while rows.len() >= self.options.max_processes {
             let Some(oldest) = rows.victim(self.options.protected) else {
                 return refused(&format!("all {} processes are in use; end one first", rows.len()));
             };
             tracing::warn!(id = oldest, "the process table is full: the least recently used process is ended");
             rows.entries.remove(&oldest);
+            evicted.push(oldest);
         }
         let id = rows.number(self.options.ids);
         let round = rows.round;
@@ -335,7 +345,7 @@ impl ProcessTable {
                 "the process table is nearly full"
             );
         }
-        Ok(Slot { table: self, id })
+        Ok(Slot { table: self, id, evicted })
     }
 
     pub(super) fn entry(
@@ -401,6 +411,7 @@ impl ProcessTable {
             output,
             omitted_bytes: drained.omitted,
             unaccepted_bytes,
+            evicted: Vec::new(),
         })
     }
 }
@@ -445,6 +456,8 @@ impl Rows {
 struct Slot<'a> {
     table: &'a ProcessTable,
     id: u64,
+    /// Processes that were ended for it.
+    evicted: Vec<u64>,
 }
 
 impl Slot<'_> {

@@ -31,6 +31,9 @@ pub struct Update {
     /// How many bytes of the input the process did not take in time; `output` ends with a line about it.
     #[serde(skip)]
     pub unaccepted_bytes: usize,
+    /// Processes that were ended because the table was full; `output` ends with a line about each.
+    #[serde(skip)]
+    pub evicted: Vec<u64>,
 }
 
 fn seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
@@ -62,6 +65,7 @@ impl Update {
             output: format!("{tool} failed: {}", error.full_message()),
             omitted_bytes: 0,
             unaccepted_bytes: 0,
+            evicted: Vec::new(),
         }
     }
 }
@@ -82,6 +86,7 @@ mod tests {
             output: "hello\n".to_owned(),
             omitted_bytes: 7,
             unaccepted_bytes: 0,
+            evicted: Vec::new(),
         }
     }
 

@@ -1,8 +1,11 @@
 //! How sessions come to be: made for a manifest, or found again by their saved state.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
-use sandbar_machine::{Machine, MachineError, MachinePath, SandboxClient};
+use sandbar_machine::{Machine, MachineError, MachineHandle, MachinePath, SandboxClient};
 use serde_json::json;
 use tokio::sync::{Mutex, watch};
 
@@ -26,7 +29,20 @@ impl SandboxSession {
     ///
     /// # Errors
     /// Whatever is wrong with the manifest, or `workspace_start_error`; nothing is left then.
-    pub async fn create(client: Arc<dyn SandboxClient>, mut options: SessionOptions) -> Result<Self> {
+    pub async fn create(client: Arc<dyn SandboxClient>, options: SessionOptions) -> Result<Self> {
+        Self::create_recorded(client, options, &|_state| Ok(())).await
+    }
+
+    /// The same, and has the session's state recorded before its machine can outlive this process: one that is killed leaves
+    /// no detached machine without a record. A record whose machine is gone may be left, also when this fails.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), and what `record` fails with; no machine is left then.
+    pub async fn create_recorded(
+        client: Arc<dyn SandboxClient>,
+        mut options: SessionOptions,
+        record: &(dyn Fn(&SessionState) -> Result<()> + Send + Sync),
+    ) -> Result<Self> {
         let Prepared { spec, paths } = prepare(&options)?;
         let id = uuid::Uuid::now_v7().to_string();
         let audit = listeners(&id, &mut options);
@@ -39,13 +55,24 @@ impl SandboxSession {
             }
             SandboxError::workspace_start_error(options.manifest.root.to_string(), cause.code()).because(cause)
         };
-        let created = match tokio::time::timeout(CREATE, client.create(spec)).await {
-            Ok(created) => created.map_err(failed),
+        let known = Known { id, name: options.name.take(), created_at: jiff::Timestamp::now(), ports };
+        let refusal = std::sync::Mutex::new(None);
+        let keep = |handle: &MachineHandle| {
+            record(&known.state(handle.clone(), &options.manifest)).map_err(|error| {
+                *refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                MachineError::invalid("record of the session", "cannot be written")
+            })
+        };
+        let created = match tokio::time::timeout(CREATE, client.create_recorded(spec, &keep)).await {
+            // What keeps it from being recorded speaks for itself.
+            Ok(created) => created.map_err(|cause| {
+                let refused = refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
+                refused.unwrap_or_else(|| failed(cause))
+            }),
             Err(_) => Err(SandboxError::operation_timeout(Op::Create, client.id(), CREATE.as_secs_f64())),
         };
         span.finish(&created, json!({}));
         let manifest = std::mem::take(&mut options.manifest);
-        let known = Known { id, name: options.name.take(), created_at: jiff::Timestamp::now(), ports };
         Ok(Found { client, machine: created?, audit, paths, phase: Phase::Created }.session(known, manifest, options))
     }
 
@@ -113,6 +140,7 @@ impl SandboxSession {
             manifest: self.manifest().for_saving(),
             exposed_ports: self.shared.ports.clone(),
             workspace_root_ready: self.phase() == Phase::Started,
+            unfinished: self.phase() == Phase::Created,
             processes: self.shared.table.saved(),
         }
     }
@@ -124,6 +152,24 @@ struct Known {
     name: Option<String>,
     created_at: jiff::Timestamp,
     ports: Vec<u16>,
+}
+
+impl Known {
+    /// The session as it is saved while it is made.
+    fn state(&self, machine: MachineHandle, manifest: &Manifest) -> SessionState {
+        SessionState {
+            version: 1,
+            session_id: self.id.clone(),
+            name: self.name.clone(),
+            created_at: self.created_at,
+            machine,
+            manifest: manifest.for_saving(),
+            exposed_ports: self.ports.clone(),
+            workspace_root_ready: false,
+            unfinished: true,
+            processes: Vec::new(),
+        }
+    }
 }
 
 /// A machine that was made or found.

@@ -26,6 +26,9 @@ pub struct SessionState {
     pub exposed_ports: Vec<u16>,
     /// Whether the workspace was filled.
     pub workspace_root_ready: bool,
+    /// Whether it was still being made when this was saved. If its machine is gone, whoever made it was killed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
     /// The processes that run on, if its machine outlives whoever holds it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<SavedProcess>,

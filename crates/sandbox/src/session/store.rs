@@ -338,6 +338,7 @@ mod tests {
             manifest: Manifest::new().for_saving(),
             exposed_ports: vec![80],
             workspace_root_ready: true,
+            unfinished: false,
             processes: Vec::new(),
         }
     }

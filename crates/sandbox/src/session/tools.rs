@@ -209,7 +209,12 @@ async fn whole<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send +
 fn told(update: &Result<Update>) -> serde_json::Value {
     match update {
         Ok(update) => {
-            json!({"exit_code": update.exit_code, "session_id": update.process_id, "bytes": update.output.len()})
+            let bytes = update.output.len();
+            let mut data = json!({"exit_code": update.exit_code, "session_id": update.process_id, "bytes": bytes});
+            if !update.evicted.is_empty() {
+                data["evicted"] = json!(update.evicted);
+            }
+            data
         }
         Err(_) => json!({}),
     }

@@ -8,7 +8,8 @@ async fn a_full_table_ends_the_oldest_exited_then_the_oldest() {
     let (table, mut stage) = stage(options);
     let mut puppets = Vec::new();
     for _ in 0..5 {
-        table.start(pipes()).await.unwrap();
+        let update = table.start(pipes()).await.unwrap();
+        assert!(update.output.is_empty() && update.evicted.is_empty());
         puppets.push(stage.recv().await.unwrap());
     }
     puppets[1].exit(0).await;
@@ -18,7 +19,11 @@ async fn a_full_table_ends_the_oldest_exited_then_the_oldest() {
         ids.sort_unstable();
         ids
     };
-    table.start(pipes()).await.unwrap();
+    let update = table.start(pipes()).await.unwrap();
+    assert_eq!(
+        (update.output.as_str(), &update.evicted[..]),
+        ("[session 1001 was ended to make room: at most 5 are kept]\n", &[1001][..])
+    );
     assert_eq!(ids(&table), [1000, 1002, 1003, 1004, 1005]);
     // 1000 is used again, so 1002 is the oldest now, and its command is killed.
     table.write(1000, Write::new("")).await.unwrap();

@@ -1,0 +1,138 @@
+//! How a command waits until the files of a machine are removed, what it says meanwhile, and when it stops waiting.
+
+use std::{pin::pin, time::Duration};
+
+use sandbar::MachineError;
+use tokio::time::{Instant, sleep_until};
+
+use crate::{failure::Failure, render::Render};
+
+/// How long one command waits until everything it removes is gone.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// When it is first said that a removal takes long, and how often after that.
+const FIRST_NOTE: Duration = Duration::from_secs(3);
+const NEXT_NOTE: Duration = Duration::from_secs(30);
+
+/// The removals of one command, which share the time it waits.
+pub(super) struct Removals<'a> {
+    /// `None` where programs read what is said.
+    notes: Option<&'a Render>,
+    until: Instant,
+}
+
+impl<'a> Removals<'a> {
+    /// Waits for a long time. With `json` nothing is said meanwhile.
+    pub(super) fn patient(render: &'a Render, json: bool) -> Self {
+        Self { notes: (!json).then_some(render), until: Instant::now() + PATIENCE }
+    }
+
+    /// Waits only as long as one request to remove something does.
+    pub(super) fn hurried(render: &'a Render, json: bool) -> Self {
+        Self { until: Instant::now(), ..Self::patient(render, json) }
+    }
+
+    /// Requests a removal until it is done, has failed, or the time is over.
+    pub(super) async fn wait<F>(&self, what: &str, request: impl Fn() -> F) -> Result<(), MachineError>
+    where
+        F: Future<Output = Result<(), MachineError>>,
+    {
+        let begun = Instant::now();
+        let mut next_note = begun + FIRST_NOTE;
+        loop {
+            let mut removal = pin!(request());
+            let outcome = loop {
+                tokio::select! {
+                    outcome = &mut removal => break outcome,
+                    () = sleep_until(next_note) => {
+                        self.note(what, begun.elapsed());
+                        next_note = Instant::now() + NEXT_NOTE;
+                    }
+                }
+            };
+            match outcome {
+                Err(MachineError::StillBeingRemoved { .. }) if Instant::now() < self.until => {}
+                Err(MachineError::StillBeingRemoved { what, .. }) => {
+                    return Err(MachineError::StillBeingRemoved { what, waited: begun.elapsed() });
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn note(&self, what: &str, waited: Duration) {
+        if let Some(render) = self.notes {
+            let seconds = waited.as_secs();
+            render.note(&format!("waiting for {seconds} seconds until the files of {what} are removed"));
+        }
+    }
+}
+
+/// Why a session was not removed or stopped, whichever `command` was to do it.
+pub(super) fn failure(command: &str, id: &str, error: MachineError) -> Failure {
+    let code = error.code();
+    let failure = match error {
+        MachineError::StillBeingRemoved { .. } => {
+            let next = format!("that goes on by itself; `sandbar session {command} {id}` waits for it again");
+            Failure::new(format!("the session {id} has ended, and its files are still being removed"))
+                .because(error)
+                .next(next)
+        }
+        MachineError::Unresponsive { .. } => Failure::new(format!("cannot end the session {id}")).because(error),
+        error if command == "rm" => {
+            let next = "try again, or forget it with --force";
+            Failure::new(format!("cannot remove the session {id}")).because(error).next(next)
+        }
+        error => Failure::new(format!("cannot {command} the session {id}")).because(error).next("try again"),
+    };
+    failure.code(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn late() -> MachineError {
+        MachineError::StillBeingRemoved { what: "machine x".to_owned(), waited: Duration::from_secs(30) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_takes_long_is_waited_for() {
+        let render = Render::default();
+        let requests = Cell::new(0);
+        let request = || async {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            requests.set(requests.get() + 1);
+            if requests.get() < 5 { Err(late()) } else { Ok(()) }
+        };
+        Removals::patient(&render, true).wait("x", request).await.expect("removed");
+        assert_eq!(requests.get(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_takes_too_long_is_told_as_still_going_on() {
+        let render = Render::default();
+        let request = || async {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            Err(late())
+        };
+        let error = Removals::patient(&render, true).wait("x", request).await.expect_err("late");
+        assert_eq!(error.to_string(), "machine x is still being removed after 600 seconds");
+        let failure = failure("rm", "abcd", error);
+        assert_eq!((failure.document()["error"]["code"].as_str(), failure.exit(1)), (Some("still_being_removed"), 75));
+        assert!(failure.to_string().ends_with("`sandbar session rm abcd` waits for it again"), "{failure}");
+        let error = Removals::hurried(&render, true).wait("x", request).await.expect_err("late");
+        assert_eq!(error.to_string(), "machine x is still being removed after 30 seconds");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_fails_is_not_tried_again() {
+        let render = Render::default();
+        let source = || std::io::Error::from(std::io::ErrorKind::ReadOnlyFilesystem);
+        let request = || async { Err(MachineError::NotRemoved { what: "machine x".to_owned(), source: source() }) };
+        let error = Removals::patient(&render, true).wait("x", request).await.expect_err("fails");
+        let failure = failure("rm", "abcd", error);
+        assert_eq!((failure.document()["error"]["code"].as_str(), failure.exit(1)), (Some("not_removed"), 1));
+    }
+}
