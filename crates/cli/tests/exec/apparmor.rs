@@ -27,7 +27,9 @@ impl Host {
     fn new(sandbar: Sandbar, switch: u8, loader: Loader) -> Self {
         let dir = sandbar.dir().to_owned();
         let (profiles, layers) = (dir.join("profiles"), dir.join("layers"));
-        [&profiles, &layers].map(|dir| fs::create_dir(dir).expect("create"));
+        for dir in [&profiles, &layers] {
+            fs::create_dir(dir).expect("create");
+        }
         let program = dir.join("loader");
         let end = if loader == Loader::Refuses { "echo no such abi >&2; exit 1" } else { "exit 0" };
         fs::write(&program, format!("#!/bin/sh\necho \"$@\" > {}/loaded\n{end}\n", dir.display())).expect("write");
