@@ -15,6 +15,8 @@ pub(crate) const STORMS: &[Storm] = &[("starve", starve), ("work", work)];
 type Way = (&'static str, fn(&Args) -> Outcome);
 
 const WAYS: &[Way] = &[
+    // A little only: it slows this process down, too.
+    ("nice-user", |a| Outcome::of(call(libc::SYS_setpriority, [libc::PRIO_USER as u64, user(a), 1]))),
     ("idle", |a| {
         let priority = 0i32;
         Outcome::of(call(libc::SYS_sched_setscheduler, [target(a), libc::SCHED_IDLE as u64, addr(&priority)]))
@@ -27,7 +29,6 @@ const WAYS: &[Way] = &[
     ("pin", |a| Outcome::of(pin(target(a)))),
     ("nice", |a| nice(libc::PRIO_PROCESS as u64, target(a))),
     ("nice-group", |a| nice(libc::PRIO_PGRP as u64, target(a))),
-    ("nice-user", |a| nice(libc::PRIO_USER as u64, user(a))),
     ("io-priority", |a| Outcome::of(call(libc::SYS_ioprio_set, [1, target(a), LEAST_IO_PRIORITY]))),
     ("io-priority-group", |a| Outcome::of(call(libc::SYS_ioprio_set, [2, target(a), LEAST_IO_PRIORITY]))),
     ("io-priority-user", |a| Outcome::of(call(libc::SYS_ioprio_set, [3, user(a), LEAST_IO_PRIORITY]))),

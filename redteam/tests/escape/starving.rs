@@ -30,8 +30,8 @@ struct Force {
 }
 
 /// How long any end may take on a busy host. The processes compute on for longer.
-const PATIENCE: Duration = Duration::from_secs(240);
-const SECONDS: u64 = 600;
+const PATIENCE: Duration = Duration::from_secs(120);
+const SECONDS: u64 = 300;
 /// How many times slower the process that stands in for PID 1 must become.
 const SLOWER: u32 = 10;
 
@@ -116,7 +116,7 @@ fn unprotected(rig: &Rig, force: Force, tally: &mut Tally) {
 
 async fn deadline(rig: &Rig, force: Force, tally: &mut Tally) {
     let mut limit = force.deadline;
-    let (mut ran, mut took) = (None, Duration::ZERO);
+    let (mut ran, mut took, mut is_gone) = (None, Duration::ZERO, true);
     // A busy host may not have started them all before the end.
     for _ in 0..4 {
         let machine = rig.create(rig.spec(&rig.dir("workspace"))).await;
@@ -125,18 +125,17 @@ async fn deadline(rig: &Rig, force: Force, tally: &mut Tally) {
         let start = Instant::now();
         let ended = timeout(PATIENCE, finish(process)).await.ok();
         took = start.elapsed();
-        let gone = timeout(PATIENCE, machine.stop()).await;
-        assert!(matches!(gone, Ok(Ok(()))), "{gone:?}");
+        is_gone &= matches!(timeout(PATIENCE, machine.stop()).await, Ok(Ok(())));
         let is_told = ended.as_ref().is_some_and(|ran| ran.stdout.contains("starving"));
         ran = ended;
-        if is_told {
+        if is_told || !is_gone {
             break;
         }
         limit *= 2;
     }
     let said = ran.as_ref().map(|ran| ran.stdout.trim().to_owned()).unwrap_or_default();
     let exit = ran.and_then(|ran| ran.exit);
-    let held = said.contains("starving") && exit.is_some_and(|exit| exit.reason == ExitReason::Deadline);
+    let held = is_gone && said.contains("starving") && exit.is_some_and(|exit| exit.reason == ExitReason::Deadline);
     let detail = format!("{said} {exit:?} after {took:?} of {limit:?}");
     tally.expect("D34.deadline", held, detail);
 }
