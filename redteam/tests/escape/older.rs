@@ -10,15 +10,15 @@ use sandbar_redteam::{Outcome, attacks};
 
 use crate::escape::{
     probes,
-    rig::{Mode, Rig, inside, run as run_inside, token},
+    rig::{Mode, Rig, claimed_landlock, inside, run as run_inside, token},
     tally::Tally,
 };
 
 /// From this version on, signals and abstract sockets stay inside.
-const SCOPES: u32 = 6;
+pub(crate) const SCOPES: u32 = 6;
 
 pub(crate) async fn run(rig: &Rig) {
-    let version: u32 = std::env::var("REDTEAM_LANDLOCK").ok().and_then(|text| text.parse().ok()).expect("a version");
+    let version = claimed_landlock().expect("a version");
     probes::run(rig).await;
     let mut tally = Tally::new(rig.mode);
     what_is_claimed(rig, version, &mut tally).await;

@@ -186,7 +186,7 @@ const SUITES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "There the conformance suite of machines holds, too.",
-        "K79.conformance",
+        "older_landlock",
         "conformance",
         "kept; with version 1, commands that are root cannot rename between directories, and the layers say so",
     ),

@@ -195,6 +195,11 @@ fn id_of(user: &str) -> String {
     line.split(':').nth(2).expect("a user has a number").to_owned()
 }
 
+/// The version of Landlock that the kernel claims to this suite, if it is not its own.
+pub(crate) fn claimed_landlock() -> Option<u32> {
+    std::env::var("REDTEAM_LANDLOCK").ok().map(|text| text.parse().expect("a version"))
+}
+
 /// The engine that a suite was given, or the host's.
 pub(crate) fn docker() -> Docker {
     let docker = Docker::image(IMAGE).pull(Pull::Never);
