@@ -209,8 +209,8 @@ fn rules() -> io::Result<Rules> {
     Ok(rules)
 }
 
-/// Nothing but Landlock keeps the guest's own files from commands that own them, or could put others in their place. PID 1
-/// has their user already, or is root where they may be root.
+/// Nothing but Landlock keeps the guest's own files, and what `/proc` lets root write about PID 1, from commands that own
+/// them, or could put others in their place. PID 1 has their user already, or is root where they may be root.
 fn role() -> io::Result<Role> {
     let user = rustix::process::getuid().as_raw();
     for place in ["/", "/.sandbar", "/.sandbar/guest"] {
