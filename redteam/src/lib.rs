@@ -15,6 +15,7 @@ mod quotas;
 mod resources;
 mod scheduling;
 mod setid;
+mod starving;
 mod storms;
 pub mod sys;
 
@@ -140,5 +141,10 @@ pub fn attacks() -> impl Iterator<Item = &'static Attack> {
 /// Programs the runner needs inside that are no attack by themselves.
 #[must_use]
 pub fn storm(name: &str) -> Option<fn(&Args) -> Outcome> {
-    storms::STORMS.iter().chain(hoards::STORMS).find(|(known, _)| *known == name).map(|(_, run)| *run)
+    storms::STORMS
+        .iter()
+        .chain(hoards::STORMS)
+        .chain(starving::STORMS)
+        .find(|(known, _)| *known == name)
+        .map(|(_, run)| *run)
 }

@@ -10,8 +10,8 @@ use crate::{
 };
 
 /// A user without processes: everything of a real one would be changed for good.
-const NO_USER: u64 = 424_242;
-const LEAST_IO_PRIORITY: u64 = 2 << 13 | 7;
+pub(crate) const NO_USER: u64 = 424_242;
+pub(crate) const LEAST_IO_PRIORITY: u64 = 2 << 13 | 7;
 
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
@@ -139,11 +139,11 @@ fn pin(a: &Args) -> Outcome {
     Outcome::of(pinned)
 }
 
-fn nice(kind: u64, target: u64) -> Outcome {
+pub(crate) fn nice(kind: u64, target: u64) -> Outcome {
     Outcome::of(call(libc::SYS_setpriority, [kind, target, 19]))
 }
 
-fn write_about(a: &Args, file: &str, text: &str) -> Outcome {
+pub(crate) fn write_about(a: &Args, file: &str, text: &str) -> Outcome {
     let written = open(&format!("/proc/{}/{file}", a.get("pid")), libc::O_WRONLY, 0).and_then(|fd| {
         let written = call(libc::SYS_write, [fd as u64, addr(text.as_bytes()), text.len() as u64]);
         close(fd);

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
+use rustix::fs::{Access, Mode, OFlags, StatVfsMountFlags};
 use sandbar_guest::protocol::{Hello, HostPath, LET_GO, Launch, Level, VERSION};
 
 use crate::{
@@ -190,7 +190,7 @@ fn settle(launch: &Launch, user: u32, group: u32) -> io::Result<()> {
 /// Everything may be read. The image's own tree may be written as far as its permissions and the engine's mounts let a
 /// user: it ends with the machine.
 fn rules() -> io::Result<Rules> {
-    let mut rules = Rules::new(Role::InContainer);
+    let mut rules = Rules::new(role()?);
     rules.allow(b"/", Grant::Read);
     // Where the tree is read-only its accounts are a volume, so that some could be added.
     let is_fixed = rustix::fs::statvfs("/")?.f_flag.contains(StatVfsMountFlags::RDONLY);
@@ -207,6 +207,19 @@ fn rules() -> io::Result<Rules> {
         rules.allow(shared, Grant::Write);
     }
     Ok(rules)
+}
+
+/// Nothing but Landlock keeps the guest's own files, and what `/proc` lets root write about PID 1, from commands that own
+/// them, or could put others in their place. PID 1 has their user already, or is root where they may be root.
+fn role() -> io::Result<Role> {
+    let user = rustix::process::getuid().as_raw();
+    for place in ["/", "/.sandbar", "/.sandbar/guest"] {
+        let is_owned = fs::symlink_metadata(place)?.uid() == user;
+        if is_owned || rustix::fs::access(place, Access::WRITE_OK).is_ok() {
+            return Ok(Role::KeepsGuestFiles);
+        }
+    }
+    Ok(Role::SecondWall)
 }
 
 #[cfg(test)]

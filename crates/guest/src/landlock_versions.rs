@@ -30,7 +30,8 @@ pub fn meaning(version: Option<u32>) -> Meaning {
         1 => Meaning {
             full: "goes without it, and says so: version 1 refuses every rename between directories; namespaces, mounts \
                    and seccomp hold what it holds",
-            containers: "with it, and says so: renames between directories are refused",
+            containers: "goes without it, and says so, unless commands own the guest's files in the image's tree (they are \
+                         root, or `/` is theirs): then with it, and says so; renames between directories are refused",
             landlock: "refused: signals would reach the host",
         },
         RENAMES..SCOPES => Meaning {

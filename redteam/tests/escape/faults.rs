@@ -13,7 +13,8 @@ use sandbar_redteam::sys::{self, addr, call, kill};
 
 use crate::escape::{
     lifetime::{reap_orphans, until_clean},
-    rig::{Mode, Rig, inside, run as run_inside},
+    rig::{Mode, Rig, docker, inside, run as run_inside},
+    starving,
     steps::{mark, wait_at_every_call},
     tally::Tally,
 };
@@ -87,7 +88,7 @@ pub(crate) fn harness(rig: &Rig, state: &Path, job: &str, input: Stdio) -> Child
 }
 
 /// The line that begins with a word.
-fn line(child: &mut Child, word: &str) -> String {
+pub(crate) fn line(child: &mut Child, word: &str) -> String {
     let out = child.stdout.as_mut().expect("its output");
     let found = BufReader::new(out).lines().map_while(Result::ok).find(|line| line.contains(word));
     found.unwrap_or_default()
@@ -168,7 +169,11 @@ pub(crate) fn victim() {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let client = UnixLocal::new().state_dir(state);
+        let in_container = std::env::var("REDTEAM_MODE").as_deref() == Ok(Mode::Docker.name());
+        let client: Box<dyn SandboxClient> = match words.as_slice() {
+            ["starve", _, marker] if in_container => Box::new(docker().label("sandbar.test", *marker)),
+            _ => Box::new(UnixLocal::new().state_dir(state)),
+        };
         println!("go");
         let mut spec = MachineSpec::default();
         if words[0] != "create" {
@@ -189,6 +194,7 @@ pub(crate) fn victim() {
                 println!("ready {:?}", ran.exit);
                 std::thread::sleep(Duration::from_secs(60));
             }
+            ("starve", Ok(machine)) => starving::victim(machine.as_ref(), words[1], words[2]).await,
             ("cripple" | "watched", Ok(machine)) => {
                 let mode = if std::env::var("REDTEAM_MODE").as_deref() == Ok("root") { Mode::Root } else { Mode::User };
                 println!("result {} {}", verdict(machine.as_ref()).await, mode.name());

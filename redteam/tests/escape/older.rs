@@ -10,20 +10,23 @@ use sandbar_redteam::{Outcome, attacks};
 
 use crate::escape::{
     probes,
-    rig::{Rig, inside, run as run_inside, token},
+    rig::{Mode, Rig, claimed_landlock, inside, run as run_inside, token},
     tally::Tally,
 };
 
 /// From this version on, signals and abstract sockets stay inside.
-const SCOPES: u32 = 6;
+pub(crate) const SCOPES: u32 = 6;
 
 pub(crate) async fn run(rig: &Rig) {
-    let version: u32 = std::env::var("REDTEAM_LANDLOCK").ok().and_then(|text| text.parse().ok()).expect("a version");
+    let version = claimed_landlock().expect("a version");
     probes::run(rig).await;
     let mut tally = Tally::new(rig.mode);
     what_is_claimed(rig, version, &mut tally).await;
-    abstract_sockets(rig, &mut tally).await;
-    landlock_alone(rig, version, &mut tally).await;
+    // A container has neither the host's network nor a level of its own choice.
+    if !rig.mode.in_container() {
+        abstract_sockets(rig, &mut tally).await;
+        landlock_alone(rig, version, &mut tally).await;
+    }
     tally.finish(&format!("older (landlock {version})"));
 }
 
@@ -31,14 +34,26 @@ pub(crate) async fn run(rig: &Rig) {
 async fn what_is_claimed(rig: &Rig, version: u32, tally: &mut Tally) {
     let machine = rig.create(rig.spec(&rig.dir("workspace"))).await;
     let layers = machine.features().layers;
-    let wanted = if version == 1 { "no landlock (version 1".to_owned() } else { format!("landlock {version}") };
+    // Where commands are root, nothing else keeps the guest's own files in the image from them.
+    let refuses_renames = version == 1 && rig.mode == Mode::DockerRoot;
+    let wanted = match version {
+        1 if refuses_renames => "landlock 1 (which refuses to rename between directories".to_owned(),
+        1 => "no landlock (version 1".to_owned(),
+        _ => format!("landlock {version}"),
+    };
     let is_named = layers.iter().any(|layer| layer.starts_with(&wanted));
     tally.expect("K79.layers-tell-the-version", is_named, format!("{layers:?}"));
     let script =
         "mkdir -p one other && echo x > one/file && python3 -c \"import os; os.rename('one/file', 'other/file')\"";
     let ran = run_inside(machine.as_ref(), Command::new(["sh", "-c", script])).await;
     let renamed = ran.exit.is_some_and(|exit| exit.success());
-    tally.expect("K79.files-are-renamed-between-directories", renamed, ran.stdout);
+    tally.expect("K79.files-are-renamed-between-directories", renamed != refuses_renames, ran.stdout);
+    if !rig.mode.in_container() {
+        return machine.stop().await.expect("stop");
+    }
+    let script = "exec 2>/dev/null; echo x > /.sandbar/guest && echo overwritten; mv /.sandbar/guest /tmp && echo moved; rm -f /.sandbar/guest && echo removed; echo tried";
+    let ran = run_inside(machine.as_ref(), Command::new(["sh", "-c", script])).await;
+    tally.expect("K79.files-of-the-guest", ran.stdout == "tried\n", ran.stdout);
     machine.stop().await.expect("stop");
 }
 

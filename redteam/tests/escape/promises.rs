@@ -33,6 +33,13 @@ const SUITES: &[(&str, &str, &str, &str)] = &[
         KEPT,
     ),
     (
+        "A command that tries every way to slow the guest down or pin it, and then computes in 150 processes, ends at its \
+         deadline, when its machine is stopped, and when its owner is killed.",
+        "D34",
+        "starving",
+        KEPT,
+    ),
+    (
         "Kill -9 of the harness, at any moment, leaves no process, mount or directory.",
         "D29.harness-killed, K78",
         "faults",
@@ -175,7 +182,13 @@ const SUITES: &[(&str, &str, &str, &str)] = &[
         "On a kernel with an older Landlock every promise of `full` holds, and the level `landlock` is refused by name.",
         "older_landlock",
         "older",
-        LOCAL,
+        "kept, with versions 1, 3, 4 and 5",
+    ),
+    (
+        "There the conformance suite of machines holds, too.",
+        "older_landlock",
+        "conformance",
+        "kept; with version 1, commands that are root cannot rename between directories, and the layers say so",
     ),
     (
         "At the level `landlock`, the host's files, networks, processes, sockets, queues, shared memory and terminals \

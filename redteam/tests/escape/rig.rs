@@ -12,12 +12,20 @@ use std::{
 };
 
 use bytes::BytesMut;
-use sandbar_clients::{Docker, UnixLocal, docker::Pull};
+use sandbar_clients::{
+    Docker, UnixLocal,
+    docker::{Engine, Pull},
+};
 use sandbar_machine::{
     Access, Command, Exit, HostMount, Machine, MachinePath, MachineSpec, Output, Process, SandboxClient, Workspace,
 };
 use sandbar_redteam::sys;
 use tokio::time::{sleep, timeout};
+
+use crate::escape::{
+    engine::{OlderEngine, RUNTIME},
+    processors::CpuGroup,
+};
 
 /// The unprivileged user that `cargo xtask setup` makes.
 const USER: &str = "sandbar-test";
@@ -76,18 +84,27 @@ pub(crate) struct Rig {
     pub(crate) variable: String,
 }
 
-type Suite = for<'a> fn(&'a Rig) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+pub(crate) type Suite = for<'a> fn(&'a Rig) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// One suite at a time: they count processes and mounts.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs a suite in a process of its own, as root or as the ordinary user.
-pub(crate) fn in_mode(mode: Mode, test: &str, suite: Suite) {
-    on_kernel(None, mode, test, suite);
+/// What is different about the host that a suite finds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Host {
+    /// The version of Landlock that the kernel claims.
+    pub(crate) landlock: Option<u32>,
+    /// Everything of the suite is in one cpu control group: otherwise each session may have a share of its own.
+    pub(crate) one_cpu_group: bool,
 }
 
-/// The same where the kernel claims this version of Landlock.
-pub(crate) fn on_kernel(landlock: Option<u32>, mode: Mode, test: &str, suite: Suite) {
+/// Runs a suite in a process of its own, as root or as the ordinary user.
+pub(crate) fn in_mode(mode: Mode, test: &str, suite: Suite) {
+    on_host(Host::default(), mode, test, suite);
+}
+
+/// The same on another host.
+pub(crate) fn on_host(host: Host, mode: Mode, test: &str, suite: Suite) {
     if let Ok(kit) = std::env::var("REDTEAM_KIT") {
         return run_here(mode, kit.into(), suite);
     }
@@ -97,9 +114,18 @@ pub(crate) fn on_kernel(landlock: Option<u32>, mode: Mode, test: &str, suite: Su
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(sys::call(libc::SYS_geteuid, []), Ok(0), "the red team starts as root: it needs both modes");
     let kit = Kit::make();
-    let mut command = kit.command(mode, landlock);
+    let engine = host.landlock.filter(|_| mode.in_container());
+    let engine = engine.map(|version| OlderEngine::start(&kit.0.path().join("probe"), version));
+    let group = host.one_cpu_group.then(CpuGroup::new);
+    let mut command = kit.command(mode, host.landlock);
+    command.envs(engine.as_ref().map(|engine| ("REDTEAM_ENGINE", engine.address())));
+    command.envs(group.as_ref().map(|group| ("REDTEAM_GROUP", group.name())));
     command.args(["--exact", test, "--nocapture", "--test-threads=1", "--include-ignored"]);
-    let status = command.status().expect("the suite starts; is setpriv installed?");
+    let mut child = command.spawn().expect("the suite starts; is setpriv installed?");
+    if let Some(group) = &group {
+        group.take(child.id());
+    }
+    let status = child.wait().expect("the suite ends");
     assert!(status.success(), "{test} failed: see above");
 }
 
@@ -144,9 +170,10 @@ impl Kit {
         };
         let mut command = HostCommand::new(self.0.path().join("probe"));
         match landlock {
-            // As root, before anything else: it takes a privilege that the program below need not have.
-            Some(version) => command.args(["--landlock", &version.to_string(), "setpriv"]),
-            None => {
+            // As root, before anything else: it takes a privilege that the program below need not have. In a container it
+            // is the engine's runtime that claims it.
+            Some(version) if !mode.in_container() => command.args(["--landlock", &version.to_string(), "setpriv"]),
+            _ => {
                 command = HostCommand::new("setpriv");
                 &mut command
             }
@@ -168,12 +195,27 @@ fn id_of(user: &str) -> String {
     line.split(':').nth(2).expect("a user has a number").to_owned()
 }
 
+/// The version of Landlock that the kernel claims to this suite, if it is not its own.
+pub(crate) fn claimed_landlock() -> Option<u32> {
+    std::env::var("REDTEAM_LANDLOCK").ok().map(|text| text.parse().expect("a version"))
+}
+
+/// The engine that a suite was given, or the host's.
+pub(crate) fn docker() -> Docker {
+    let docker = Docker::image(IMAGE).pull(Pull::Never);
+    match std::env::var("REDTEAM_ENGINE") {
+        Ok(address) => docker.engine(Engine::at(&address).expect("an address")).runtime(RUNTIME),
+        Err(_) => docker,
+    }
+}
+
 fn run_here(mode: Mode, kit: PathBuf, suite: Suite) {
+    CpuGroup::wait_until_taken();
     // Whatever a killed harness leaves behind becomes a child of this process, and is found.
     sys::call(libc::SYS_prctl, [libc::PR_SET_CHILD_SUBREAPER as u64, 1, 0, 0, 0]).expect("adopt orphans");
     let scratch = tempfile::Builder::new().prefix("redteam-").tempdir_in("/tmp").expect("a directory in /tmp");
     let client: Arc<dyn SandboxClient> = if mode.in_container() {
-        Arc::new(Docker::image(IMAGE).pull(Pull::Never).label("sandbar.test", "redteam"))
+        Arc::new(docker().label("sandbar.test", "redteam"))
     } else {
         Arc::new(UnixLocal::new().state_dir(scratch.path().join("state")))
     };

@@ -48,10 +48,11 @@ enum Place {
 pub(crate) enum Role {
     /// Nothing else keeps commands from the host: without [`SCOPES`] they would signal its processes.
     OnlyWall,
-    /// Mounts and namespaces hold without it. Version 1, which refuses to rename between directories, is left out.
+    /// Mounts, namespaces and permissions hold without it. Version 1, which refuses to rename between directories, is left
+    /// out.
     SecondWall,
-    /// It also keeps the guest's own files in an image's tree, and is entered whatever its version.
-    InContainer,
+    /// In a container whose commands own the guest's files, it alone keeps these. It is entered whatever its version.
+    KeepsGuestFiles,
 }
 
 /// Whether this kernel's Landlock keeps commands from the host's abstract sockets.

@@ -137,7 +137,11 @@ impl Files {
     pub(crate) fn rename(self, from: &At, to: &At) -> Answer<()> {
         let (from_dir, from_name) = self.parent(from)?;
         let (to_dir, to_name) = self.parent(to)?;
-        Ok(rustix::fs::renameat(&from_dir, from_name, &to_dir, to_name)?)
+        rustix::fs::renameat(&from_dir, from_name, &to_dir, to_name).map_err(|errno| match errno {
+            // Both paths are known to stay where they must.
+            Errno::XDEV => Fail::of(FailKind::WrongKind, NOT_RENAMED),
+            other => other.into(),
+        })
     }
 
     /// Opens a regular file for reading, and tells its size; anything else is refused without waiting for it.
@@ -157,6 +161,8 @@ impl Files {
 }
 
 const PROC: i64 = 0x9FA0;
+const NOT_RENAMED: &str =
+    "it cannot be renamed to another file system, nor to another directory where the layer is landlock 1";
 
 /// Whether a path of `/proc` may be read for the host: named openly, and not about the guest, whose own files show it
 /// more than a command would see.
