@@ -106,9 +106,7 @@ impl Place {
         let connected = UnixStream::connect(format!("/proc/self/fd/{}/{DOOR}", dir.as_raw_fd())).await;
         let stream = match connected {
             Ok(stream) => stream,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-                return Ok(Door::Gone);
-            }
+            Err(error) if is_closed(error.kind()) => return Ok(Door::Gone),
             Err(error) => return Err(MachineError::transport("reach it", error)),
         };
         let peer = stream.peer_cred().map_err(|error| MachineError::transport("reach it", error))?;
@@ -182,6 +180,12 @@ pub(super) fn open_own(place: &Path) -> Result<Option<OwnedFd>> {
         return Err(bad("belongs to another user of this host"));
     }
     Ok(Some(dir))
+}
+
+/// Whether an error means that no supervisor is there, or that it closes its door in this very moment.
+fn is_closed(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
+    matches!(kind, NotFound | ConnectionRefused | ConnectionReset)
 }
 
 /// Whether a directory is a machine's. A handle may have been changed, and lead to any directory with such a name.

@@ -35,49 +35,80 @@ async fn keep(client: Docker, wanted: impl Fn(&Promise) -> bool) {
 }
 
 /// One test for each group of promises, so that they run side by side.
+macro_rules! groups {
+    (#$attribute:tt $client:expr, $wanted:expr) => {
+        async fn keep_all(group: Group) {
+            let wanted: fn(&Promise) -> bool = $wanted;
+            keep($client, |promise| promise.group == group && wanted(promise)).await;
+        }
+
+        groups!(@ #$attribute processes Group::Processes);
+        groups!(@ #$attribute files Group::Files);
+        groups!(@ #$attribute terminals Group::Terminals);
+        groups!(@ #$attribute ports Group::Ports);
+        groups!(@ #$attribute lifetime Group::Lifetime);
+    };
+    (@ #$attribute:tt $name:ident $group:expr) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        #$attribute
+        async fn $name() {
+            keep_all($group).await;
+        }
+    };
+}
+
+mod debian {
+    use super::*;
+
+    groups!(
+        #[doc = "Every one."]
+        client(DEBIAN),
+        |_| true
+    );
+}
+
+/// How many images share the promises among themselves.
+const SHARES: usize = 4;
+
+/// The promises that are one image's to keep each time: every promise is one of them on some image, besides Debian.
+fn share(of: usize) -> Vec<&'static str> {
+    promises().into_iter().map(|promise| promise.name).skip(of).step_by(SHARES).collect()
+}
+
+/// An image that keeps its share of the promises each time, and all of them in `cargo xtask test --all`.
 macro_rules! suite {
-    ($name:ident, $client:expr, $wanted:expr) => {
+    ($name:ident, $share:literal, $client:expr, $wanted:expr) => {
         mod $name {
             use super::*;
 
-            async fn keep_all(group: Group) {
-                let wanted: fn(&Promise) -> bool = $wanted;
-                keep($client, |promise| promise.group == group && wanted(promise)).await;
-            }
+            groups!(
+                #[ignore = "slow: its share is kept each time; `cargo xtask test --all`"]
+                $client,
+                $wanted
+            );
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn processes() {
-                keep_all(Group::Processes).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn files() {
-                keep_all(Group::Files).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn terminals() {
-                keep_all(Group::Terminals).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn ports() {
-                keep_all(Group::Ports).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn lifetime() {
-                keep_all(Group::Lifetime).await;
+            async fn its_share() {
+                let (wanted, share): (fn(&Promise) -> bool, _) = ($wanted, share($share));
+                keep($client, |promise| wanted(promise) && share.contains(&promise.name)).await;
             }
         }
     };
 }
 
-suite!(debian, client(DEBIAN), |_| true);
-suite!(debian_as_root, client(DEBIAN).user("root"), |_| true);
-suite!(busybox, client(BUSYBOX), |promise| !PYTHON.contains(&promise.name));
-suite!(another_user, nonroot(), |_| true);
-suite!(read_only, client(DEBIAN).read_only(), |_| true);
+suite!(debian_as_root, 0, client(DEBIAN).user("root"), |_| true);
+suite!(busybox, 1, client(BUSYBOX), |promise| !PYTHON.contains(&promise.name));
+suite!(another_user, 2, nonroot(), |_| true);
+suite!(read_only, 3, client(DEBIAN).read_only(), |_| true);
+
+#[test]
+fn every_promise_is_in_one_share() {
+    let mut shared: Vec<_> = (0..SHARES).flat_map(share).collect();
+    let mut all: Vec<_> = promises().into_iter().map(|promise| promise.name).collect();
+    shared.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(shared, all);
+}
 
 /// Nothing can be run where there is nothing; files, lifetimes and errors are the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
