@@ -233,8 +233,13 @@ async fn stale_directories(rig: &Rig, tally: &mut Tally) {
     fs::create_dir(stale.join("locked")).expect("a directory");
     fs::set_permissions(stale.join("locked"), fs::Permissions::from_mode(0o000)).expect("locked");
     let machine = UnixLocal::new().state_dir(&state).create(MachineSpec::default()).await.expect("a machine");
-    let left: Vec<_> =
-        fs::read_dir(&state).expect("the state directory").flatten().map(|entry| entry.file_name()).collect();
+    let left = || {
+        let entries = fs::read_dir(&state).expect("the state directory").flatten();
+        entries.map(|entry| entry.file_name()).collect::<Vec<_>>()
+    };
+    // The machine does not wait for it.
+    until(async || left().len() == 1).await;
+    let left = left();
     machine.stop().await.expect("stop");
     let held = left.len() == 1 && fs::read_to_string(canary.join("f")).is_ok_and(|text| text == "kept");
     tally.expect("K78.stale-directories-are-swept", held, format!("{left:?}"));
