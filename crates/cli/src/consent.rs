@@ -18,18 +18,13 @@ pub(crate) enum Consent {
     Refused,
 }
 
-/// Whether there is a terminal to ask at.
-pub(crate) fn can_ask() -> bool {
-    io::stdin().is_terminal() && io::stderr().is_terminal()
-}
-
 /// Asks; anything but a yes is a no.
 pub(crate) fn ask(question: &str) -> Consent {
-    if !can_ask() {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() || !io::stderr().is_terminal() {
         return Consent::Missing;
     }
     render::question(&format!("{question} [y/N] "));
-    let stdin = io::stdin();
     // What was typed before the question is no answer to it.
     let _no_terminal_any_more = tcflush(&stdin, QueueSelector::IFlush);
     let mut answer = String::new();

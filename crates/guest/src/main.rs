@@ -1,5 +1,6 @@
 //! The program inside every machine: supervisor outside the namespaces, PID 1 inside, or server in a container and the
-//! bridge to one; and the broom for what machines left that died without their supervisor.
+//! bridge to one; the broom for what machines left that died without their supervisor; and the question which Landlock this
+//! kernel has.
 
 #[cfg(target_os = "linux")]
 mod below;

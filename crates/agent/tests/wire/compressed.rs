@@ -62,7 +62,7 @@ impl Requests {
     }
 }
 
-/// A server that answers everybody with this head and these pieces. With `turns`, each piece but the first waits for one.
+/// A server that answers every request with this head and these pieces. With `turns`, each piece but the first waits for one.
 fn serve(head: &str, pieces: Vec<Vec<u8>>, turns: Option<Receiver<()>>) -> (Responses, Requests, Notes) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

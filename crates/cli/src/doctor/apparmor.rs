@@ -98,10 +98,10 @@ pub(super) fn fix(args: &DoctorArgs, host: &Report, render: &Render) -> Result<u
     if !rustix::process::geteuid().is_root() {
         return tell(args, Outcome::NeedsRoot, Some(&profile), render);
     }
-    let consent = match () {
-        () if args.yes => Consent::Given,
-        () if args.json => Consent::Missing,
-        () => consent::ask("install it?"),
+    let consent = match (args.yes, args.json) {
+        (true, _) => Consent::Given,
+        (false, true) => Consent::Missing,
+        (false, false) => consent::ask("install it?"),
     };
     let outcome = match consent {
         Consent::Given => {

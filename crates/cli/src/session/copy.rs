@@ -94,8 +94,8 @@ impl Copied {
         Self { session, left_out: Vec::new(), leftovers: Vec::new(), repositories: Vec::new() }
     }
 
-    /// Finds out what of a tree is not copied; the answer is what packing it has to skip. Nobody is kept from copying because
-    /// this cannot be told.
+    /// Finds out what of a tree is not copied, and returns what packing it has to skip. Where that cannot be found out,
+    /// everything is copied.
     async fn look(&mut self, machine: &dyn Machine, tree: &Target) -> Vec<OsString> {
         let index = match machine.scan(tree, &ScanOptions::default()).await {
             Ok(index) => index,

@@ -22,7 +22,7 @@ pub(super) async fn stop(args: &StopArgs, home: &Home, render: &Render) -> Resul
     let has_ended = matches!(ended, Ok(()) | Err(MachineError::StillBeingRemoved { .. }));
     if has_ended {
         home.tell_repositories(&id, render);
-        // What says, of a machine that is gone, that somebody wanted it so.
+        // A machine that is gone is listed as stopped, and not as lost.
         (state.workspace_root_ready, state.unfinished) = (false, false);
         home.store.save(&state).map_err(|error| {
             let what = "the session was stopped, but that cannot be written down, so it is listed as gone";

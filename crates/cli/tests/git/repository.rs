@@ -51,7 +51,7 @@ pub(crate) const LAYOUTS: [Layout; 13] = [
     },
     Layout {
         name: "separate",
-        script: "git init -q --separate-git-dir=$PWD/work/.bare work",
+        script: "mkdir work; cd work; git init -q --separate-git-dir=$PWD/.bare .",
         attack: Attack::Config(".bare/config"),
         at: "work",
         trigger: STATUS,
@@ -129,7 +129,7 @@ pub(crate) const LAYOUTS: [Layout; 13] = [
     Layout {
         name: "worktree of another",
         script: "git init -q lib; cd lib; git commit -q --allow-empty -m x; git config core.hooksPath checks
-            git worktree add -q ../work/tree; mkdir ../work/tree/checks",
+            mkdir -p ../work; cd ../work; git -C ../lib worktree add -q $PWD/tree; mkdir tree/checks",
         attack: Attack::Program("tree/checks/pre-commit"),
         at: "work/tree",
         trigger: COMMIT,

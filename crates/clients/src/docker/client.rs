@@ -236,7 +236,7 @@ impl Docker {
         let lifetime = spec.lifetime;
         let setup = self.setup(spec, &image, info, state)?;
         if place.is_some() {
-            // An engine keeps a container that was made and never started, whoever is killed.
+            // An engine keeps a container that was made and never started, also when this process is killed.
             record(&setup.handle)?;
         }
         if let Some(place) = &place {

@@ -99,7 +99,7 @@ impl Place {
         open_own(&self.path())
     }
 
-    /// Goes to the door, if anybody is there.
+    /// Connects to the door, if a supervisor listens at it.
     async fn door(&self) -> Result<Door> {
         let Some(dir) = self.open()? else { return Ok(Door::Gone) };
         // By descriptor: a socket's path may be only so long, a state directory's longer.
@@ -117,7 +117,7 @@ impl Place {
         Ok(Door::Open(stream))
     }
 
-    /// Knocks, if anybody is there.
+    /// Knocks, if a supervisor listens at the door.
     pub(super) async fn knock(&self, wish: Wish) -> Result<Door> {
         let Door::Open(mut stream) = self.door().await? else { return Ok(Door::Gone) };
         match stream.write_all(&Knock::new(wish, self.nonce()?).encode()).await {
