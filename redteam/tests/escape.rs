@@ -166,10 +166,17 @@ mod older_landlock {
     // Not `steps`, which needs the one such filter that a process can have, nor `landlock`, whose level is refused;
     // `workspace`, which takes minutes, once.
     suites!(user_1, 1, Mode::User; archives, bombs, faults, floods, hoards, lifetime, links, trees, users, workspace);
+    suites!(user_3, 3, Mode::User; archives, bombs, faults, floods, hoards, lifetime, links, trees, users);
+    suites!(user_4, 4, Mode::User; archives, bombs, faults, floods, hoards, lifetime, links, trees, users);
     suites!(user_5, 5, Mode::User; archives, bombs, faults, floods, hoards, lifetime, links, trees, users);
     suites!(root_1, 1, Mode::Root; archives, bombs, faults, floods, hoards, lifetime, links, trees, users);
+    suites!(root_3, 3, Mode::Root; archives, bombs, faults, floods, hoards, lifetime, links, trees, users);
+    suites!(root_4, 4, Mode::Root; archives, bombs, faults, floods, hoards, lifetime, links, trees, users);
     suites!(root_5, 5, Mode::Root; archives, bombs, faults, floods, hoards, lifetime, links, trees, users);
     suites!(docker_1, 1, Mode::Docker; floods, lifetime, links, trees, users);
+    suites!(docker_3, 3, Mode::Docker; floods, lifetime, links, trees, users);
+    suites!(docker_4, 4, Mode::Docker; floods, lifetime, links, trees, users);
+    suites!(docker_5, 5, Mode::Docker; floods, lifetime, links, trees, users);
 
     versions! {
         #[ignore = "slow: the whole conformance suite; `cargo xtask test --all`"]
