@@ -51,7 +51,7 @@ pub(crate) const LAYOUTS: [Layout; 13] = [
     },
     Layout {
         name: "separate",
-        script: "mkdir work; cd work; git init -q --separate-git-dir=$PWD/.bare .",
+        script: "mkdir -p work; cd work; git init -q --separate-git-dir=$PWD/.bare .",
         attack: Attack::Config(".bare/config"),
         at: "work",
         trigger: STATUS,
