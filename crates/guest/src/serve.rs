@@ -9,6 +9,7 @@ mod files;
 mod guise;
 mod intake;
 mod kept;
+mod late;
 mod link;
 mod memory;
 mod outbox;
@@ -43,6 +44,7 @@ use self::{
     connect::Connecting,
     guise::Guise,
     kept::Lease,
+    late::Late,
     link::{CHILDREN, HUB, Id, Link, Wake},
     process::Running,
     relay::{Relay, Role},
@@ -156,6 +158,7 @@ struct Server {
     deadlines: BTreeSet<(Instant, Id)>,
     /// When the machine is looked at next, while something runs in it that is watched.
     look_at: Option<Instant>,
+    late: Late,
     /// Channels with bytes of files to send.
     sending: VecDeque<Id>,
     scratch: Vec<u8>,
@@ -196,6 +199,7 @@ impl Server {
             pids: HashMap::new(),
             deadlines: BTreeSet::new(),
             look_at: None,
+            late: Late::default(),
             sending: VecDeque::new(),
             scratch: vec![0; SCRATCH],
             stack: Stack::new(),
@@ -233,6 +237,7 @@ impl Server {
                 }
             }
             self.enforce_deadlines();
+            self.late.look(self.settings.proc.as_fd());
             if self.lease_end().is_some_and(|end| end <= Instant::now()) {
                 return Ok(());
             }
@@ -246,7 +251,8 @@ impl Server {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
-        let next = deadline.into_iter().chain(self.look_at).chain(self.lease_end()).min()?;
+        let next =
+            deadline.into_iter().chain(self.look_at).chain(self.late.wakes_at()).chain(self.lease_end()).min()?;
         let left = next.saturating_duration_since(Instant::now());
         Some(Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) })
     }
@@ -368,7 +374,7 @@ impl Server {
                 running.deadline = None;
                 running.cause = Some(ExitKind::Deadline);
                 let tag = running.tag;
-                tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, libc::SIGKILL);
+                self.late.add(tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, libc::SIGKILL));
             }
         }
     }

@@ -393,7 +393,7 @@ impl Server {
             }
         }
         let tags = &self.tags;
-        tree::signal_tree(self.settings.proc.as_fd(), |tag| tags.has(tag) && which(tag), libc::SIGKILL);
+        self.late.add(tree::signal_tree(self.settings.proc.as_fd(), |tag| tags.has(tag) && which(tag), libc::SIGKILL));
     }
 
     /// A command ended. On a machine that is over its limit, what it left is counted at once: many short ones would

@@ -127,7 +127,7 @@ impl Server {
             return Err(Fail::of(FailKind::Invalid, "there is no such signal"));
         }
         let tag = self.find_process(process)?.2.tag;
-        tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, i32::from(number));
+        self.late.add(tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, i32::from(number)));
         self.push(id, &Event::Done);
         Ok(())
     }

@@ -205,7 +205,11 @@ impl Server {
                     Ok(running) => running,
                     Err(error) => {
                         // Nobody would ever hear of it or end it.
-                        tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, libc::SIGKILL);
+                        self.late.add(tree::signal_tree(
+                            self.settings.proc.as_fd(),
+                            |other| other == tag,
+                            libc::SIGKILL,
+                        ));
                         let _reaped = sys::process::wait_for(pid);
                         return Err(error.into());
                     }
@@ -348,7 +352,7 @@ impl Server {
                     // Whatever the kernel killed as well, this is not what it died of.
                     running.deaths = u64::MAX;
                 }
-                tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, i32::from(number));
+                self.late.add(tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, i32::from(number)));
             }
             (Request::Resize(rows, cols), Work::Process(running)) => running.resize(rows, cols),
             (Request::Close, _) => self.close(id),
@@ -409,7 +413,7 @@ impl Server {
             Work::Process(running) => {
                 let tag = running.tag;
                 if !running.has_ended() {
-                    tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, libc::SIGKILL);
+                    self.late.add(tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, libc::SIGKILL));
                 }
                 channel.relay.end(&mut link.outbox, &self.epoll);
                 self.settle(id);

@@ -13,6 +13,7 @@ use rustix::{
     process::{Pid, test_kill_process},
 };
 
+use super::late::Unsettled;
 use crate::sys::process::{signal, tag_of};
 
 /// Looks at the whole tree before giving up on it.
@@ -27,10 +28,13 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
 /// Sends a signal to everything with this tag, and lets go on what is stopped if it is asked to end. Killing is thorough: it
-/// ends when no member is left, not when all known ones have been sent a signal.
-pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, number: i32) {
+/// ends when no member is left, not when all known ones have been sent a signal. Returns the processes beside the tree that
+/// may still have a child to come that is stopped.
+pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, number: i32) -> Unsettled {
+    let mut unsettled = Unsettled::default();
     if number == libc::SIGKILL {
-        return kill_tree(proc, &is_member);
+        kill_tree(proc, &is_member, &mut unsettled);
+        return unsettled;
     }
     let members = members(proc, &is_member);
     for pid in &members {
@@ -42,16 +46,19 @@ pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool,
             signal(pid, libc::SIGCONT);
         }
     }
+    unsettled
 }
 
 /// Kills until a look that began when all known members were dead finds no new one. Earlier would be too early: a process
 /// in the middle of a fork when it was looked at leaves a child that the look has missed.
-fn kill_tree(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool) {
+fn kill_tree(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, unsettled: &mut Unsettled) {
     let mut known = HashSet::new();
     let mut all_dead = false;
     for look in 0..LOOKS {
-        let new =
-            if look > PATIENT_LOOKS { freeze(proc, is_member, &mut known) } else { find(proc, is_member, &mut known) };
+        let new = match look > PATIENT_LOOKS {
+            true => freeze(proc, is_member, &mut known, unsettled),
+            false => find(proc, is_member, &mut known),
+        };
         if !new && all_dead {
             return;
         }
@@ -84,7 +91,12 @@ fn find(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, known: &mut Hash
 
 /// The same for a tree that grows faster than it can be looked at: everything in the namespace is stopped by one call,
 /// which the kernel also delivers to what is just being forked, and what is not a member goes on.
-fn freeze(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, known: &mut HashSet<i32>) -> bool {
+fn freeze(
+    proc: BorrowedFd<'_>,
+    is_member: &impl Fn(u64) -> bool,
+    known: &mut HashSet<i32>,
+    unsettled: &mut Unsettled,
+) -> bool {
     if !rustix::process::getpid().is_init() {
         return find(proc, is_member, known);
     }
@@ -94,14 +106,18 @@ fn freeze(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, known: &mut Ha
     for pid in settled(proc).into_iter().rev() {
         match tag_of(pid) {
             Some(tag) if is_member(tag) => new |= known.insert(pid),
-            _ => signal(pid, libc::SIGCONT),
+            tag => {
+                unsettled.tags.extend(tag.filter(|_| !is_stopped(pid)));
+                unsettled.seen.insert(pid);
+                signal(pid, libc::SIGCONT);
+            }
         }
     }
     new
 }
 
-/// Every process, once all have stopped that were told to. Whoever was in the middle of a fork then has a child that is
-/// stopped as well: if it came only after the others went on, nobody would ever let it go on.
+/// Every process, once all have stopped that were told to, as far as that happens soon: a process in the middle of a fork
+/// then has a child that is stopped, and listed as well.
 fn settled(proc: BorrowedFd<'_>) -> Vec<i32> {
     let mut all = listed(proc);
     for _ in 0..SETTLING {
@@ -122,6 +138,11 @@ fn settled(proc: BorrowedFd<'_>) -> Vec<i32> {
 /// Whether a process does nothing before it is told to: it is stopped, dead, or waits for something in the kernel.
 fn stands_still(pid: i32) -> bool {
     state(pid).ok().flatten().is_none_or(|state| matches!(state, b'T' | b't' | b'Z' | b'X' | b'D'))
+}
+
+/// Whether a process is stopped, or will never do anything again.
+pub(super) fn is_stopped(pid: i32) -> bool {
+    state(pid).ok().flatten().is_none_or(|state| matches!(state, b'T' | b't' | b'Z' | b'X'))
 }
 
 /// Whether a process is not the guest's to stop: one that an engine executes beside a guest that is not root.
@@ -208,6 +229,7 @@ impl Tags {
 
     /// Kills everything this machine ever started.
     pub(crate) fn kill_all(&self, proc: &impl AsFd) {
-        signal_tree(proc.as_fd(), |tag| self.has(tag), libc::SIGKILL);
+        // Nothing beside them is left to have children.
+        let _none = signal_tree(proc.as_fd(), |tag| self.has(tag), libc::SIGKILL);
     }
 }
