@@ -5,7 +5,7 @@ use std::{io::Read, net::TcpStream, time::Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
-    made::Made,
+    made::{Made, supervisor},
     rig::{FRESH, PATIENCE, Sandbar, each, finish, marked, nap, naps, until},
     screen::Terminal,
 };
@@ -126,18 +126,7 @@ fn a_session_is_found_by_id_name_and_a_part_of_its_id() {
 fn a_session_whose_machine_died_is_shown_as_gone_and_can_be_removed() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
-        let text = std::fs::read_to_string(sandbar.dir().join(format!("state/sandbar/sessions/{}.json", made.id)));
-        let state: serde_json::Value = serde_json::from_str(&text.expect("saved")).expect("json");
-        let machine = state["machine"]["state"]["id"].as_str().expect("its machine").to_owned();
-        let dir = sandbar.dir().join("state/sandbar/machines").join(machine);
-        // Whoever holds the lock of the machine's directory is its supervisor.
-        let locks = std::fs::read_to_string("/proc/locks").expect("locks");
-        let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(dir).expect("its directory"));
-        let line = locks
-            .lines()
-            .find(|line| line.split_whitespace().nth(5).is_some_and(|at| at.ends_with(&format!(":{inode}"))));
-        let pid = line.and_then(|line| line.split_whitespace().nth(4)?.parse().ok()).expect("its supervisor");
-        kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("kill");
+        kill_process(supervisor(&made.machine()), Signal::KILL).expect("kill");
         until("it is gone", PATIENCE, || made.listed().expect("listed")["state"] == "gone");
         assert!(made.sh("true").stderr.contains("is gone"));
         assert_eq!(made.does(&["rm", &made.id]), "");

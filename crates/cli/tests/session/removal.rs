@@ -9,33 +9,15 @@ use std::{
 };
 
 use rustix::{
-    fs::{FlockOperation, flock, major, minor},
+    fs::{FlockOperation, flock},
     process::{Pid, Signal, kill_process},
 };
 use serde_json::Value;
 
 use super::{
-    made::Made,
+    made::{Made, supervisor},
     rig::{PATIENCE, Run, Sandbar, each, finish, until},
 };
-
-/// The directory of a session's machine.
-fn machine(made: &Made<'_>) -> PathBuf {
-    let state = made.sandbar.dir().join("state/sandbar");
-    let text = fs::read_to_string(state.join(format!("sessions/{}.json", made.id))).expect("a record");
-    let record: Value = serde_json::from_str(&text).expect("json");
-    state.join("machines").join(record["machine"]["state"]["id"].as_str().expect("an id"))
-}
-
-/// The process that holds a machine's directory.
-fn supervisor(machine: &Path) -> Pid {
-    let found = fs::metadata(machine).expect("a machine");
-    let place = format!("{:02x}:{:02x}:{}", major(found.dev()), minor(found.dev()), found.ino());
-    let locks = fs::read_to_string("/proc/locks").expect("locks");
-    let line = locks.lines().find(|line| line.contains(" FLOCK ") && line.contains(&place)).expect("a lock");
-    let pid = line.split_whitespace().nth(4).and_then(|pid| pid.parse().ok());
-    pid.and_then(Pid::from_raw).expect("a process")
-}
 
 /// Holds the directory of a machine whose supervisor is dead, as a process does that removes it slowly.
 fn slow_removal(machine: &Path) -> File {
@@ -56,7 +38,7 @@ fn a_removal_that_takes_long_is_told_and_waited_for() {
     each(|sandbar| {
         for command in ["rm", "stop"] {
             let made = Made::new(sandbar, &[]);
-            let machine = machine(&made);
+            let machine = made.machine();
             let held = slow_removal(&machine);
             let mut removing = sandbar.command(&["session", command, &made.id]).spawn().expect("spawn");
             let mut said = BufReader::new(removing.stderr.take().expect("stderr"));
@@ -78,7 +60,7 @@ fn a_removal_that_takes_long_is_told_and_waited_for() {
 fn what_forgets_a_session_by_force_says_what_is_left() {
     let sandbar = Sandbar::own();
     let made = Made::new(&sandbar, &[]);
-    let held = slow_removal(&machine(&made));
+    let held = slow_removal(&made.machine());
     let run = sandbar.run(&["session", "rm", "--force", &made.id]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stderr.contains("forgot the session") && run.stderr.contains("is still being removed"), "{run:?}");
@@ -107,7 +89,7 @@ impl Drop for Stopped {
 fn a_supervisor_that_is_stopped_is_named() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
-        let stopped = Stopped::new(supervisor(&machine(&made)));
+        let stopped = Stopped::new(supervisor(&made.machine()));
         for command in [&["rm"][..], &["stop"], &["rm", "--all"]] {
             let id = if command.contains(&"--all") { None } else { Some(made.id.as_str()) };
             let words: Vec<&str> = ["session"].into_iter().chain(command.iter().copied()).chain(id).collect();

@@ -168,16 +168,22 @@ impl Place {
     }
 }
 
+/// How often the system's locks are looked through.
+const LOOKS: usize = 5;
+
 /// The process that locked a directory, as far as the system tells.
 fn holder(dir: &OwnedFd) -> Option<u32> {
     let found = fstat(dir).ok()?;
     let file = format!("{:02x}:{:02x}:{}", major(found.st_dev), minor(found.st_dev), found.st_ino);
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    // 1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF
-    locks.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, "FLOCK", _, "WRITE", pid, place, ..] = words[..] else { return None };
-        pid.parse().ok().filter(|_| place == file)
+    // The list is read in pieces, and a lock that goes meanwhile lets another be skipped.
+    (0..LOOKS).find_map(|_| {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        // 1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF
+        locks.lines().find_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [_, "FLOCK", _, "WRITE", pid, place, ..] = words[..] else { return None };
+            pid.parse().ok().filter(|_| place == file)
+        })
     })
 }
 
