@@ -50,7 +50,7 @@ fn check(path: &Path, header: &str) -> Result {
     let arguments = own_arguments(&words, &name)
         .ok_or_else(|| Failure::new(format!("its header does not run it: cargo {}", words.join(" "))))?;
     let mut command = built(&name);
-    command.args(arguments).stderr(Stdio::inherit());
+    program::without_proxies(&mut command).args(arguments).stderr(Stdio::inherit());
     let script = path.with_extension("json");
     let server = script.exists().then(|| Server::start(&script)).transpose()?;
     if let Some(server) = &server {

@@ -57,6 +57,14 @@ pub(crate) fn at_root(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Without the proxies of the environment: tests talk to this host, and must not depend on where they run.
+pub(crate) fn without_proxies(command: &mut Command) -> &mut Command {
+    for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+        command.env_remove(name).env_remove(name.to_uppercase());
+    }
+    command
+}
+
 fn cargo_from_env() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
@@ -114,6 +122,15 @@ mod tests {
         let failure = run(&mut at_root("false")).expect_err("false fails");
         assert_eq!(failure.code, 1);
         assert!(failure.message.starts_with("`false` failed"), "{}", failure.message);
+    }
+
+    #[test]
+    fn a_program_can_be_kept_from_the_proxies_of_the_environment() {
+        let mut command = at_root("env");
+        command.env("HTTPS_PROXY", "http://p:1").env("no_proxy", "*").stdout(Stdio::piped());
+        let output = without_proxies(&mut command).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).to_lowercase();
+        assert!(said.contains("path=") && !said.contains("_proxy="), "{said}");
     }
 
     #[test]

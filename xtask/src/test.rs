@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result {
     if tier != Tier::Quick {
         times.stage("docs", || program::run(&mut docs()))?;
         times.stage("build", || program::run(&mut build()))?;
-        times.stage("doc tests", || program::run(cargo(&["test", "--quiet", "--doc"]).args(EVERYTHING)))?;
+        times.stage("doc tests", || program::run(program::without_proxies(&mut doc_tests())))?;
         times.stage("examples", examples::run)?;
         report_missing_engine();
     }
@@ -101,6 +101,12 @@ fn clippy() -> Command {
 fn docs() -> Command {
     let mut command = cargo(&["doc", "--quiet", "--no-deps"]);
     command.args(EVERYTHING).env("RUSTDOCFLAGS", "-D warnings");
+    command
+}
+
+fn doc_tests() -> Command {
+    let mut command = cargo(&["test", "--quiet", "--doc"]);
+    command.args(EVERYTHING);
     command
 }
 

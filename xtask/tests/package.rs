@@ -9,7 +9,8 @@ use std::{
     process::Command,
 };
 
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 10] = [
+    "sandbar-http",
     "sandbar-machine",
     "sandbar-guest",
     "sandbar-sandbox",

@@ -117,7 +117,8 @@ pub use self::{
     item::{CustomCall, FunctionCall, Item, Items, Message, Part, Role, View},
     model::{
         ApiKey, Chat, Endpoint, Model, ModelError, ModelEvent, ModelReply, ModelRequest, ModelSource, ModelStream,
-        Models, OutputFormat, Patience, Prompt, RawEvent, Responses, SseDecoder, SseEvent, Wire,
+        Models, OutputFormat, Patience, Prompt, Proxies, Proxy, ProxyError, RawEvent, Responses, SseDecoder, SseEvent,
+        Wire,
     },
     output::OutputType,
     result::{RunError, RunResult},

@@ -3,7 +3,6 @@
 mod chat;
 mod endpoint;
 mod http;
-pub(crate) mod patience;
 mod responses;
 pub(crate) mod retry;
 mod routing;
@@ -17,10 +16,11 @@ use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use sandbar_http::{Patience, Proxies, Proxy, ProxyError};
+
 pub use self::{
     chat::Chat,
     endpoint::{ApiKey, Endpoint},
-    patience::Patience,
     responses::Responses,
     routing::Models,
     sse::{SseDecoder, SseEvent},

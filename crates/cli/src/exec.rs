@@ -81,6 +81,7 @@ async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Resu
     plan::can_be_filled(&args.machine)?;
     let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
+    options.proxies = plan::proxies(&args.fill)?;
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let session = making::session(client::choose(&args.machine.sandbox, render)?, options, signals).await?;

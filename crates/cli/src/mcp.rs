@@ -78,6 +78,7 @@ fn options(args: &McpArgs, render: &Render) -> Result<(SessionOptions, Guard), F
     let manifest = reaching(manifest, &spec);
     let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets_of_tools(&args.fill, &args.show_secrets)?;
+    options.proxies = plan::proxies(&args.fill)?;
     if let Some(path) = &args.audit {
         let refused = || Failure::new(format!("cannot use --audit {}", path.display()));
         if place::writable_above(path, &options).is_some() {

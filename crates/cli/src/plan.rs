@@ -12,6 +12,7 @@ use sandbar::{
     Access, Command, EnvValue, HostMount, Limits, MachinePath, MachineSpec, Manifest, Network, PathGrant, SecretStore,
     Workspace,
     doctor::{CgroupState, cgroups},
+    fetch::Proxies,
     takes_an_account,
 };
 
@@ -196,6 +197,14 @@ pub(crate) fn manifest(fill: &FillArgs, env: &[Variable]) -> Result<Manifest, Fa
 /// The same manifest, with the addresses that were allowed.
 pub(crate) fn with_addresses(manifest: Manifest, fill: &FillArgs) -> Manifest {
     if fill.allow_private_addresses { manifest.allow_private_addresses() } else { manifest }
+}
+
+/// The proxies that the manifest's downloads go through.
+pub(crate) fn proxies(fill: &FillArgs) -> Result<Proxies, Failure> {
+    if !fill.fetch_via_proxy {
+        return Ok(Proxies::none());
+    }
+    Proxies::from_env().map_err(|error| Failure::new("cannot use --fetch-via-proxy").because(error))
 }
 
 /// The same manifest with these variables.

@@ -19,7 +19,11 @@ fn run(program: &str, check: &str, script: Script, problems: usize) {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = package.join("../../.venv-agents/bin/python");
     assert!(python.exists(), "there is no {}: `cargo xtask setup` makes it", python.display());
-    let output = Command::new(python)
+    let mut command = Command::new(python);
+    for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+        command.env_remove(variable).env_remove(variable.to_uppercase());
+    }
+    let output = command
         .arg(package.join("tests/python").join(program))
         .args([check, &server.base_url(), "6"])
         .output()

@@ -14,6 +14,7 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream};
+use sandbar_http::Proxies;
 use sandbar_machine::{Machine, MachinePath, SandboxClient, Sha256, Target};
 use serde::Serialize;
 
@@ -93,6 +94,7 @@ pub(crate) struct Materialiser<'a> {
     pub(crate) secrets: &'a SecretStore,
     /// Whether what is fetched may come from public addresses only.
     pub(crate) public_only: bool,
+    pub(crate) proxies: &'a Proxies,
     pub(crate) limits: &'a SessionLimits,
     pub(crate) progress: Option<Progress>,
 }

@@ -21,6 +21,7 @@ mod tools;
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use sandbar_http::Proxies;
 use sandbar_machine::{Features, Machine, SandboxClient};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
@@ -61,6 +62,7 @@ struct Shared {
     client: Arc<dyn SandboxClient>,
     machine: Arc<dyn Machine>,
     fetch: Arc<dyn SandboxClient>,
+    proxies: Proxies,
     paths: Paths,
     ports: Vec<u16>,
     limits: SessionLimits,

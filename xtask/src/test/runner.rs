@@ -20,7 +20,7 @@ const SLOWEST: usize = 12;
 pub(crate) fn run(tier: Tier, scratch: &Scratch, table: &mut dyn FnMut() -> String) -> Result {
     let nextest = program::succeeds(program::cargo().args(["nextest", "--version"]));
     let mut command = if nextest { with_nextest(tier) } else { with_cargo(tier) };
-    command.env("TMPDIR", scratch.path());
+    program::without_proxies(&mut command).env("TMPDIR", scratch.path());
     let mut child =
         command.stderr(Stdio::piped()).spawn().map_err(|error| Failure::new(format!("cannot start cargo: {error}")))?;
     // cargo's own runner prints a summary for each program, on standard output: nothing to hold back.

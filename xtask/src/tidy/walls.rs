@@ -7,16 +7,20 @@ use super::{
 
 /// Each crate's folder, and the folders of ours it may see.
 const WALLS: &[(&str, &[&str])] = &[
+    ("http", &[]),
     ("machine", &[]),
     ("guest", &[]),
     ("macros", &[]),
-    ("agent", &["macros"]),
+    ("agent", &["http", "macros"]),
     ("mock", &[]),
-    ("sandbox", &["machine"]),
-    ("clients", &["machine", "guest"]),
+    ("sandbox", &["http", "machine"]),
+    ("clients", &["http", "machine", "guest"]),
     ("sandbar", &["machine", "clients", "sandbox", "agent", "mock"]),
     ("cli", &["sandbar"]),
 ];
+
+/// What makes connections with TLS, which only `http` does.
+const CONNECTING: &[&str] = &["reqwest", "rustls", "rustls-platform-verifier", "tokio-rustls", "hyper-rustls"];
 
 pub(super) fn dependencies(file: &File, _tree: &Tree) -> Vec<Breach> {
     let Some(name) = file.crate_name().filter(|name| file.path == format!("crates/{name}/Cargo.toml")) else {
@@ -25,15 +29,21 @@ pub(super) fn dependencies(file: &File, _tree: &Tree) -> Vec<Breach> {
     let Some((_, allowed)) = WALLS.iter().find(|(folder, _)| *folder == name) else {
         return vec![Breach::new(1, format!("say in xtask/src/tidy/walls.rs what {name} may import"))];
     };
-    ours(&file.text)
-        .into_iter()
-        .filter(|(_, other)| !allowed.contains(&other.as_str()) && other != name)
-        .map(|(line, other)| Breach::new(line, format!("{name} may not import {other}")))
-        .collect()
+    let mut breaches = Vec::new();
+    for (line, package) in dependencies_of(&file.text) {
+        if name != "http" && CONNECTING.contains(&package.as_str()) {
+            breaches
+                .push(Breach::new(line, format!("{name} may not import {package}; sandbar-http makes connections")));
+        }
+        if let Some(other) = folder(&package).filter(|other| !allowed.contains(&other.as_str()) && other != name) {
+            breaches.push(Breach::new(line, format!("{name} may not import {other}")));
+        }
+    }
+    breaches
 }
 
-/// Our own crates among the dependencies that are built into this one, by folder, with the line that names each.
-fn ours(manifest: &str) -> Vec<(usize, String)> {
+/// The packages that are built into this one, with the line that names each.
+fn dependencies_of(manifest: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut inside = false;
     for (at, line) in manifest.lines().enumerate() {
@@ -43,20 +53,23 @@ fn ours(manifest: &str) -> Vec<(usize, String)> {
             let table = parts.iter().position(|part| part.ends_with("dependencies"));
             inside = table.is_some_and(|table| parts[table] != "dev-dependencies");
             let named = table.filter(|_| inside).and_then(|table| parts.get(table + 1));
-            found.extend(named.and_then(|name| folder(name)).map(|name| (at + 1, name)));
+            found.extend(named.map(|name| (at + 1, unquoted(name))));
         } else if inside && let Some((key, value)) = line.split_once('=') {
             let key = key.split('.').next().unwrap_or_default();
             let renamed = value.split_once("package").and_then(|(_, rest)| rest.split('"').nth(1));
             let whole_value = (key.trim() == "package").then(|| value.trim());
-            found.extend(whole_value.or(renamed).or(Some(key)).and_then(folder).map(|name| (at + 1, name)));
+            found.push((at + 1, unquoted(whole_value.or(renamed).unwrap_or(key))));
         }
     }
     found
 }
 
+fn unquoted(package: &str) -> String {
+    package.trim().trim_matches('"').to_owned()
+}
+
 /// The folder of one of our packages.
 fn folder(package: &str) -> Option<String> {
-    let package = package.trim().trim_matches('"');
     if package == "sandbar" {
         return Some(package.to_owned());
     }
@@ -72,6 +85,7 @@ mod tests {
         let manifest = "[dependencies]\nsandbar-machine.workspace = true\nsandbar-guest = { path = \"../guest\" }\n\
                         [dev-dependencies]\nsandbar = \"1\"\n[features]\nsandbar-cli = []\n";
         assert!(check("crates/clients/Cargo.toml", manifest).is_empty());
+        assert!(check("crates/http/Cargo.toml", "[dependencies]\nreqwest = \"0.13\"\nrustls = \"0.23\"\n").is_empty());
         assert!(check("crates/cli/Cargo.toml", "[dependencies]\nsandbar.workspace = true\n").is_empty());
     }
 
@@ -84,6 +98,8 @@ mod tests {
             ("[target.'cfg(unix)'.dependencies]\nsandbar = \"1\"\n", 2),
             ("[dependencies]\nother = { package = \"sandbar-agent\", version = \"1\" }\n", 2),
             ("[dependencies.other]\npackage = \"sandbar-agent\"\n", 2),
+            ("[dependencies]\nreqwest = { version = \"0.13\", features = [\"stream\"] }\n", 2),
+            ("[dependencies]\nrustls.workspace = true\n", 2),
         ] {
             assert_eq!(check("crates/machine/Cargo.toml", manifest), [format!("{line} wall")], "{manifest}");
         }

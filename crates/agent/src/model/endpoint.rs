@@ -1,20 +1,13 @@
 //! Where models are served, and what lets us in.
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
-use reqwest::{
-    Client, Url,
+use sandbar_http::{
+    Client, Credentials, Patience, Proxies, ProxyError, RealTime, Url,
     header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
+    is_loopback, origin,
 };
 
-use super::{
-    http,
-    patience::{Patience, RealTime},
-};
 use crate::ModelError;
 
 const OPENAI: &str = "https://api.openai.com/v1";
@@ -60,7 +53,9 @@ pub struct Endpoint {
     project: Option<String>,
     idle: Duration,
     patience: Arc<dyn Patience>,
-    client: Arc<OnceLock<Result<Client, String>>>,
+    client: Client,
+    /// Why the environment's proxies cannot be used.
+    proxy_error: Option<ProxyError>,
 }
 
 /// An address that was understood: without a name and a password in it, which are a header now.
@@ -79,7 +74,8 @@ impl Default for Endpoint {
 }
 
 impl Endpoint {
-    /// A server at this address, such as `http://localhost:8000/v1`. It needs no key unless one is given.
+    /// A server at this address, such as `http://localhost:8000/v1`. It needs no key unless one is given, and is reached
+    /// without a proxy unless [`proxies`](Self::proxies) says otherwise.
     pub fn new(base_url: impl Into<String>) -> Self {
         Self {
             address: base_url.into(),
@@ -88,7 +84,8 @@ impl Endpoint {
             project: None,
             idle: USUAL_IDLE,
             patience: Arc::new(RealTime),
-            client: Arc::default(),
+            client: Client::new(Proxies::none()),
+            proxy_error: None,
         }
     }
 
@@ -98,27 +95,38 @@ impl Endpoint {
         Self::new(OPENAI)
     }
 
-    /// As the environment says: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID` and `OPENAI_PROJECT_ID`.
+    /// As the environment says: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID` and `OPENAI_PROJECT_ID`; through the
+    /// proxies that `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` name. A server on this host, and one that gets a
+    /// key over plain http, is reached directly.
     #[must_use]
     pub fn from_env() -> Self {
         Self::from_names(&|name| std::env::var(name).ok())
     }
 
     pub(crate) fn from_names(value: &dyn Fn(&str) -> Option<String>) -> Self {
-        let value = |name| value(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let value = |name: &str| value(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let mut endpoint = value("OPENAI_BASE_URL").map_or_else(Self::openai, Self::new);
         endpoint.key = value("OPENAI_API_KEY").map(ApiKey::from);
         endpoint.organization = value("OPENAI_ORG_ID");
         endpoint.project = value("OPENAI_PROJECT_ID");
-        endpoint
+        match Proxies::from_variables(&|name| value(name).map(Into::into)) {
+            Ok(proxies) => endpoint.proxies(proxies),
+            Err(error) => Self { proxy_error: Some(error), ..endpoint },
+        }
     }
 
     /// Sets the address.
     #[must_use]
     pub fn base_url(mut self, base_url: impl Into<String>) -> Self {
         self.address = base_url.into();
-        // What is kept for an address without TLS could not reach one with it.
-        self.client = Arc::default();
+        self
+    }
+
+    /// Sets the proxies on the way to it, for instance [`Proxies::none`] or [`Proxies::from_env`].
+    #[must_use]
+    pub fn proxies(mut self, proxies: Proxies) -> Self {
+        self.client = Client::new(proxies);
+        self.proxy_error = None;
         self
     }
 
@@ -182,14 +190,17 @@ impl Endpoint {
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
             return unusable("the address of the model's server must begin with http:// or https://");
         }
+        if let Some(error) = self.proxy_error.as_ref().filter(|_| !is_loopback(&url)) {
+            return Err(ModelError::Unusable(error.to_string()));
+        }
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path.split('/'));
         }
         let mut secrets: Vec<String> = self.key.iter().map(|key| key.reveal().to_owned()).collect();
-        let authorization = match credentials(&mut url) {
-            Some((basic, password)) => {
-                secrets.extend([basic.clone(), password]);
-                Some(format!("Basic {basic}"))
+        let authorization = match Credentials::take(&mut url) {
+            Some(credentials) => {
+                secrets.extend(credentials.secrets());
+                Some(credentials.basic())
             }
             None => self.key.as_ref().map(|key| format!("Bearer {}", key.reveal())),
         };
@@ -215,54 +226,9 @@ impl Endpoint {
         Ok(Address { url, headers, secrets })
     }
 
-    pub(crate) fn client(&self) -> Result<Client, ModelError> {
-        let scheme = self.address.trim_start().split(':').next().unwrap_or_default().to_ascii_lowercase();
-        let made = self.client.get_or_init(|| http::client(&scheme));
-        made.clone().map_err(ModelError::Unusable)
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
-}
-
-/// Takes name and password out of an address: as a header wants them, and the password alone.
-fn credentials(url: &mut Url) -> Option<(String, String)> {
-    if url.username().is_empty() && url.password().is_none() {
-        return None;
-    }
-    let (user, password) = (plain(url.username()), plain(url.password().unwrap_or_default()));
-    let _always_possible_for_http = (url.set_username(""), url.set_password(None));
-    Some((base64(format!("{user}:{password}").as_bytes()), password))
-}
-
-/// Without the percent signs that a URL needs.
-fn plain(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).filter(|_| *first == b'%').and_then(|hex| str::from_utf8(hex).ok());
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let group = chunk.iter().fold(0_u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let letter = LETTERS[(group >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= chunk.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
 }
 
 impl fmt::Debug for Endpoint {
@@ -270,11 +236,6 @@ impl fmt::Debug for Endpoint {
         let shown = self.resolve("").map(|address| origin(&address.url)).unwrap_or_else(|_| "[unusable]".to_owned());
         f.debug_struct("Endpoint").field("address", &shown).field("key", &self.key).finish_non_exhaustive()
     }
-}
-
-/// Scheme, host and port: what may be shown of an address.
-pub(crate) fn origin(url: &Url) -> String {
-    url.origin().ascii_serialization()
 }
 
 #[cfg(test)]
@@ -299,6 +260,28 @@ mod tests {
         assert_eq!(authorization(&endpoint).as_deref(), Some("Bearer sk-1"));
         assert_eq!(address.headers.get("openai-organization").and_then(|value| value.to_str().ok()), Some("org"));
         assert!(!address.headers.contains_key("openai-project"));
+    }
+
+    #[test]
+    fn proxies_come_from_the_environment_only_if_the_rest_does() {
+        let endpoint = |proxy: &'static str, address: &'static str| {
+            Endpoint::from_names(&move |name| match name {
+                "OPENAI_API_KEY" => Some("sk-1".to_owned()),
+                "OPENAI_BASE_URL" => Some(address.to_owned()),
+                "https_proxy" => Some(proxy.to_owned()),
+                _ => None,
+            })
+        };
+        let proxied = endpoint("http://me:hunter2@gate.example:3128", "https://models.example/v1");
+        let shown = format!("{:?}", proxied.base_url("https://other.example").client());
+        assert!(shown.contains("http://gate.example:3128") && !shown.contains("hunter2"), "{shown}");
+        assert!(!format!("{:?}", Endpoint::openai().client()).contains("gate.example"));
+
+        let bad = endpoint("http://me:hunter2@gate.example:port", "https://models.example/v1");
+        let error = bad.check().expect_err("a malformed variable").to_string();
+        assert!(error.contains("https_proxy") && !error.contains("hunter2"), "{error}");
+        bad.clone().proxies(Proxies::none()).check().expect("no proxy, no fault");
+        bad.base_url("http://localhost:8000/v1").check().expect("this host is reached directly");
     }
 
     #[test]
@@ -328,13 +311,6 @@ mod tests {
         ] {
             let address = Endpoint::new(address).resolve("chat/completions").expect("usable");
             assert_eq!(address.url.as_str(), expected);
-        }
-    }
-
-    #[test]
-    fn base64_is_padded() {
-        for (plain, expected) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")] {
-            assert_eq!(base64(plain.as_bytes()), expected);
         }
     }
 

@@ -1,75 +1,21 @@
 //! One request to a model's server: sent, and sent again as the transport's rule says, until there is an event stream.
 
-mod coding;
-mod failure;
-
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use reqwest::{
-    Client, Response, Version,
-    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue},
-    redirect::Policy,
+use sandbar_http::{
+    Client, HttpError, Patience, Phase, Redaction, Request, Response, Timeouts,
+    header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue},
+    origin,
 };
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
-use rustls_platform_verifier::BuilderVerifierExt;
-use tokio::time::Instant;
 
-pub(super) use self::failure::error_parts;
-use self::{
-    coding::{ACCEPTED, Body},
-    failure::Redaction,
-};
 use super::{
-    endpoint::{Address, Endpoint, origin},
-    patience::Patience,
+    endpoint::{Address, Endpoint},
     retry::Tries,
 };
 use crate::{ModelError, ModelRequest, ModelSettings};
 
-const CONNECT: Duration = Duration::from_secs(5);
 const USUAL_TIMEOUT: Duration = Duration::from_mins(10);
-/// No clock can add up everything that a duration can say.
-const LONGEST: Duration = Duration::from_hours(24);
-/// How long the end of an answer may lag behind its last event.
-const LINGER: Duration = Duration::from_millis(20);
-/// How much is read of what a server says about an error.
-const LONGEST_COMPLAINT: usize = 64 << 10;
-
-/// Reading the certificates takes milliseconds, so it is done once.
-static TRUSTING_THIS_HOST: LazyLock<Result<ClientConfig, String>> = LazyLock::new(|| {
-    let mut config = tls()?.with_platform_verifier().map_err(|error| error.to_string())?.with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
-});
-
-/// With an explicit provider of cryptography: a process-wide one may be missing, and asking for it then would panic.
-fn tls() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, String> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())
-}
-
-/// A client that takes nothing from the environment, and never carries a key to where a server points.
-pub(super) fn client(scheme: &str) -> Result<Client, String> {
-    let tls = if scheme == "https" {
-        TRUSTING_THIS_HOST.clone()?
-    } else {
-        tls()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth()
-    };
-    Client::builder()
-        .tls_backend_preconfigured(tls)
-        .no_proxy()
-        .redirect(Policy::none())
-        .referer(false)
-        .connect_timeout(CONNECT)
-        .user_agent(concat!("sandbar/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(|error| error.without_url().to_string())
-}
 
 /// A request, and what was tried so far to have it answered.
 pub(super) struct Exchange {
@@ -78,8 +24,7 @@ pub(super) struct Exchange {
     body: Bytes,
     redaction: Redaction,
     patience: Arc<dyn Patience>,
-    limit: Duration,
-    idle: Duration,
+    timeouts: Timeouts,
     retries: Retries,
     stateful: bool,
     tries: Tries,
@@ -108,8 +53,6 @@ impl Retries {
 /// An answer that has begun.
 pub(super) struct Answer {
     response: Response,
-    body: Body,
-    deadline: Instant,
     pub(super) request_id: Option<String>,
 }
 
@@ -121,25 +64,33 @@ impl Exchange {
         body: Vec<u8>,
     ) -> Result<Self, ModelError> {
         let mut address = endpoint.resolve(path)?;
-        let mut secrets = std::mem::take(&mut address.secrets);
         let settings = &request.settings;
-        secrets.extend(settings.extra_headers.values().chain(settings.extra_query.values()).cloned());
         address.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         address.headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        address.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED));
         add_extras(&mut address, settings)?;
-        Ok(Self {
-            client: endpoint.client()?,
+        let limit = settings.timeout.unwrap_or(USUAL_TIMEOUT);
+        let mut exchange = Self {
+            client: endpoint.client().clone(),
             address,
             body: body.into(),
-            redaction: Redaction::new(secrets),
+            redaction: Redaction::default(),
             patience: Arc::clone(endpoint.waits()),
-            limit: settings.timeout.unwrap_or(USUAL_TIMEOUT).min(LONGEST),
-            idle: endpoint.idle().min(LONGEST),
+            timeouts: Timeouts { head: limit, idle: endpoint.idle(), total: Some(limit) },
             retries: Retries::of(request),
             stateful: request.is_stateful(),
             tries: Tries::default(),
-        })
+        };
+        exchange.redaction = exchange.request().redaction();
+        Ok(exchange)
+    }
+
+    /// What one attempt sends.
+    fn request(&self) -> Request {
+        let Address { url, headers, secrets } = &self.address;
+        let request = Request::post(url).headers(headers).body(self.body.clone()).timeouts(self.timeouts);
+        // Attempts are counted here: whether another one makes sense depends on what the model's server says.
+        let request = request.retries(sandbar_http::Retries::none());
+        secrets.iter().fold(request, |request, secret| request.secret(secret))
     }
 
     /// How many requests failed.
@@ -179,61 +130,22 @@ impl Exchange {
     }
 
     async fn attempt(&self) -> Result<Answer, ModelError> {
-        let deadline = Instant::now() + self.limit;
-        let request = self.client.post(self.address.url.clone()).headers(self.address.headers.clone());
-        let sent = tokio::time::timeout_at(deadline, request.body(self.body.clone()).send()).await;
-        let response = match sent {
-            Err(_late) => return Err(ModelError::Timeout(self.limit)),
-            Ok(sent) => sent.map_err(|error| self.lost(error))?,
-        };
+        let response = self.client.send(self.request()).await.map_err(model_error)?;
         let request_id = header(&response, "x-request-id");
         if response.status().is_success() && speaks_events(&response) {
-            let body = Body::new(response.headers()).map_err(|error| self.cleaned(error))?;
-            return Ok(Answer { response, body, deadline, request_id });
+            return Ok(Answer { response, request_id });
         }
-        Err(self.complaint(response, deadline, request_id).await)
+        Err(self.complaint(response, request_id).await)
     }
 
     /// The next bytes of an answer, decompressed; `None` at its end.
     pub(super) async fn more(&self, answer: &mut Answer) -> Result<Option<Bytes>, ModelError> {
-        loop {
-            if let Some(plain) = answer.body.next()? {
-                return Ok(Some(plain));
-            }
-            let Some(piece) = self.receive(answer).await? else { return Ok(None) };
-            answer.body.push(piece);
-        }
-    }
-
-    /// The next bytes of an answer as they come.
-    async fn receive(&self, answer: &mut Answer) -> Result<Option<Bytes>, ModelError> {
-        let idle = Instant::now() + self.idle;
-        let (until, limit) = if answer.deadline < idle { (answer.deadline, self.limit) } else { (idle, self.idle) };
-        match tokio::time::timeout_at(until, answer.response.chunk()).await {
-            Err(_late) => Err(ModelError::Timeout(limit)),
-            Ok(chunk) => chunk.map_err(|error| self.lost(error)),
-        }
+        answer.response.chunk().await.map_err(model_error)
     }
 
     /// Waits for the little that may follow an answer, so that the connection can carry the next request.
     pub(super) async fn leave(&self, answer: &mut Answer) {
-        if answer.response.version() >= Version::HTTP_2 {
-            return;
-        }
-        let until = Instant::now() + LINGER;
-        while let Ok(Ok(Some(_trailing))) = tokio::time::timeout_at(until, answer.response.chunk()).await {}
-    }
-
-    /// The connection is gone, or never was.
-    fn lost(&self, error: reqwest::Error) -> ModelError {
-        let error = error.without_url();
-        let mut reason = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(deeper) = cause {
-            reason = format!("{reason}: {deeper}");
-            cause = deeper.source();
-        }
-        self.broken(&reason)
+        answer.response.finish().await;
     }
 
     pub(super) fn broken(&self, reason: &str) -> ModelError {
@@ -253,21 +165,14 @@ impl Exchange {
     }
 
     /// What an answer that is no event stream says.
-    async fn complaint(&self, mut response: Response, deadline: Instant, request_id: Option<String>) -> ModelError {
-        let until = deadline.min(Instant::now() + CONNECT * 2);
-        let told = match Body::new(response.headers()) {
-            Ok(body) => failure::Complaint::read(&explanation(&mut response, body, until).await),
-            Err(ModelError::Malformed(reason)) => failure::Complaint::read(reason.as_bytes()),
-            Err(error) => return error,
-        };
-        let code = told.code.map(|code| self.redaction.clean(&code));
-        let message = self.redaction.clean(&told.message);
+    async fn complaint(&self, mut response: Response, request_id: Option<String>) -> ModelError {
+        let told = response.complaint().await;
+        let (code, message) = (told.code, told.message);
         if response.status().is_success() {
-            let kind = header(&response, "content-type").unwrap_or_default();
+            let kind = self.redaction.clean(&header(&response, "content-type").unwrap_or_default());
             return if told.is_error {
                 ModelError::Failed { code, message }
             } else {
-                let kind = self.redaction.clean(&kind);
                 ModelError::Malformed(format!("expected an event stream, got {kind}; is the server's address right?"))
             };
         }
@@ -276,30 +181,24 @@ impl Exchange {
             code,
             message,
             request_id,
-            retry_after: failure::retry_after(response.headers(), jiff::Timestamp::now()),
-            should_retry: failure::should_retry(response.headers()),
+            retry_after: response.retry_after(),
+            should_retry: header(&response, "x-should-retry").and_then(|says| says.parse().ok()),
         }
     }
 }
 
-/// What a server says about an error, or the beginning of it: half of an explanation is better than none.
-async fn explanation(response: &mut Response, mut body: Body, until: Instant) -> Vec<u8> {
-    let mut plain = Vec::new();
-    while plain.len() < LONGEST_COMPLAINT {
-        match body.next() {
-            Ok(Some(more)) => {
-                plain.extend_from_slice(&more[..more.len().min(LONGEST_COMPLAINT - plain.len())]);
-                continue;
-            }
-            Ok(None) => {}
-            Err(_damaged) => break,
+fn model_error(error: HttpError) -> ModelError {
+    match error {
+        HttpError::Timeout { server, phase: Phase::Connect, limit } => {
+            ModelError::Network { host: server, reason: format!("no connection within {} s", limit.as_secs_f64()) }
         }
-        match tokio::time::timeout_at(until, response.chunk()).await {
-            Ok(Ok(Some(more))) => body.push(more),
-            Ok(Ok(None) | Err(_)) | Err(_) => break,
+        HttpError::Timeout { limit, .. } => ModelError::Timeout(limit),
+        HttpError::Connect { server, reason } | HttpError::Broken { server, reason } => {
+            ModelError::Network { host: server, reason }
         }
+        HttpError::Malformed { reason, .. } => ModelError::Malformed(reason),
+        other => ModelError::Unusable(other.to_string()),
     }
-    plain
 }
 
 /// Headers and query parameters that the caller adds; they win over ours.
@@ -312,35 +211,26 @@ fn add_extras(address: &mut Address, settings: &ModelSettings) -> Result<(), Mod
         value.set_sensitive(true);
         address.headers.insert(name, value);
     }
-    let extra: &BTreeMap<String, String> = &settings.extra_query;
-    if !extra.is_empty() {
-        address.url.query_pairs_mut().extend_pairs(extra);
+    if !settings.extra_query.is_empty() {
+        address.url.query_pairs_mut().extend_pairs(settings.extra_query.iter());
+        address.secrets.extend(settings.extra_query.values().cloned());
     }
     Ok(())
 }
 
 fn header(response: &Response, name: &str) -> Option<String> {
-    let value = response.headers().get(name)?.to_str().ok()?;
-    Some(value.chars().take(200).collect())
+    Some(response.header(name)?.chars().take(200).collect())
 }
 
 /// A server may leave out what it sends, but must not say that it is something else.
 fn speaks_events(response: &Response) -> bool {
-    header(response, "content-type").is_none_or(|kind| kind.trim_start().starts_with("text/event-stream"))
+    response.header("content-type").is_none_or(|kind| kind.trim_start().starts_with("text/event-stream"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Retry;
-
-    #[test]
-    fn no_process_wide_provider_is_needed() {
-        for scheme in ["http", "https"] {
-            client(scheme).expect("a client");
-        }
-        assert!(rustls::crypto::CryptoProvider::get_default().is_none());
-    }
 
     #[test]
     fn the_transport_leaves_it_to_the_run_where_both_would_ask_again() {

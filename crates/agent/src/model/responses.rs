@@ -48,7 +48,8 @@ impl Responses {
         Self { name: name.into(), endpoint: Endpoint::openai(), choice: Choice::Explicit }
     }
 
-    /// This model where the environment says: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID`.
+    /// This model where the environment says: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID`;
+    /// through proxies as [`Endpoint::from_env`] says.
     pub fn from_env(name: impl Into<String>) -> Self {
         Self::new(name).at(Endpoint::from_env())
     }

@@ -66,7 +66,7 @@ impl Models {
     }
 
     /// As the environment says: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID`, and
-    /// `OPENAI_DEFAULT_MODEL` for the usual model.
+    /// `OPENAI_DEFAULT_MODEL` for the usual model; through proxies as [`Endpoint::from_env`] says.
     #[must_use]
     pub fn from_env() -> Self {
         Self::from_names(&|name| std::env::var(name).ok())

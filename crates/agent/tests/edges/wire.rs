@@ -96,12 +96,12 @@ fn the_turns_of_a_run_share_a_connection_also_with_a_model_from_the_environment(
         let server = MockServer::start(script).expect("a server");
         let (url, connections) = counting(&server);
         let name = "wire::the_turns_of_a_run_share_a_connection_also_with_a_model_from_the_environment";
-        let child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", name])
-            .env(CHILD, "1")
-            .env("OPENAI_BASE_URL", url)
-            .output()
-            .expect("it starts");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+            command.env_remove(variable).env_remove(variable.to_uppercase());
+        }
+        let child =
+            command.args(["--exact", name]).env(CHILD, "1").env("OPENAI_BASE_URL", url).output().expect("it starts");
         assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
         assert_eq!(server.requests().len(), 4);
         connections.load(Ordering::SeqCst)

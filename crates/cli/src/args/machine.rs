@@ -112,6 +112,10 @@ pub(crate) struct FillArgs {
     /// Let the manifest fetch from this host and its private networks, not only from public addresses.
     #[arg(long, help_heading = "Workspace")]
     pub(crate) allow_private_addresses: bool,
+
+    /// Let the manifest download through the proxies of the environment, which resolve names without this check.
+    #[arg(long, help_heading = "Workspace")]
+    pub(crate) fetch_via_proxy: bool,
 }
 
 impl FillArgs {

@@ -195,6 +195,7 @@ fn options(args: &RunArgs, file: &AgentFile) -> Result<SessionOptions, Failure> 
     let manifest = plan::with_user(manifest, file.run_as.as_ref())?;
     let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets_of_tools(&args.fill, &args.show_secrets)?;
+    options.proxies = plan::proxies(&args.fill)?;
     Ok(options)
 }
 

@@ -71,6 +71,7 @@ fn options(args: &CreateArgs, home: &Home, render: &Render) -> Result<(SessionOp
     let guard = plan::guard(&mut spec, &manifest, &args.machine, render)?;
     let mut options = SessionOptions::new(manifest).machine(spec);
     options.secrets = plan::secrets(&args.fill)?;
+    options.proxies = plan::proxies(&args.fill)?;
     options.name.clone_from(&args.name);
     Ok((options, guard))
 }

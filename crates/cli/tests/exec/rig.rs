@@ -118,6 +118,9 @@ impl Sandbar {
         for variable in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_DEFAULT_MODEL", "NO_COLOR"] {
             command.env_remove(variable);
         }
+        for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+            command.env_remove(variable).env_remove(variable.to_uppercase());
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

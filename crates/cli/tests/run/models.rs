@@ -1,6 +1,13 @@
 //! Who thinks: keys and servers that are found, asked, and never betrayed.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    path::Path,
+    sync::mpsc,
+    thread,
+};
 
 use sandbar::mock::{Authorization, Fault, MockServer, Script, Turn, item};
 use serde_json::json;
@@ -81,6 +88,34 @@ fn chat_completions_are_spoken_where_a_name_says_so_and_the_flag_wins() {
     assert!(requests[0].path.ends_with("/chat/completions"), "{}", requests[0].path);
     assert_eq!(requests[0].body["model"], "qwen3");
     assert_eq!(server.problems(), []);
+}
+
+#[test]
+fn a_model_is_asked_through_the_proxy_of_the_environment_which_sees_no_key() {
+    let sandbar = Sandbar::own();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let proxy = format!("http://me:hunter2-hunter2@{}", listener.local_addr().expect("an address"));
+    let (seen, seeing) = mpsc::channel();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let lines = BufReader::new(stream.try_clone().expect("clone")).lines().map_while(Result::ok);
+            let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+            let _test_over = seen.send(head.join("\n"));
+            let _client_gone = stream.write_all(b"HTTP/1.1 403 Forbidden\r\n\r\n");
+        }
+    });
+    let url = "https://models.example/v1";
+    let proxied = [("OPENAI_API_KEY", KEY), ("OPENAI_BASE_URL", url), ("HTTPS_PROXY", proxy.as_str())];
+    let refused = asked(&sandbar, &[], &proxied);
+    assert_eq!((refused.run.code, refused.status()), (1, "failed"), "{refused:?}");
+    assert!(refused.message().contains("https://models.example through the proxy http://127.0.0.1"), "{refused:?}");
+    let head = seeing.try_recv().expect("a request");
+    assert!(head.starts_with("CONNECT models.example:443 ") && !head.contains(KEY), "{head}");
+    let printed = format!("{}{}", refused.run.stdout, refused.run.stderr);
+    assert!(!printed.contains("hunter2") && !printed.contains(KEY), "{printed}");
+    let server = MockServer::start(Script::new().turn(item::text("direct"))).expect("a server");
+    let all = [("OPENAI_API_KEY", KEY), ("OPENAI_BASE_URL", &server.base_url()), ("ALL_PROXY", proxy.as_str())];
+    assert_eq!(asked(&sandbar, &[], &all).status(), "completed", "this host is reached directly");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use super::rig::{PATIENCE, Sandbar, until};
+use super::rig::{PATIENCE, Sandbar, finish, until};
 
 /// A server that only has files to give, and some paths that go wrong.
 fn serve(root: PathBuf) -> String {
@@ -126,4 +126,27 @@ fn a_manifest_names_private_addresses_only_where_that_is_allowed() {
         let allowed = sandbar.run(&["exec", "--allow-private-addresses", "--manifest", &file, "--", "ls", "x"]);
         assert_eq!(allowed.code, 0, "{entry}: {allowed:?}");
     }
+}
+
+#[test]
+fn a_manifest_downloads_through_a_proxy_only_where_that_is_asked_for() {
+    let sandbar = Sandbar::own();
+    let web = sandbar.make_dir("web");
+    // The proxy is asked for a whole address, which is a path here.
+    fs::create_dir_all(web.join("http:/files.example")).expect("create");
+    fs::write(web.join("http:/files.example/meta"), "proxied").expect("write");
+    let text = r#"{"entries": {"f": {"type": "remote_file", "url": "http://files.example/meta"}}}"#;
+    let file = sandbar.make_file("m.json", text).display().to_string();
+    let words = ["exec", "--fetch-via-proxy", "--manifest", &file, "--", "cat", "f"];
+    let proxied = |proxy: &str| finish(sandbar.command(&words).env("http_proxy", proxy).spawn().expect("spawn"));
+    let run = proxied(&serve(web));
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "proxied", ""));
+    let run = proxied("http://me:hunter2@h:port");
+    assert_eq!(run.code, 125, "{run:?}");
+    assert!(run.stderr.contains("http_proxy is malformed") && !run.stderr.contains("hunter2"), "{run:?}");
+    // The control: without being asked for, the variable is not read.
+    let file = sandbar.make_file("empty.json", r#"{"entries": {}}"#).display().to_string();
+    let mut command = sandbar.command(&["exec", "--manifest", &file, "--", "true"]);
+    let run = finish(command.env("http_proxy", "http://me:hunter2@h:port").spawn().expect("spawn"));
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
 }

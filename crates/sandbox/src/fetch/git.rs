@@ -10,6 +10,7 @@ mod source;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use sandbar_http::shown_text;
 use sandbar_machine::{Isolation, SandboxClient};
 use tokio::time::timeout;
 
@@ -20,7 +21,7 @@ use self::{
     run::Worker,
     source::{Reference, Source},
 };
-use crate::{Result, SandboxError, Secret, error::Outside, fetch::address};
+use crate::{Result, SandboxError, Secret, error::Outside};
 
 /// What to clone, and what it may cost.
 #[derive(Clone)]
@@ -100,7 +101,7 @@ impl GitRequest {
 impl fmt::Debug for GitRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GitRequest")
-            .field("url", &address::shown_text(&self.url))
+            .field("url", &shown_text(&self.url))
             .field("reference", &self.reference)
             .field("depth", &self.depth)
             .field("sparse", &self.sparse)

@@ -1,6 +1,5 @@
 //! A file of a web server, brought to this host's disk and checked.
 
-mod client;
 mod follow;
 pub(in crate::fetch) mod reach;
 mod spool;
@@ -8,10 +7,10 @@ mod trouble;
 
 use std::{fmt, time::Duration};
 
-use base64::{Engine, prelude::BASE64_STANDARD};
-use reqwest::{
-    Url,
-    header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
+use sandbar_http::{
+    Credentials, Proxies, Redaction, Url,
+    header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
+    shown_text,
 };
 use sandbar_machine::Sha256;
 use tokio::time::{sleep, timeout};
@@ -21,7 +20,7 @@ use self::{
     reach::Reach,
     trouble::{Trouble, Voice},
 };
-use crate::{Result, Secret, fetch::address};
+use crate::{Result, Secret};
 
 /// A server that asks for a longer pause than this is not waited for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -47,6 +46,9 @@ pub struct HttpRequest {
     /// Whether only public addresses may be asked, from the first on. Otherwise the first address may be anything; but
     /// once a public server has answered, its redirects lead to public addresses only.
     pub public_only: bool,
+    /// The proxies on the way; none, unless trusted code says otherwise. A proxy resolves names itself, so behind one only
+    /// addresses that are numbers can be refused.
+    pub proxies: Proxies,
 }
 
 impl HttpRequest {
@@ -60,6 +62,7 @@ impl HttpRequest {
             timeouts: Timeouts::default(),
             retries: Retries::default(),
             public_only: false,
+            proxies: Proxies::none(),
         }
     }
 
@@ -83,19 +86,27 @@ impl HttpRequest {
         self.max_bytes = limit;
         self
     }
+
+    /// Goes through these proxies.
+    #[must_use]
+    pub fn proxies(mut self, proxies: Proxies) -> Self {
+        self.proxies = proxies;
+        self
+    }
 }
 
 /// Without what may be secret in the address.
 impl fmt::Debug for HttpRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpRequest")
-            .field("url", &address::shown_text(&self.url))
+            .field("url", &shown_text(&self.url))
             .field("headers", &self.headers)
             .field("sha256", &self.sha256)
             .field("max_bytes", &self.max_bytes)
             .field("timeouts", &self.timeouts)
             .field("retries", &self.retries)
             .field("public_only", &self.public_only)
+            .field("proxies", &self.proxies)
             .finish()
     }
 }
@@ -163,9 +174,10 @@ impl<'a> Errand<'a> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(voice.refuse("only http and https addresses can be fetched").into());
         }
-        let mut headers = identity();
-        if let Some(basic) = take_user(&mut url) {
-            headers.insert(AUTHORIZATION, header_value(&basic).ok_or_else(|| voice.refuse("the user is malformed"))?);
+        let mut headers = HeaderMap::new();
+        if let Some(user) = Credentials::take(&mut url) {
+            let basic = header_value(&user.basic()).ok_or_else(|| voice.refuse("the user is malformed"))?;
+            headers.insert(AUTHORIZATION, basic);
         }
         for (name, value) in &request.headers {
             let known = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| !NOT_YOURS.contains(&name.as_str()));
@@ -205,39 +217,6 @@ impl<'a> Errand<'a> {
     }
 }
 
-/// The one header that everybody gets: the file as it is, for its digest is that of the file.
-fn identity() -> HeaderMap {
-    HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))])
-}
-
-/// The user and password of an address, as the header they are sent in.
-fn take_user(url: &mut Url) -> Option<String> {
-    if url.username().is_empty() && url.password().is_none() {
-        return None;
-    }
-    let decoded = |text: &str| percent_decoded(text);
-    let pair = [decoded(url.username()), b":".to_vec(), decoded(url.password().unwrap_or_default())].concat();
-    forget_user(url);
-    Some(format!("Basic {}", BASE64_STANDARD.encode(pair)))
-}
-
-/// Takes user and password out of an address. Addresses with a host always allow that.
-fn forget_user(url: &mut Url) {
-    let _has_host = (url.set_username(""), url.set_password(None));
-}
-
-fn percent_decoded(text: &str) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = digits.filter(|_| *first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        decoded.push(code.unwrap_or(*first));
-        rest = if code.is_some() { &tail[2..] } else { tail };
-    }
-    decoded
-}
-
 /// A value that HTTP libraries keep out of their logs, too.
 fn header_value(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text).ok()?;
@@ -247,8 +226,8 @@ fn header_value(text: &str) -> Option<HeaderValue> {
 
 impl Voice {
     fn new(request: &HttpRequest) -> Self {
-        let secrets = request.headers.iter().map(|(_, secret)| secret.clone()).collect();
-        Self { shown: address::shown_text(&request.url), secrets }
+        let secrets = request.headers.iter().map(|(_, secret)| secret.expose().to_owned());
+        Self { shown: shown_text(&request.url), redaction: Redaction::new(secrets) }
     }
 }
 
@@ -275,14 +254,5 @@ mod tests {
             assert_eq!((error.code(), error.retryable()), ("remote_fetch_error", Some(false)), "{request:?}");
             assert!(!error.full_message().contains("hunter2"));
         }
-    }
-
-    #[test]
-    fn a_user_in_an_address_becomes_a_header() {
-        let mut url = Url::parse("https://m%40e:p%C3%BC%2@example.org/x").expect("an address");
-        let expected = format!("Basic {}", BASE64_STANDARD.encode("m@e:pü%2"));
-        assert_eq!(take_user(&mut url), Some(expected));
-        assert_eq!(url.as_str(), "https://example.org/x");
-        assert_eq!(take_user(&mut url), None);
     }
 }

@@ -139,8 +139,13 @@ impl Materialiser<'_> {
         Ok(Materialised { receipts: vec![copied?], left_out: Vec::new() })
     }
 
+    /// The same request, as far as this session may go.
+    fn download(&self, request: HttpRequest) -> HttpRequest {
+        HttpRequest { public_only: self.public_only, ..request }.proxies(self.proxies.clone())
+    }
+
     async fn remote_file(&self, path: &WorkspacePath, entry: &RemoteFile, mode: u32) -> Result<Materialised> {
-        let request = HttpRequest { public_only: self.public_only, ..requests::file(entry, self.secrets)? };
+        let request = self.download(requests::file(entry, self.secrets)?);
         let download = fetch::download(&request).await?;
         let (sha256, bytes) = (download.sha256, download.bytes);
         let target = self.target(Some(path), group(&entry.attributes))?.mode(mode);
@@ -153,7 +158,7 @@ impl Materialiser<'_> {
     }
 
     async fn remote_dir(&self, path: &WorkspacePath, entry: &RemoteDir, mode: u32) -> Result<Materialised> {
-        let request = HttpRequest { public_only: self.public_only, ..requests::archive(entry, self.secrets)? };
+        let request = self.download(requests::archive(entry, self.secrets)?);
         let download = fetch::download(&request).await?;
         let (sha256, bytes) = (download.sha256, download.bytes);
         let policy = Policy {

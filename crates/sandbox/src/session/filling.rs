@@ -156,6 +156,7 @@ impl SandboxSession {
             roots: manifest.roots()?,
             secrets: &self.shared.secrets,
             public_only: !manifest.may_use_private_addresses(),
+            proxies: &self.shared.proxies,
             limits: &self.shared.limits,
             progress: self.shared.progress.clone(),
         };

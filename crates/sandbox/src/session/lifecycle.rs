@@ -190,6 +190,7 @@ impl Found {
             id: known.id,
             name: known.name,
             fetch: options.fetch.unwrap_or_else(|| self.client.clone()),
+            proxies: options.proxies,
             client: self.client,
             table: ProcessTable::new(self.machine.clone(), options.processes).hiding(options.secrets.mask()),
             paths: settle(self.paths, &*self.machine),

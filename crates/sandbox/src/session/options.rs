@@ -2,6 +2,7 @@
 
 use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
+use sandbar_http::Proxies;
 use sandbar_machine::{Lifetime, MachineSpec, SandboxClient};
 
 use crate::{
@@ -74,6 +75,9 @@ pub struct SessionOptions {
     pub secrets: SecretStore,
     /// Where repositories are fetched; the session's own client if not given.
     pub fetch: Option<Arc<dyn SandboxClient>>,
+    /// The proxies that the manifest's downloads go through; none by default, because a proxy resolves names itself and only
+    /// addresses that are numbers can then be refused. Repositories are fetched directly.
+    pub proxies: Proxies,
     /// Limits.
     pub limits: SessionLimits,
     /// How processes of the table are numbered and bounded.
@@ -101,6 +105,7 @@ impl SessionOptions {
             machine: MachineSpec::default(),
             secrets: SecretStore::new(),
             fetch: None,
+            proxies: Proxies::none(),
             limits: SessionLimits::default(),
             processes: TableOptions::default(),
             audit: Vec::new(),
@@ -136,6 +141,13 @@ impl SessionOptions {
     #[must_use]
     pub fn fetch(mut self, client: Arc<dyn SandboxClient>) -> Self {
         self.fetch = Some(client);
+        self
+    }
+
+    /// Downloads through these proxies.
+    #[must_use]
+    pub fn proxies(mut self, proxies: Proxies) -> Self {
+        self.proxies = proxies;
         self
     }
 

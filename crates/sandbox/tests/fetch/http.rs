@@ -9,7 +9,7 @@ use std::{
 use sandbar_machine::{Sha256, collect};
 use sandbar_sandbox::{
     Result, SandboxError, Secret,
-    fetch::{Download, HttpRequest, download},
+    fetch::{Download, HttpRequest, Proxies, download},
 };
 use sha2::Digest;
 use tokio::time::timeout;
@@ -338,4 +338,25 @@ async fn who_asks_for_public_addresses_only_never_reaches_this_host() {
     for url in [server.url("/away"), format!("http://localhost:{port}/away")] {
         assert_eq!(content(fetch(&request(url)).await.unwrap()), b"x");
     }
+}
+
+#[tokio::test]
+async fn a_download_goes_through_a_proxy_that_trusted_code_gave_and_numbers_are_still_checked() {
+    let proxy = Server::new(|question, _| match question.path.as_str() {
+        "http://files.example/away" => redirect("http://10.0.0.2/end"),
+        _ => answer("200 OK", &[], b"proxied"),
+    })
+    .await;
+    let proxies = Proxies::new().all(proxy.url("").parse().expect("a proxy"));
+    let through = |url: &str| HttpRequest { public_only: true, ..request(url.to_owned()).proxies(proxies.clone()) };
+    assert_eq!(content(fetch(&through("http://files.example/a")).await.unwrap()), b"proxied");
+    for url in ["http://10.0.0.1/a", "http://127.0.0.1/a", "http://[::ffff:10.0.0.1]/a"] {
+        let error = fails(&through(url)).await;
+        assert!(error.to_string().contains("private network"), "{error}");
+    }
+    // Where a proxy in between hides the server, the server counts as a public one: it leads to public addresses only.
+    let error = fails(&HttpRequest { public_only: false, ..through("http://files.example/away") }).await;
+    assert!(error.to_string().contains("private network"), "{error}");
+    let asked: Vec<String> = proxy.asked().into_iter().map(|question| question.path).collect();
+    assert_eq!(asked, ["http://files.example/a", "http://files.example/away"]);
 }

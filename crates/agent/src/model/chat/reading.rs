@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use sandbar_http::error_parts;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -12,7 +13,6 @@ use super::{
 use crate::{
     Item, ModelError, ModelEvent, ModelReply, RawEvent, Usage,
     model::{
-        http::error_parts,
         responses::cut_short,
         sse::SseEvent,
         stream::{Reading, Whole},

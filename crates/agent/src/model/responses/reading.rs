@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
+use sandbar_http::error_parts;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{
     Item, ModelError, ModelEvent, ModelReply, RawEvent, Usage,
     model::{
-        http::error_parts,
         sse::SseEvent,
         stream::{Reading, Whole},
     },

@@ -2,15 +2,11 @@
 
 use std::net::IpAddr;
 
-use reqwest::Url;
+use sandbar_http::{Url, shown_text};
 use sandbar_machine::{BoxError, MachineError};
 
 use super::GitRequest;
-use crate::{
-    PathFault, Result, SandboxError, WorkspacePath,
-    error::Outside,
-    fetch::{address, http::reach::is_public},
-};
+use crate::{PathFault, Result, SandboxError, WorkspacePath, error::Outside, fetch::http::reach::is_public};
 
 /// A name that no server has.
 pub(super) const NOWHERE: &str = "only-public-addresses.invalid";
@@ -45,7 +41,7 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn check(request: &GitRequest) -> Result<Self> {
         let given = request.reference.clone().unwrap_or_default();
-        let shown = address::shown_text(&request.url);
+        let shown = shown_text(&request.url);
         let refuse = |reason: &str| {
             let cause = MachineError::invalid("the request", "was refused before anything was run");
             SandboxError::git_clone_error(&shown, &given, reason).because(cause)

@@ -1,16 +1,15 @@
 //! The way to an answer: redirects, followed only where that gives nothing away.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::collections::HashSet;
 
-use reqwest::{
-    Response, StatusCode, Url,
-    header::{HeaderMap, LOCATION, RETRY_AFTER},
+use sandbar_http::{
+    Client, HttpError, Request, Response, Retries, StatusCode, Timeouts, Url, forget_user,
+    header::{HeaderMap, LOCATION},
 };
-use tokio::time::timeout;
 
 use super::{
-    Errand, client, forget_user, identity,
-    reach::{self, Names, Reach},
+    Errand,
+    reach::{Reach, is_public},
     trouble::Trouble,
 };
 
@@ -32,8 +31,8 @@ pub(super) async fn follow(errand: &Errand<'_>) -> Result<Response, Trouble> {
     let mut seen = HashSet::from([url.clone()]);
     let mut reach = errand.reach;
     loop {
-        let answer = ask(errand, &url, headers.clone(), reach).await?;
-        reach = reach.after(answer.remote_addr());
+        let answer = ask(errand, &url, &headers, reach).await?;
+        reach = reach.after(answer.server_address());
         match answer.status() {
             StatusCode::OK => return Ok(answer),
             StatusCode::MOVED_PERMANENTLY
@@ -41,12 +40,12 @@ pub(super) async fn follow(errand: &Errand<'_>) -> Result<Response, Trouble> {
             | StatusCode::SEE_OTHER
             | StatusCode::TEMPORARY_REDIRECT
             | StatusCode::PERMANENT_REDIRECT => {}
-            other => return Err(errand.voice.status(other, asked_pause(&answer))),
+            other => return Err(errand.voice.status(other, answer.retry_after())),
         }
         url = next(errand, &answer, &url)?;
         if url.origin() != errand.url.origin() {
             // Not sent again even if a later redirect leads home: a stranger chose that path.
-            headers = identity();
+            headers = HeaderMap::new();
         }
         if seen.len() > MOST_REDIRECTS {
             return Err(errand.voice.refuse(&format!("there are more than {MOST_REDIRECTS} redirects")));
@@ -57,21 +56,21 @@ pub(super) async fn follow(errand: &Errand<'_>) -> Result<Response, Trouble> {
     }
 }
 
-async fn ask(errand: &Errand<'_>, url: &Url, headers: HeaderMap, reach: Reach) -> Result<Response, Trouble> {
+async fn ask(errand: &Errand<'_>, url: &Url, headers: &HeaderMap, reach: Reach) -> Result<Response, Trouble> {
     let times = errand.request.timeouts;
-    if !reach.allows_literal(url) {
-        return Err(not_public(errand));
-    }
-    let names = Arc::new(Names::new(reach));
-    let client = client::client(url.scheme(), times.connect, names).map_err(|reason| errand.voice.refuse(&reason))?;
-    let question = client.get(url.clone()).headers(headers);
-    match timeout(times.connect.saturating_add(times.idle), question.send()).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) if reach::was_refused(&error) => Err(not_public(errand)),
-        Ok(Err(error)) if error.is_timeout() => Err(errand.voice.late("the server cannot be reached in time")),
-        Ok(Err(error)) => Err(errand.voice.broken("the server cannot be asked", error)),
-        Err(_) => Err(errand.voice.late("the server does not answer")),
-    }
+    let head = times.connect.saturating_add(times.idle);
+    let client = Client::new(errand.request.proxies.clone()).connect_timeout(times.connect).fresh_connections();
+    let client = match reach {
+        Reach::Anywhere => client,
+        Reach::Public => client.only(is_public),
+    };
+    // Attempts are counted for the whole way. The file comes as it is, for its digest is that of the file.
+    let question = Request::get(url).headers(headers).uncompressed().retries(Retries::none());
+    let answer = client.send(question.timeouts(Timeouts { head, idle: times.idle, total: None })).await;
+    answer.map_err(|error| match error {
+        HttpError::Refused { .. } => not_public(errand),
+        other => errand.voice.failed("the server cannot be asked", other),
+    })
 }
 
 fn next(errand: &Errand<'_>, answer: &Response, from: &Url) -> Result<Url, Trouble> {
@@ -90,12 +89,6 @@ fn target(from: &Url, location: &str) -> Result<Url, &'static str> {
         ("https", "http") => Err("it redirects from https to http, where everybody can read along"),
         _ => Err("it redirects to something other than http and https"),
     }
-}
-
-/// Seconds only; a date would have to be compared with a clock that may be wrong.
-fn asked_pause(answer: &Response) -> Option<Duration> {
-    let seconds = answer.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
 }
 
 #[cfg(test)]

@@ -1,17 +1,6 @@
 //! How far a question may go: anywhere, or only to servers that everybody can reach.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
-};
-
-use reqwest::{
-    Url,
-    dns::{Addrs, Name, Resolve, Resolving},
-};
-
-use super::trouble::causes;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Which addresses may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,17 +18,6 @@ impl Reach {
             Some(server) if !is_public(server.ip()) => self,
             _ => Self::Public,
         }
-    }
-
-    /// Whether an address that holds no name but numbers may be asked. Names are judged when they are resolved.
-    pub(super) fn allows_literal(self, url: &Url) -> bool {
-        let host = url.host_str().unwrap_or_default();
-        let literal = host.trim_start_matches('[').trim_end_matches(']').parse();
-        literal.map_or(true, |ip| self.allows(ip))
-    }
-
-    fn allows(self, ip: IpAddr) -> bool {
-        self == Self::Anywhere || is_public(ip)
     }
 }
 
@@ -85,61 +63,6 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
         // Everything that was ever given to the public begins with these three bits.
         [first, ..] => first & 0xe000 == 0x2000,
     }
-}
-
-/// Finds servers by name, and refuses those out of reach. What is judged is what is connected to, so a name that changes its
-/// meaning gains nothing.
-pub(super) struct Names {
-    reach: Reach,
-    inner: Arc<dyn Resolve>,
-}
-
-impl Names {
-    /// This host's own resolver, within this reach.
-    pub(super) fn new(reach: Reach) -> Self {
-        Self { reach, inner: Arc::new(ThisHost) }
-    }
-}
-
-impl Resolve for Names {
-    fn resolve(&self, name: Name) -> Resolving {
-        let (reach, found) = (self.reach, self.inner.resolve(name));
-        Box::pin(async move {
-            let found: Vec<SocketAddr> = found.await?.collect();
-            if !found.iter().all(|server| reach.allows(server.ip())) {
-                return Err(OutOfReach.into());
-            }
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
-}
-
-struct ThisHost;
-
-impl Resolve for ThisHost {
-    fn resolve(&self, name: Name) -> Resolving {
-        Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
-}
-
-/// A name that leads where it may not.
-#[derive(Debug)]
-struct OutOfReach;
-
-impl fmt::Display for OutOfReach {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the address is not a public one")
-    }
-}
-
-impl std::error::Error for OutOfReach {}
-
-/// Whether a question failed because its name led out of reach.
-pub(super) fn was_refused(error: &reqwest::Error) -> bool {
-    causes(error).any(|cause| cause.is::<OutOfReach>())
 }
 
 #[cfg(test)]
@@ -193,30 +116,6 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_judged_however_they_are_written() {
-        let table = [
-            ("http://1.1.1.1/", true),
-            ("http://[2606:4700::1111]/", true),
-            ("http://example.org/", true),
-            ("http://127.0.0.1:8080/", false),
-            ("http://127.1/", false),
-            ("http://2130706433/", false),
-            ("http://0x7f.0.0.1/", false),
-            ("http://0177.0.0.1/", false),
-            ("http://127.0.0.1./", false),
-            ("http://169.254.169.254/latest/meta-data", false),
-            ("http://[::1]/", false),
-            ("http://[::ffff:10.0.0.1]/", false),
-            ("http://0/", false),
-        ];
-        for (text, public) in table {
-            let url = Url::parse(text).unwrap();
-            assert_eq!(Reach::Public.allows_literal(&url), public, "{text}");
-            assert!(Reach::Anywhere.allows_literal(&url));
-        }
-    }
-
-    #[test]
     fn once_a_stranger_chose_the_way_it_stays_public() {
         let server = |text: &str| Some(text.parse::<SocketAddr>().unwrap());
         let table = [
@@ -229,35 +128,6 @@ mod tests {
         ];
         for (before, server, after) in table {
             assert_eq!(before.after(server), after, "{before:?} {server:?}");
-        }
-    }
-
-    struct Says(Vec<SocketAddr>);
-
-    impl Resolve for Says {
-        fn resolve(&self, _name: Name) -> Resolving {
-            let found = self.0.clone();
-            Box::pin(async move { Ok(Box::new(found.into_iter()) as Addrs) })
-        }
-    }
-
-    #[tokio::test]
-    async fn a_name_is_refused_if_any_of_its_addresses_is_out_of_reach() {
-        let table = [
-            (Reach::Public, vec!["1.1.1.1:0"], true),
-            (Reach::Public, vec!["127.0.0.1:0"], false),
-            (Reach::Public, vec!["1.1.1.1:0", "10.0.0.1:0"], false),
-            (Reach::Public, vec!["1.1.1.1:0", "[fe80::1]:0"], false),
-            (Reach::Anywhere, vec!["127.0.0.1:0"], true),
-        ];
-        for (reach, addresses, fine) in table {
-            let found: Vec<SocketAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
-            let names = Names { reach, inner: Arc::new(Says(found.clone())) };
-            let resolved = names.resolve("rebound.example".parse().unwrap()).await;
-            assert_eq!(resolved.is_ok(), fine, "{addresses:?}");
-            if let Ok(resolved) = resolved {
-                assert_eq!(resolved.collect::<Vec<_>>(), found);
-            }
         }
     }
 }

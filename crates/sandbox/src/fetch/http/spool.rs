@@ -7,13 +7,10 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
-use reqwest::{Response, header::CONTENT_TYPE};
+use sandbar_http::Response;
 use sandbar_machine::{ByteStream, MachineError, Sha256};
 use sha2::Digest;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, BufWriter},
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
 
 use super::{Errand, trouble::Trouble};
 use crate::SandboxError;
@@ -50,17 +47,14 @@ impl Download {
 
 /// Writes a body to disk, if it is what was asked for.
 pub(super) async fn spool(errand: &Errand<'_>, mut answer: Response) -> Result<Download, Trouble> {
-    let announced = answer.content_length();
+    let announced = answer.announced();
     check_size(errand, announced.unwrap_or(0))?;
     let disk = |error| errand.voice.disk(error);
     let file = tokio::task::spawn_blocking(tempfile::tempfile).await.map_err(|error| disk(error.into()))?;
     let mut file = BufWriter::with_capacity(PIECE, tokio::fs::File::from_std(file.map_err(disk)?));
     let (mut bytes, mut hash) = (0_u64, sha2::Sha256::new());
     loop {
-        let piece = match timeout(errand.request.timeouts.idle, answer.chunk()).await {
-            Ok(piece) => piece.map_err(|error| errand.voice.broken("it ends too early", error))?,
-            Err(_) => return Err(errand.voice.late("the server has gone silent half way")),
-        };
+        let piece = answer.chunk().await.map_err(|error| errand.voice.failed("it ends too early", error))?;
         let Some(piece) = piece else { break };
         bytes = bytes.saturating_add(piece.len() as u64);
         check_size(errand, bytes)?;
@@ -75,7 +69,7 @@ pub(super) async fn spool(errand: &Errand<'_>, mut answer: Response) -> Result<D
     file.flush().await.map_err(disk)?;
     let mut file = file.into_inner().into_std().await;
     file.seek(SeekFrom::Start(0)).map_err(disk)?;
-    let content_type = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = answer.header("content-type");
     let content_type = content_type.filter(|text| text.len() <= LONGEST_TYPE).map(str::to_owned);
     Ok(Download { file, bytes, sha256, content_type })
 }

@@ -1,10 +1,10 @@
 //! What goes wrong on the way to a server: whether it passes, and in words without secrets.
 
-use std::{error::Error, io, time::Duration};
+use std::{io, time::Duration};
 
-use reqwest::StatusCode;
+use sandbar_http::{HttpError, Phase, Redaction, StatusCode};
 
-use crate::{SandboxError, Secret, error::Outside};
+use crate::{SandboxError, error::Outside};
 
 /// Why there is no file.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl From<Trouble> for SandboxError {
 #[derive(Debug)]
 pub(super) struct Voice {
     pub(super) shown: String,
-    pub(super) secrets: Vec<Secret>,
+    pub(super) redaction: Redaction,
 }
 
 impl Voice {
@@ -58,17 +58,22 @@ impl Voice {
         Trouble::Passing { error: self.error(&reason, Some(status)).because(cause), pause }
     }
 
-    /// The connection failed.
-    pub(super) fn broken(&self, reason: &str, error: reqwest::Error) -> Trouble {
-        // Who refuses a connection, or has no valid certificate, will do so again in a second.
-        let at_once = error.is_connect() && !was_reset(&error);
-        let never = error.is_builder();
-        let words = self.clean(&root(&error.without_url()));
-        if never {
-            return self.refuse(&words);
+    /// There is no answer, or it broke off.
+    pub(super) fn failed(&self, reason: &str, error: HttpError) -> Trouble {
+        match error {
+            HttpError::Timeout { phase: Phase::Connect, .. } => self.late("the server cannot be reached in time"),
+            HttpError::Timeout { phase: Phase::Head, .. } => self.late("the server does not answer"),
+            HttpError::Timeout { .. } => self.late("the server has gone silent half way"),
+            // A server that refuses a connection, or has no valid certificate, will do so again in a second.
+            HttpError::Connect { reason: cause, .. } => {
+                Trouble::Lasting(self.error(reason, None).because(Outside::passing(self.redaction.clean(&cause))))
+            }
+            HttpError::Broken { reason: cause, .. } => {
+                let cause = Outside::passing(self.redaction.clean(&cause));
+                Trouble::Passing { error: self.error(reason, None).because(cause), pause: None }
+            }
+            other => self.refuse(&other.to_string()),
         }
-        let error = self.error(reason, None).because(Outside::passing(words));
-        if at_once { Trouble::Lasting(error) } else { Trouble::Passing { error, pause: None } }
     }
 
     /// This host cannot keep what it got.
@@ -81,28 +86,10 @@ impl Voice {
     }
 
     fn error(&self, reason: &str, status: Option<StatusCode>) -> SandboxError {
-        SandboxError::remote_fetch_error(&self.shown, self.clean(reason), status.map(|status| status.as_u16()))
+        SandboxError::remote_fetch_error(
+            &self.shown,
+            self.redaction.clean(reason),
+            status.map(|status| status.as_u16()),
+        )
     }
-
-    fn clean(&self, text: &str) -> String {
-        let secrets = self.secrets.iter().map(Secret::expose).filter(|secret| secret.len() >= 4);
-        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "[secret]"))
-    }
-}
-
-fn was_reset(error: &reqwest::Error) -> bool {
-    causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| {
-        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-        matches!(cause.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
-    })
-}
-
-/// What went wrong first; all that was built on it only says so again.
-fn root(error: &reqwest::Error) -> String {
-    causes(error).last().map(ToString::to_string).unwrap_or_default()
-}
-
-pub(super) fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
-    let first: &(dyn Error + 'static) = error;
-    std::iter::successors(Some(first), |cause: &&(dyn Error + 'static)| (*cause).source()).take(16)
 }

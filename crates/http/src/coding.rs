@@ -7,10 +7,8 @@ use bytes::{Buf, Bytes};
 use flate2::write::MultiGzDecoder;
 use reqwest::header::{CONTENT_ENCODING, HeaderMap};
 
-use crate::ModelError;
-
 /// What a server is told that it may use.
-pub(super) const ACCEPTED: &str = "gzip, br";
+pub(crate) const ACCEPTED: &str = "gzip, br";
 
 /// How much of a gzip stream is taken at once: a byte can become a thousand.
 const INPUT: usize = 1 << 10;
@@ -25,10 +23,12 @@ enum Coding {
     Identity,
     Gzip(Box<MultiGzDecoder<Vec<u8>>>),
     Brotli(Box<Brotli>),
+    /// One that is not known here.
+    Unknown(String),
 }
 
 /// A body on its way from its compressed to its plain form.
-pub(super) struct Body {
+pub(crate) struct Body {
     coding: Coding,
     /// What came and was not decompressed yet.
     input: Bytes,
@@ -38,10 +38,7 @@ pub(super) struct Body {
 
 impl Body {
     /// A body as these headers describe it.
-    ///
-    /// # Errors
-    /// [`ModelError::Malformed`] that names an encoding which is not known here.
-    pub(super) fn new(headers: &HeaderMap) -> Result<Self, ModelError> {
+    pub(crate) fn new(headers: &HeaderMap) -> Self {
         let named = headers.get_all(CONTENT_ENCODING).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
         let named = named.collect::<Vec<_>>().join(", ").trim().to_lowercase();
         let coding = match named.as_str() {
@@ -51,34 +48,42 @@ impl Body {
                 let alloc = StandardAlloc::default;
                 Coding::Brotli(Box::new(BrotliState::new(alloc(), alloc(), alloc())))
             }
-            other => {
-                let other: String = other.chars().take(100).collect();
-                let reason = format!("its answer has the content encoding {other:?}, and only gzip and br can be read");
-                return Err(ModelError::Malformed(reason));
-            }
+            other => Coding::Unknown(other.chars().take(100).collect()),
         };
-        Ok(Self { coding, input: Bytes::new(), room: LARGEST })
+        Self { coding, input: Bytes::new(), room: LARGEST }
+    }
+
+    /// A body as it comes.
+    pub(crate) fn plain() -> Self {
+        Self { coding: Coding::Identity, input: Bytes::new(), room: LARGEST }
+    }
+
+    /// Whether what comes is what is given.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.coding, Coding::Identity)
     }
 
     /// Takes what came; only when [`next`](Self::next) has nothing more.
-    pub(super) fn push(&mut self, piece: Bytes) {
+    pub(crate) fn push(&mut self, piece: Bytes) {
         self.input = piece;
     }
 
     /// The next plain bytes, never many more than there were; `None` when more has to come first.
     ///
     /// # Errors
-    /// [`ModelError::Malformed`] when they are not what the server says they are, or too many.
-    pub(super) fn next(&mut self) -> Result<Option<Bytes>, ModelError> {
+    /// When they are not what the server says they are, or too many.
+    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, String> {
         let (name, plain) = match &mut self.coding {
             Coding::Identity => return Ok(Some(std::mem::take(&mut self.input)).filter(|piece| !piece.is_empty())),
             Coding::Gzip(decoder) => ("gzip", gunzip(decoder, &mut self.input)),
             Coding::Brotli(state) => ("br", unbrotli(state, &mut self.input)),
+            Coding::Unknown(name) => {
+                return Err(format!("it has the content encoding {name:?}, and only gzip and br can be read"));
+            }
         };
-        let plain = plain.map_err(|error| ModelError::Malformed(format!("its answer is no valid {name}: {error}")))?;
+        let plain = plain.map_err(|error| format!("it is no valid {name}: {error}"))?;
         let size = plain.as_ref().map_or(0, Bytes::len) as u64;
-        let too_large =
-            || ModelError::Malformed(format!("its answer is larger than {LARGEST} bytes when decompressed"));
+        let too_large = || format!("it is larger than {LARGEST} bytes when decompressed");
         self.room = self.room.checked_sub(size).ok_or_else(too_large)?;
         Ok(plain)
     }
@@ -131,7 +136,7 @@ mod tests {
     use super::*;
 
     fn body(encoding: &'static str) -> Body {
-        Body::new(&HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static(encoding))])).expect("a body")
+        Body::new(&HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static(encoding))]))
     }
 
     fn gzip(text: &[u8]) -> Vec<u8> {
@@ -154,7 +159,7 @@ mod tests {
         [&header[..3], text, &[3]].concat()
     }
 
-    fn all(body: &mut Body, pieces: impl Iterator<Item = Vec<u8>>) -> Result<Vec<u8>, ModelError> {
+    fn all(body: &mut Body, pieces: impl Iterator<Item = Vec<u8>>) -> Result<Vec<u8>, String> {
         let mut plain = Vec::new();
         for piece in pieces {
             body.push(piece.into());
@@ -189,7 +194,7 @@ mod tests {
             let plain = all(&mut body(encoding), std::iter::once(packed.clone())).expect("a body");
             assert_eq!(plain.len(), 64 << 20, "{encoding}");
             let mut bomb = Body { room: 32 << 20, ..body(encoding) };
-            let error = all(&mut bomb, std::iter::once(packed)).expect_err("too large").to_string();
+            let error = all(&mut bomb, std::iter::once(packed)).expect_err("too large");
             assert!(error.contains("larger than"), "{error}");
         }
     }
@@ -198,12 +203,11 @@ mod tests {
     fn what_cannot_be_decompressed_says_so() {
         for encoding in ["gzip", "br"] {
             let error = all(&mut body(encoding), std::iter::once(b"data: hello\n\n".repeat(9))).expect_err("not it");
-            assert!(error.to_string().contains(&format!("no valid {encoding}")), "{error}");
+            assert!(error.contains(&format!("no valid {encoding}")), "{error}");
         }
         for encoding in ["zstd", "gzip, br", "deflate"] {
-            let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static(encoding))]);
-            let error = Body::new(&headers).err().expect("not known");
-            assert!(!error.retryable() && error.to_string().contains(encoding), "{error}");
+            let error = body(encoding).next().expect_err("not known");
+            assert!(error.contains(encoding), "{error}");
         }
     }
 }

@@ -1,10 +1,14 @@
-//! How time passes between two attempts, and the chance that keeps many clients from coming back at once.
+//! The waits between two attempts, and the random share that keeps many clients from coming back at once.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 
-/// Waits between attempts. Tests give one that only takes notes.
+/// Waits between attempts. Tests use an implementation that records the waits and returns at once.
 pub trait Patience: Send + Sync + fmt::Debug {
     /// Lets this much time pass.
     fn wait(&self, time: Duration) -> BoxFuture<'static, ()>;
@@ -13,9 +17,9 @@ pub trait Patience: Send + Sync + fmt::Debug {
     fn chance(&self) -> f64;
 }
 
-/// Time as it is.
+/// The real clock and real randomness.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RealTime;
+pub struct RealTime;
 
 impl Patience for RealTime {
     fn wait(&self, time: Duration) -> BoxFuture<'static, ()> {
@@ -23,7 +27,7 @@ impl Patience for RealTime {
     }
 
     fn chance(&self) -> f64 {
-        let [high, low, ..] = *uuid::Uuid::new_v4().as_bytes();
+        let [high, low, ..] = RandomState::new().hash_one(0).to_be_bytes();
         f64::from(u16::from_be_bytes([high, low])) / f64::from(u16::MAX)
     }
 }
