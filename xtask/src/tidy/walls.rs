@@ -14,6 +14,8 @@ const WALLS: &[(&str, &[&str])] = &[
     ("mock", &[]),
     ("sandbox", &["machine"]),
     ("clients", &["machine", "guest"]),
+    // For tests: others have it as a development dependency only.
+    ("fakes", &["machine", "clients"]),
     ("sandbar", &["machine", "clients", "sandbox", "agent", "mock"]),
     ("cli", &["sandbar"]),
 ];
