@@ -16,13 +16,13 @@ use crate::log::Recorder;
 /// Any error, as a source.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a response carries.
+/// The body of a response.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// How long what was sent gets to arrive before the connection is reset.
+/// Wait before a reset, which would discard bytes that the client has not received yet.
 const BEFORE_RESET: Duration = Duration::from_millis(20);
 
-/// The connection ends here, on purpose.
+/// Ends a connection by an armed fault.
 #[derive(Debug, thiserror::Error)]
 #[error("a fault cuts the connection here")]
 pub(crate) struct Cut;
@@ -32,12 +32,12 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body of whatever the stream brings; its error resets the connection.
+/// A streamed body; an error in the stream resets the connection.
 pub(crate) fn streamed(bytes: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> Body {
     StreamBody::new(bytes.map(|piece| piece.map(Frame::data))).boxed_unsync()
 }
 
-/// The same body, whose connection is reset after so many bytes of it.
+/// The same body, cut by a reset of the connection after so many bytes.
 pub(crate) fn cut_after(body: Body, bytes: usize) -> Body {
     let state = (body.into_data_stream(), Some(bytes));
     streamed(stream::unfold(state, |(mut source, left)| async move {
@@ -71,14 +71,14 @@ pub(crate) fn slowly(body: Body, at_once: usize, every: Duration) -> Body {
     }))
 }
 
-/// A request's body; what is read of it is recorded.
+/// A request's body; the bytes that are read are recorded in the log.
 #[derive(Debug)]
-pub(crate) struct Recorded {
+pub(crate) struct RequestBody {
     pub(crate) body: Incoming,
     pub(crate) recorder: Recorder,
 }
 
-impl HttpBody for Recorded {
+impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

@@ -8,11 +8,11 @@
 //! differs from the service's:
 //!
 //! - `/home`, `/tmp` and `/workspace` can be written to, and nothing else: the rest is the host's programs, read-only.
-//! - File requests have the powers of the user they are made for, not those of root; `root` has no capabilities.
-//! - There is no network but loopback, whatever `allow_internet_access` says.
+//! - File requests have the permissions of the user they name, where `envd` has root's; `root` has no capabilities.
+//! - The only network is loopback; `allow_internet_access` changes nothing.
 //! - A snapshot holds the three writable trees and no processes.
 //! - Connections cannot be upgraded, and messages are JSON without compression, as in the SDKs' requests.
-//! - Not there: templates, teams, volumes, secrets, logs, forks, directory watchers, metadata of files.
+//! - Not implemented: building templates, teams, volumes, secrets, logs, forks, directory watchers, metadata of files.
 
 mod catalog;
 mod clock;
@@ -40,7 +40,7 @@ use crate::{FakeError, Fault, On, Request, listener::Listener};
 pub struct Options {
     /// The templates that exist beside the snapshots.
     pub templates: Vec<String>,
-    /// Where the machines keep what they need, instead of the system's temporary directory.
+    /// State directory of the machines; the system's temporary directory by default.
     pub state_dir: Option<PathBuf>,
 }
 
@@ -54,14 +54,14 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Server {
     listener: Listener,
-    key: String,
+    service: Arc<service::Service>,
 }
 
 impl Server {
     /// Starts a server with one template, `base`.
     ///
     /// # Errors
-    /// [`FakeError::Start`] if the socket or the threads cannot be had.
+    /// [`FakeError::Start`] if the socket, the thread or the runtime cannot be made.
     pub fn start() -> Result<Self, FakeError> {
         Self::with(Options::default())
     }
@@ -71,9 +71,8 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub fn with(options: Options) -> Result<Self, FakeError> {
-        let key = format!("e2b_{}", clock::random_hex(40));
-        let service = service::Service::new(key.clone(), options);
-        Ok(Self { listener: Listener::start(Arc::new(service))?, key })
+        let service = Arc::new(service::Service::new(format!("e2b_{}", clock::random_hex(40)), options));
+        Ok(Self { listener: Listener::start(service.clone())?, service })
     }
 
     /// The base of both planes, as in `http://127.0.0.1:4711`.
@@ -85,7 +84,7 @@ impl Server {
     /// The one API key that is accepted.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.key
+        &self.service.key
     }
 
     /// The variables that make a client use this server. Hosts of ports are `PORT-ID.localhost:…`: where such names do not
@@ -94,13 +93,19 @@ impl Server {
     pub fn env(&self) -> Vec<(String, String)> {
         let domain = format!("localhost:{}", self.listener.address.port());
         [
-            ("E2B_API_KEY", self.key.clone()),
+            ("E2B_API_KEY", self.service.key.clone()),
             ("E2B_API_URL", self.url()),
             ("E2B_SANDBOX_URL", self.url()),
             ("E2B_DOMAIN", domain),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
+    }
+
+    /// The ids of the sandboxes that are running or paused, oldest first.
+    #[must_use]
+    pub fn sandboxes(&self) -> Vec<String> {
+        self.service.catalog.sandboxes().iter().map(|sandbox| sandbox.id.clone()).collect()
     }
 
     /// The requests so far, oldest first; the last 4096 of them.
@@ -114,7 +119,7 @@ impl Server {
         self.listener.log.clear();
     }
 
-    /// Arms a fault for the next `times` requests it fits. Of several that fit, the oldest is met first.
+    /// Arms a fault for the next `times` requests that match. If several armed faults match, the oldest applies.
     pub fn fault(&self, on: On, fault: Fault, times: usize) {
         self.listener.faults.arm(on, fault, times);
     }

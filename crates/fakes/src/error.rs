@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FakeError {
-    /// The socket, the thread or the runtime could not be had.
+    /// The socket, the thread or the runtime could not be made.
     #[error("cannot {action} for the fake service")]
     Start {
         /// What was being done.

@@ -1,4 +1,4 @@
-//! Faults that tests arm: which requests they meet, and what goes wrong with those.
+//! Faults that tests arm: which requests they apply to, and what goes wrong.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -17,7 +17,7 @@ pub enum Fault {
     RetryAfter(u16, u64),
     /// Reads the request and never answers; it is not served.
     Stall,
-    /// Answers 200 with bytes that are no message of any kind; the request is not served.
+    /// Answers 200 with bytes that no decoder accepts; the request is not served.
     Garbage,
     /// Serves the request, and resets the connection before the first byte of the response.
     LoseReply,
@@ -32,7 +32,7 @@ pub enum Fault {
     },
 }
 
-/// Which requests a fault meets.
+/// Which requests a fault applies to.
 ///
 /// In a path, `*` stands for one part: `/sandboxes/*/pause`. It is compared without the query, as it was encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((on, fault, times));
     }
 
-    /// The fault this request meets, which is then used up by one.
+    /// The oldest fault that applies to this request; its count decreases by one.
     pub(crate) fn take(&self, method: &Method, path: &str) -> Option<Fault> {
         let mut armed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         armed.retain(|(.., times)| *times > 0);

@@ -22,7 +22,7 @@ use tokio::{net::TcpStream, sync::oneshot, task::JoinSet};
 
 use crate::{
     FakeError, Fault,
-    body::{self, Body, Cut, Recorded},
+    body::{self, Body, Cut, RequestBody},
     fault::Faults,
     log::Log,
 };
@@ -31,22 +31,22 @@ use crate::{
 const HEAD_DEADLINE: Duration = Duration::from_secs(600);
 /// No more clients than this at once.
 const MOST_CONNECTIONS: usize = 1024;
-/// What a service may take to end.
+/// Time limit for closing the service.
 const CLOSING_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A future that answers something.
-pub(crate) type Answering<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// A boxed future.
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What stands behind a listener.
+/// The service behind a listener.
 pub(crate) trait Service: Send + Sync + 'static {
     /// Answers one request.
-    fn answer(self: Arc<Self>, parts: Parts, body: Recorded) -> Answering<Response<Body>>;
+    fn answer(self: Arc<Self>, parts: Parts, body: RequestBody) -> BoxFuture<Response<Body>>;
 
     /// Runs beside the requests, for as long as the listener lives.
-    fn attend(self: Arc<Self>) -> Answering<()>;
+    fn attend(self: Arc<Self>) -> BoxFuture<()>;
 
-    /// Removes everything it has.
-    fn close(self: Arc<Self>) -> Answering<()>;
+    /// Removes all resources.
+    fn close(self: Arc<Self>) -> BoxFuture<()>;
 }
 
 /// A server on a free port of 127.0.0.1. Dropping it ends the service and waits for that.
@@ -100,7 +100,7 @@ impl Drop for Listener {
     }
 }
 
-/// What every request passes first.
+/// The log and the faults in front of a service.
 struct Front {
     service: Arc<dyn Service>,
     log: Arc<Log>,
@@ -115,7 +115,7 @@ async fn serve(socket: TcpListener, front: Arc<Front>) {
         tokio::select! {
             accepted = socket.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
                 Ok((stream, _)) => { connections.spawn(connection(stream, front.clone())); }
-                // Out of descriptors: others will end.
+                // Out of descriptors: retry after other connections have ended.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_ended) = connections.join_next() => {}
@@ -132,7 +132,7 @@ async fn connection(stream: TcpStream, front: Arc<Front>) {
         .serve_connection(TokioIo::new(stream), service);
     let ended = poll_fn(|cx| Pin::new(&mut connection).poll_without_shutdown(cx)).await;
     if ended.is_err() {
-        // The client learns that the response was cut, not that it is over.
+        // A reset, so that the client does not take the end of the connection for the end of the response.
         let _gone_already = connection.into_parts().io.into_inner().set_zero_linger();
     }
 }
@@ -140,7 +140,7 @@ async fn connection(stream: TcpStream, front: Arc<Front>) {
 async fn reply(request: hyper::Request<Incoming>, front: Arc<Front>) -> Result<Response<Body>, Cut> {
     let (parts, body) = request.into_parts();
     let recorder = front.log.begin(&parts);
-    let mut body = Recorded { body, recorder };
+    let mut body = RequestBody { body, recorder };
     let fault = front.faults.take(&parts.method, parts.uri.path());
     let kind = parts.headers.get(CONTENT_TYPE).cloned();
     if let Some(Fault::Status(..) | Fault::RetryAfter(..) | Fault::Stall | Fault::Garbage) = fault {
@@ -173,7 +173,7 @@ async fn reply(request: hyper::Request<Incoming>, front: Arc<Front>) -> Result<R
 }
 
 /// Reads a body to its end, so that it is recorded.
-async fn drain(body: &mut Recorded) {
+async fn drain(body: &mut RequestBody) {
     use http_body_util::BodyExt as _;
     while let Some(Ok(_frame)) = body.frame().await {}
 }
@@ -183,7 +183,7 @@ fn refusal(status: u16, text: String) -> Response<Body> {
     respond(status, &[("content-type", kind)], body::full(text))
 }
 
-/// A response out of its parts; a status or header that cannot be is left out.
+/// A response with this status and these headers; invalid headers are left out.
 pub(crate) fn respond(status: u16, headers: &[(&str, &str)], body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -65,13 +65,13 @@ pub(crate) struct Log(Mutex<Entries>);
 
 #[derive(Debug, Default)]
 struct Entries {
-    /// The number of the first that is kept.
+    /// The number of the oldest kept request.
     first: usize,
     kept: std::collections::VecDeque<(Request, BytesMut)>,
 }
 
 impl Log {
-    /// Notes a request; its body is added as it is read.
+    /// Adds a request; its body is added as it is read.
     pub(crate) fn begin(self: &Arc<Self>, parts: &Parts) -> Recorder {
         let request = Request {
             method: parts.method.to_string(),
@@ -105,7 +105,7 @@ impl Log {
     }
 }
 
-/// Where the body of one request is noted.
+/// Appends to the logged body of one request.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     log: Arc<Log>,

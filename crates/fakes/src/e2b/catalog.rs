@@ -1,4 +1,4 @@
-//! What a server knows: its sandboxes, its snapshots, and the creations that may be asked for again.
+//! The sandboxes, snapshots and idempotency keys of a server.
 
 use std::{
     collections::HashMap,
@@ -8,12 +8,12 @@ use std::{
 
 use super::{sandbox::Sandbox, snapshot::Snapshot};
 
-/// Everything there is, behind one lock.
+/// The tables of a server, behind one lock.
 #[derive(Debug, Default)]
-pub(super) struct Catalog(Mutex<Known>);
+pub(super) struct Catalog(Mutex<Tables>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct Tables {
     /// In the order they were made.
     sandboxes: Vec<Arc<Sandbox>>,
     snapshots: Vec<Arc<Snapshot>>,
@@ -22,7 +22,7 @@ struct Known {
 }
 
 impl Catalog {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Tables> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,7 +36,7 @@ impl Catalog {
         self.known().sandboxes.iter().find(|sandbox| sandbox.id == id).cloned()
     }
 
-    /// The sandbox that a creation with this key has made.
+    /// The sandbox that was created with this idempotency key.
     pub(super) fn created(&self, key: &str) -> Option<Arc<Sandbox>> {
         let id = self.known().creations.get(key).cloned()?;
         self.sandbox(&id)
@@ -46,7 +46,7 @@ impl Catalog {
         self.known().sandboxes.clone()
     }
 
-    /// Takes a sandbox out; `None` if it is out already.
+    /// Removes a sandbox; `None` if there is none with this id.
     pub(super) fn remove(&self, id: &str) -> Option<Arc<Sandbox>> {
         let mut known = self.known();
         let at = known.sandboxes.iter().position(|sandbox| sandbox.id == id)?;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Random text of letters and digits that a sandbox can be named with.
+/// Random lower-case letters and digits.
 pub(super) fn random_name(length: usize) -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
     random_bytes(length).map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
@@ -30,8 +30,8 @@ pub(super) fn rfc3339(time: SystemTime) -> String {
     let nanos = since.subsec_nanos();
     let fraction = match nanos {
         0 => String::new(),
-        _ if nanos % 1_000_000 == 0 => format!(".{:03}", nanos / 1_000_000),
-        _ if nanos % 1000 == 0 => format!(".{:06}", nanos / 1000),
+        _ if nanos.is_multiple_of(1_000_000) => format!(".{:03}", nanos / 1_000_000),
+        _ if nanos.is_multiple_of(1000) => format!(".{:06}", nanos / 1000),
         _ => format!(".{nanos:09}"),
     };
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")

@@ -10,7 +10,7 @@ use sandbar_machine::MachineError;
 use serde_json::{Value, json};
 
 use crate::{
-    body::{self, Body, Recorded},
+    body::{self, Body, RequestBody},
     listener::respond,
 };
 
@@ -105,10 +105,10 @@ pub(super) fn words(error: &(dyn std::error::Error + 'static)) -> String {
     causes.fold(error.to_string(), |words, cause| format!("{words}: {cause}"))
 }
 
-/// The deadline a client gave its call; none when it is 0.
+/// The call's `Connect-Timeout-Ms`; 0 means none.
 ///
 /// # Errors
-/// A value that is no number.
+/// The value is not a number.
 pub(super) fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, RpcError> {
     let Some(given) = headers.get("connect-timeout-ms") else { return Ok(None) };
     let millis = given.to_str().ok().and_then(|text| text.parse().ok());
@@ -116,7 +116,7 @@ pub(super) fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, RpcError
     Ok(Some(Duration::from_millis(millis)).filter(|after| !after.is_zero()))
 }
 
-/// What a call's content type makes of it.
+/// How the messages of a call are framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     Unary,
@@ -124,7 +124,7 @@ pub(super) enum Framing {
 }
 
 impl Framing {
-    /// The refusal of a call whose messages are not framed in this way, or not JSON.
+    /// Status 415 for a call whose content type is not the JSON variant of this framing.
     pub(super) fn refuse(self, headers: &HeaderMap) -> Option<Response<Body>> {
         let wanted = if self == Self::Unary { UNARY } else { STREAM };
         let given = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -134,7 +134,7 @@ impl Framing {
 }
 
 /// The one message of a unary call.
-pub(super) async fn message(body: Recorded) -> Result<Value, RpcError> {
+pub(super) async fn message(body: RequestBody) -> Result<Value, RpcError> {
     let read = Limited::new(body, LONGEST_MESSAGE).collect().await;
     let bytes = read.map_err(|error| RpcError::new(Code::InvalidArgument, error.to_string()))?.to_bytes();
     parse(&bytes)
@@ -150,12 +150,12 @@ fn parse(bytes: &[u8]) -> Result<Value, RpcError> {
 
 /// The messages of a stream that a client sends.
 pub(super) struct Envelopes {
-    body: Recorded,
+    body: RequestBody,
     pending: BytesMut,
 }
 
 impl Envelopes {
-    pub(super) fn new(body: Recorded) -> Self {
+    pub(super) fn new(body: RequestBody) -> Self {
         Self { body, pending: BytesMut::new() }
     }
 

@@ -11,20 +11,20 @@ use super::{
     clock::{self, rfc3339},
     connect::words,
     envd,
-    sandbox::{Memory, OnTimeout, OnTraffic, Sandbox, Security, State, Traffic, Wish},
+    sandbox::{Memory, OnTimeout, OnTraffic, Sandbox, SandboxConfig, Security, State, Traffic},
     service::Service,
     snapshot::Snapshot,
 };
 use crate::{
-    body::{self, Body, Recorded},
+    body::{self, Body, RequestBody},
     listener::respond,
 };
 
 /// A request is at most this long.
 const LONGEST_BODY: usize = 1 << 20;
-/// How long a sandbox lives unless it is told.
+/// Default timeout of a sandbox in seconds.
 const DEFAULT_TIMEOUT: u64 = 15;
-/// The longest a sandbox may live.
+/// Longest timeout of a sandbox in seconds.
 const LONGEST_TIMEOUT: u64 = 24 * 3600;
 /// Sandboxes or snapshots on a page.
 const PAGE: usize = 100;
@@ -40,7 +40,7 @@ impl From<MachineError> for Refusal {
     }
 }
 
-/// The first generation of a path, or the second.
+/// Whether a path begins with `/v2`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Version {
     One,
@@ -48,7 +48,7 @@ enum Version {
 }
 
 /// Answers a request.
-pub(super) async fn answer(service: &Service, parts: Parts, body: Recorded) -> Response<Body> {
+pub(super) async fn answer(service: &Service, parts: Parts, body: RequestBody) -> Response<Body> {
     let answer = async {
         let key = parts.headers.get("x-api-key").and_then(|key| key.to_str().ok());
         match key {
@@ -101,7 +101,7 @@ async fn route(service: &Service, parts: &Parts, body: &Value) -> Answer {
     }
 }
 
-/// What can be done with a sandbox.
+/// `POST /sandboxes/ID/ACTION`.
 async fn act(service: &Service, id: &str, action: &str, body: &Value) -> Answer {
     let sandbox = find(service, id)?;
     let answer = match action {
@@ -132,14 +132,14 @@ async fn create(service: &Service, version: Version, body: &Value, key: Option<S
     if let Some(made) = key.as_ref().and_then(|key| service.catalog.created(key)) {
         return Ok(write(201, &brief(&made), &[]));
     }
-    let wish = wish(version, body)?;
-    let reference = wish.template.clone();
+    let config = sandbox_config(version, body)?;
+    let reference = config.template.clone();
     let snapshot = service.catalog.snapshots().into_iter().find(|snapshot| snapshot.is(&reference));
     let name = reference.split(':').next().unwrap_or_default();
     if snapshot.is_none() && !service.templates.iter().any(|template| template == name) {
         return Err(Refusal(404, format!("template '{reference}' not found")));
     }
-    let sandbox = Sandbox::create(&service.client, wish).await?;
+    let sandbox = Sandbox::create(&service.client, config).await?;
     if let Some(snapshot) = snapshot {
         snapshot.restore(&sandbox.machine).await?;
     }
@@ -149,7 +149,7 @@ async fn create(service: &Service, version: Version, body: &Value, key: Option<S
     Ok(write(201, &brief(&sandbox), &[]))
 }
 
-fn wish(version: Version, body: &Value) -> Result<Wish, Refusal> {
+fn sandbox_config(version: Version, body: &Value) -> Result<SandboxConfig, Refusal> {
     let template = body["templateID"].as_str().filter(|template| !template.is_empty());
     let texts = |value: &Value| {
         let pairs = value.as_object().into_iter().flatten();
@@ -162,7 +162,7 @@ fn wish(version: Version, body: &Value) -> Result<Wish, Refusal> {
     if !public && !secure {
         return Err(Refusal(400, "a sandbox without public traffic must be secure".to_owned()));
     }
-    Ok(Wish {
+    Ok(SandboxConfig {
         template: template.ok_or_else(|| Refusal(400, "property \"templateID\" is missing".to_owned()))?.to_owned(),
         timeout: timeout(&body["timeout"])?,
         metadata: texts(&body["metadata"]),
@@ -192,7 +192,7 @@ fn timeout(value: &Value) -> Result<Duration, Refusal> {
     }
 }
 
-/// Finds a sandbox that runs, or continues one that is paused.
+/// Resumes a paused sandbox, or extends the timeout of a running one.
 async fn connect(sandbox: &Sandbox, action: &str, body: &Value) -> Answer {
     let timeout = timeout(&body["timeout"])?;
     if sandbox.resume(timeout).await? {
@@ -236,16 +236,19 @@ fn list(service: &Service, version: Version, query: &HashMap<String, String>) ->
         (Version::Two, None) => vec!["running", "paused"],
         (Version::Two, Some(states)) => states.split(',').collect(),
     };
-    // Each name and value of the metadata is encoded once more than the query is.
-    let again = |text: &str| form_urlencoded::parse(text.as_bytes()).next().map(|(text, _)| text.into_owned());
+    // The SDKs encode each name and value once more than the query string needs.
+    let again = |text: &str| {
+        let text = text.replace('&', "%26").replace('=', "%3D");
+        form_urlencoded::parse(text.as_bytes()).next().map(|(text, _)| text.into_owned())
+    };
     let metadata = query.get("metadata").map(String::as_str).unwrap_or_default();
     let wanted: Vec<(String, String)> = form_urlencoded::parse(metadata.as_bytes())
         .map(|(name, value)| (again(&name).unwrap_or_default(), again(&value).unwrap_or_default()))
         .collect();
     let fits = |sandbox: &Arc<Sandbox>| {
         states.contains(&sandbox.state().name())
-            && wanted.iter().all(|(name, value)| sandbox.wish.metadata.get(name) == Some(value))
-            && query.get("template").is_none_or(|template| *template == sandbox.wish.template)
+            && wanted.iter().all(|(name, value)| sandbox.config.metadata.get(name) == Some(value))
+            && query.get("template").is_none_or(|template| *template == sandbox.config.template)
     };
     let mut found: Vec<_> = service.catalog.sandboxes().into_iter().filter(fits).collect();
     if query.get("order").is_none_or(|order| order != "asc") {
@@ -255,7 +258,7 @@ fn list(service: &Service, version: Version, query: &HashMap<String, String>) ->
     page(found.iter().map(|sandbox| detail(sandbox)).collect(), query, &[("x-total-running", &running)])
 }
 
-/// One page of a list. The token of the next is the number of the item it begins with.
+/// One page of a list. The token of the next page is the index of its first item.
 fn page(all: Vec<Value>, query: &HashMap<String, String>, headers: &[(&str, &str)]) -> Answer {
     let number = |name: &str, default: usize| match query.get(name) {
         None => Ok(default),
@@ -277,11 +280,11 @@ fn missing(id: &str) -> Refusal {
     Refusal(404, format!("Sandbox '{id}' not found"))
 }
 
-/// What a client needs in order to use a sandbox.
+/// The `Sandbox` of the API.
 fn brief(sandbox: &Sandbox) -> Value {
     let mut brief = json!({
-        "templateID": sandbox.wish.template,
-        "alias": sandbox.wish.template,
+        "templateID": sandbox.config.template,
+        "alias": sandbox.config.template,
         "sandboxID": sandbox.id,
         "clientID": "00000000",
         "envdVersion": envd::VERSION,
@@ -296,10 +299,10 @@ fn brief(sandbox: &Sandbox) -> Value {
     brief
 }
 
-/// Everything that is known of a sandbox.
+/// The `SandboxDetail` of the API, which is also what lists contain.
 fn detail(sandbox: &Sandbox) -> Value {
     let mut detail = brief(sandbox);
-    let pauses = sandbox.wish.on_timeout != OnTimeout::Kill;
+    let pauses = sandbox.config.on_timeout != OnTimeout::Kill;
     let more = json!({
         "startedAt": rfc3339(sandbox.started),
         "endAt": rfc3339(sandbox.end()),
@@ -307,10 +310,10 @@ fn detail(sandbox: &Sandbox) -> Value {
         "memoryMB": 512,
         "diskSizeMB": 1024,
         "state": sandbox.state().name(),
-        "metadata": sandbox.wish.metadata,
-        "allowInternetAccess": sandbox.wish.allow_internet_access,
+        "metadata": sandbox.config.metadata,
+        "allowInternetAccess": sandbox.config.allow_internet_access,
         "lifecycle": {
-            "autoResume": sandbox.wish.on_traffic == OnTraffic::Resume,
+            "autoResume": sandbox.config.on_traffic == OnTraffic::Resume,
             "onTimeout": if pauses { "pause" } else { "kill" },
         },
     });

@@ -19,11 +19,11 @@ use super::{
     service::Service,
 };
 use crate::{
-    body::{self, Body, Recorded},
+    body::{self, Body, RequestBody},
     listener::respond,
 };
 
-/// What a client and the edge agree on, and not the client and the port.
+/// Headers that are not forwarded.
 const HOP_BY_HOP: [HeaderName; 4] = [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE];
 
 /// A port of a sandbox.
@@ -33,17 +33,18 @@ pub(super) struct Destination {
 }
 
 /// Where a request goes; `None` is the control plane.
-pub(super) fn destination(parts: &Parts) -> Result<Option<Destination>, Response<Body>> {
+///
+/// # Errors
+/// Why the headers that name a sandbox cannot be understood.
+pub(super) fn destination(parts: &Parts) -> Result<Option<Destination>, &'static str> {
     let header = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    let bad =
-        |message: &str| respond(400, &[("content-type", "text/plain; charset=utf-8")], body::full(message.to_owned()));
     match (header("e2b-sandbox-id"), header("e2b-sandbox-port")) {
         (None, None) => Ok(header(HOST.as_str()).and_then(from_host)),
         (Some(id), Some(port)) => match port.parse() {
             Ok(port) => Ok(Some(Destination { id: id.to_owned(), port })),
-            Err(_) => Err(bad("Invalid sandbox port")),
+            Err(_) => Err("Invalid sandbox port"),
         },
-        _ => Err(bad("missing header")),
+        _ => Err("missing header"),
     }
 }
 
@@ -55,11 +56,11 @@ fn from_host(host: &str) -> Option<Destination> {
 }
 
 /// Answers a request to a sandbox.
-pub(super) async fn answer(service: &Service, to: Destination, parts: Parts, body: Recorded) -> Response<Body> {
+pub(super) async fn answer(service: &Service, to: Destination, parts: Parts, body: RequestBody) -> Response<Body> {
     let Some(sandbox) = service.catalog.sandbox(&to.id) else { return not_found(&to.id) };
     if sandbox.state() == State::Paused {
-        let resumed = match sandbox.wish.on_traffic {
-            OnTraffic::Resume => sandbox.resume(sandbox.wish.timeout).await.is_ok(),
+        let resumed = match sandbox.config.on_traffic {
+            OnTraffic::Resume => sandbox.resume(sandbox.config.timeout).await.is_ok(),
             OnTraffic::Refuse => false,
         };
         if !resumed {
@@ -67,7 +68,7 @@ pub(super) async fn answer(service: &Service, to: Destination, parts: Parts, bod
         }
         service.rescheduled.notify_one();
     }
-    // Whatever was being done for a client ends when the sandbox is paused or killed.
+    // Requests in flight are aborted when the sandbox is paused or killed.
     let mut cut = sandbox.cut();
     let id = to.id.clone();
     tokio::select! {
@@ -77,7 +78,7 @@ pub(super) async fn answer(service: &Service, to: Destination, parts: Parts, bod
     }
 }
 
-async fn reach(sandbox: Arc<Sandbox>, port: u16, parts: Parts, body: Recorded) -> Response<Body> {
+async fn reach(sandbox: Arc<Sandbox>, port: u16, parts: Parts, body: RequestBody) -> Response<Body> {
     if port == envd::PORT {
         return envd::answer(sandbox, parts, body).await;
     }
@@ -100,8 +101,8 @@ fn refuse_traffic(sandbox: &Sandbox, headers: &HeaderMap) -> Option<Response<Bod
     Some(refuse(403, json!({"sandboxId": sandbox.id, "message": format!("the traffic access token is {what}")})))
 }
 
-/// Passes a request to a port inside; `None` if it is closed.
-async fn forward(sandbox: &Sandbox, port: u16, mut parts: Parts, body: Recorded) -> Option<Response<Body>> {
+/// Forwards a request to a port inside; `None` if the port is closed.
+async fn forward(sandbox: &Sandbox, port: u16, mut parts: Parts, body: RequestBody) -> Option<Response<Body>> {
     let address = sandbox.machine.port(port).await.ok()?.address;
     let stream = TcpStream::connect(address).await.ok()?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
@@ -124,7 +125,7 @@ async fn forward(sandbox: &Sandbox, port: u16, mut parts: Parts, body: Recorded)
     Some(Response::from_parts(parts, body::streamed(stream)))
 }
 
-/// The answer for a sandbox that was killed, is paused, or never was.
+/// The answer for a sandbox that is paused, was killed, or never existed.
 fn not_found(id: &str) -> Response<Body> {
     refuse(502, json!({"sandboxId": id, "message": "The sandbox was not found"}))
 }

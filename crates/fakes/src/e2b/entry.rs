@@ -11,9 +11,9 @@ use super::{
     envd::{Caller, expand},
 };
 
-/// More links than this in a row lead nowhere.
+/// Longest chain of symbolic links that is followed.
 const MOST_LINKS: usize = 40;
-/// What a directory's own size is on most file systems; machines do not tell it.
+/// Size reported for directories, as on most file systems; machines report 0.
 const DIRECTORY_SIZE: u64 = 4096;
 
 /// A path, with the identity of a caller.
@@ -32,7 +32,7 @@ pub(super) async fn look(caller: &Caller, path: &MachinePath) -> Result<Option<D
     }
 }
 
-/// Where a path leads in the end, and what is there.
+/// Follows symbolic links at a path; gives the final path and its entry.
 pub(super) async fn resolve(caller: &Caller, path: &MachinePath) -> Result<(MachinePath, Option<DirEntry>), RpcError> {
     let mut path = path.clone();
     for _ in 0..MOST_LINKS {
@@ -49,7 +49,7 @@ pub(super) async fn resolve(caller: &Caller, path: &MachinePath) -> Result<(Mach
     Err(RpcError::new(Code::FailedPrecondition, message))
 }
 
-/// Describes what is at a path; a link by what it leads to.
+/// The `EntryInfo` of a path. Type and mode of a symbolic link are its target's.
 pub(super) async fn describe(caller: &Caller, path: &MachinePath, found: &DirEntry) -> Result<Value, RpcError> {
     let name = path.name().map_or_else(|| "/".into(), |name| name.to_string_lossy().into_owned());
     let mut entry = Map::from_iter([
@@ -76,7 +76,7 @@ pub(super) async fn describe(caller: &Caller, path: &MachinePath, found: &DirEnt
         EntryKind::Symlink => found.link.as_ref().map_or(0, |link| link.len() as u64),
         _ => found.size,
     };
-    // What is zero is not written, and numbers of 64 bits are text.
+    // Protobuf's JSON omits zeros and writes 64-bit numbers as strings.
     entry.extend(kind.map(|kind| ("type".to_owned(), json!(kind))));
     entry.extend((size > 0).then(|| ("size".to_owned(), json!(size.to_string()))));
     entry.extend((mode & 0o777 > 0).then(|| ("mode".to_owned(), json!(mode & 0o777))));
@@ -96,7 +96,7 @@ fn modified(found: &DirEntry) -> std::time::SystemTime {
     UNIX_EPOCH + Duration::from_nanos(u64::try_from(found.modified_ns).unwrap_or_default())
 }
 
-/// Permissions as Go writes them: a letter for the kind, then three times three.
+/// Permissions as Go writes them: one letter for the type, then nine permission bits.
 fn permissions(found: &DirEntry) -> String {
     let kind = match found.kind {
         EntryKind::Dir => "d",

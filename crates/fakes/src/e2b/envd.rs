@@ -1,4 +1,4 @@
-//! `envd`, the service inside a sandbox: who calls, and which of its methods answers.
+//! `envd`, the service inside a sandbox: authentication, users, paths, and the dispatch to its methods.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use super::{
     start,
 };
 use crate::{
-    body::{self, Body, Recorded},
+    body::{self, Body, RequestBody},
     listener::respond,
 };
 
 /// The port it listens on.
 pub(super) const PORT: u16 = 49983;
-/// The version that is faked.
+/// The version that this fake behaves like.
 pub(super) const VERSION: &str = "0.6.13";
 
-/// A sandbox, and the user in it that a call is made for.
+/// A sandbox, and the user that a call is made for.
 pub(super) struct Caller {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) user: User,
 }
 
 impl Caller {
-    /// Whoever HTTP Basic authentication names.
+    /// The user that HTTP Basic authentication names.
     fn of(sandbox: &Arc<Sandbox>, headers: &HeaderMap) -> Result<Self, RpcError> {
         let basic = |value: &str| {
             let decoded = STANDARD.decode(value.strip_prefix("Basic ")?.trim()).ok()?;
@@ -41,7 +41,7 @@ impl Caller {
             .map_err(|name| RpcError::new(Code::Unauthenticated, format!("invalid username: '{name}'")))
     }
 
-    /// The user of this name, or the name.
+    /// The user of this name; an unknown name is the error.
     pub(super) fn named(sandbox: &Arc<Sandbox>, name: &str) -> Result<Self, String> {
         let name = if name.is_empty() { USER } else { name };
         let user = sandbox.user(name).cloned().ok_or_else(|| name.to_owned())?;
@@ -49,7 +49,7 @@ impl Caller {
     }
 }
 
-/// A path as `envd` understands it: below the user's home unless it is absolute, and `~` is that home.
+/// Resolves a path as `envd` does: relative to the user's home, which is also `~`.
 pub(super) fn expand(path: &str, user: &User) -> Result<MachinePath, RpcError> {
     let home = &user.home;
     let whole = match path.strip_prefix('~') {
@@ -58,7 +58,7 @@ pub(super) fn expand(path: &str, user: &User) -> Result<MachinePath, RpcError> {
             let message = format!("failed to expand path '{path}' for user '{}'", user.name);
             return Err(RpcError::new(Code::InvalidArgument, message));
         }
-        // The default directory of every template is this home, whoever asks.
+        // The default directory of every template is this home, for every user.
         None if path.is_empty() => format!("/home/{USER}"),
         None if path.starts_with('/') => path.to_owned(),
         None => format!("{home}/{path}"),
@@ -77,9 +77,9 @@ pub(super) fn expand(path: &str, user: &User) -> Result<MachinePath, RpcError> {
 }
 
 /// Answers a request to `envd`.
-pub(super) async fn answer(sandbox: Arc<Sandbox>, parts: Parts, body: Recorded) -> Response<Body> {
+pub(super) async fn answer(sandbox: Arc<Sandbox>, parts: Parts, body: RequestBody) -> Response<Body> {
     let path = parts.uri.path().to_owned();
-    // These two are for everyone, and the files judge their callers themselves.
+    // No token is needed for the first, and the second checks tokens and signatures itself.
     match (&parts.method, path.as_str()) {
         (&Method::GET, "/health") => {
             let headers = [("cache-control", "no-store"), ("content-type", ""), ("vary", "Origin")];
@@ -106,7 +106,7 @@ pub(super) async fn answer(sandbox: Arc<Sandbox>, parts: Parts, body: Recorded) 
     }
 }
 
-async fn process(sandbox: &Arc<Sandbox>, method: &str, headers: &HeaderMap, body: Recorded) -> Response<Body> {
+async fn process(sandbox: &Arc<Sandbox>, method: &str, headers: &HeaderMap, body: RequestBody) -> Response<Body> {
     let streams = matches!(method, "Start" | "Connect" | "StreamInput");
     let framing = if streams { Framing::Stream } else { Framing::Unary };
     if let Some(refused) = framing.refuse(headers) {
@@ -139,7 +139,7 @@ async fn process(sandbox: &Arc<Sandbox>, method: &str, headers: &HeaderMap, body
     }
 }
 
-/// An answer within the time the client gives it.
+/// Applies the call's `Connect-Timeout-Ms`.
 async fn within(headers: &HeaderMap, answer: impl Future<Output = Result<Value, RpcError>>) -> Result<Value, RpcError> {
     match connect::deadline(headers)? {
         Some(after) => tokio::time::timeout(after, answer).await.unwrap_or_else(|_| Err(RpcError::deadline())),

@@ -28,18 +28,18 @@ use super::{
     sandbox::Sandbox,
 };
 use crate::{
-    body::{self, Body, Recorded},
+    body::{self, Body, RequestBody},
     listener::respond,
 };
 
-/// No file is longer than this.
+/// Size limit of uploads and downloads.
 const LONGEST_FILE: usize = 256 << 20;
 
 /// Why a request was refused: a status and a reason.
 type Refusal = (u16, String);
 
 /// Answers a request for files.
-pub(super) async fn answer(sandbox: &Arc<Sandbox>, parts: Parts, body: Recorded) -> Response<Body> {
+pub(super) async fn answer(sandbox: &Arc<Sandbox>, parts: Parts, body: RequestBody) -> Response<Body> {
     let query: HashMap<String, String> =
         form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
     let operation = if parts.method == Method::GET { "read" } else { "write" };
@@ -56,7 +56,7 @@ pub(super) async fn answer(sandbox: &Arc<Sandbox>, parts: Parts, body: Recorded)
     answer.await.unwrap_or_else(|(status, reason): Refusal| refuse(status, &reason))
 }
 
-/// Whether a caller may: it has the token, or a signature made with it.
+/// Checks the access token, or else the signature of the URL.
 fn permit(
     sandbox: &Sandbox,
     headers: &HeaderMap,
@@ -116,7 +116,7 @@ async fn upload(
     caller: &Caller,
     headers: &HeaderMap,
     path: Option<&str>,
-    body: Recorded,
+    body: RequestBody,
 ) -> Result<Response<Body>, Refusal> {
     let read = Limited::new(body, LONGEST_FILE).collect().await;
     let mut content = read.map_err(|error| (400, format!("error reading form: {error}")))?.to_bytes();

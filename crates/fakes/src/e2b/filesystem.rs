@@ -11,7 +11,7 @@ use super::{
 
 type Answer = Result<Value, RpcError>;
 
-/// No listing has more entries.
+/// Most entries of one listing.
 const MOST_ENTRIES: usize = 100_000;
 
 /// Answers one call.
@@ -64,7 +64,7 @@ async fn list_dir(caller: &Caller, path: &MachinePath, depth: u64) -> Answer {
         Some(_) => return Err(RpcError::new(Code::InvalidArgument, format!("path is not a directory: {path}"))),
     }
     let mut entries = Vec::new();
-    // Directories that are still to be read: where they really are, what they are called, and how deep they may go.
+    // Directories still to be read: real path, path in the answer, remaining depth.
     let mut pending = vec![(real, path.clone(), depth)];
     while let Some((real, shown, depth)) = pending.pop() {
         let listed = caller.sandbox.machine.list(&target(caller, &real)).await;
@@ -81,7 +81,7 @@ async fn list_dir(caller: &Caller, path: &MachinePath, depth: u64) -> Answer {
             return Err(RpcError::new(Code::Internal, format!("error reading directory {path}: too many entries")));
         }
     }
-    // A directory before what is in it, names in order.
+    // Depth first, names in byte order.
     entries.sort_by(|(a, _), (b, _)| {
         a.as_bytes().split(|byte| *byte == b'/').cmp(b.as_bytes().split(|byte| *byte == b'/'))
     });
@@ -109,7 +109,7 @@ async fn rename(caller: &Caller, source: &MachinePath, destination: &MachinePath
     stat(caller, destination).await
 }
 
-/// Whatever the file system refuses is internal to `envd`.
+/// `envd` reports every failed file operation as internal.
 fn internal(action: &'static str) -> impl Fn(sandbar_machine::MachineError) -> RpcError {
     move |error| {
         let RpcError { code, message } = RpcError::from(error);

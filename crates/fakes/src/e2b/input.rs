@@ -1,4 +1,4 @@
-//! What can be done with a process that runs: input, signals, sizes, and the list of them.
+//! Requests about running processes: input, signals, terminal sizes, and the list of processes.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     connect::{Code, Envelopes, RpcError},
-    processes::{Channel, Running},
+    processes::{Channel, ProcessEntry},
     sandbox::Sandbox,
     start::size,
 };
@@ -25,7 +25,7 @@ pub(super) async fn send(sandbox: &Sandbox, request: &Value) -> Answer {
     Ok(json!({}))
 }
 
-/// Input in many messages: the first says whose it is.
+/// Streamed input: the first message selects the process, the others carry data.
 pub(super) async fn send_stream(sandbox: &Sandbox, mut messages: Envelopes) -> Answer {
     let mut process = None;
     while let Some(message) = messages.next().await? {
@@ -76,7 +76,7 @@ pub(super) async fn update(sandbox: &Sandbox, request: &Value) -> Answer {
     Ok(json!({}))
 }
 
-async fn write(process: &Running, input: &Value) -> Result<(), RpcError> {
+async fn write(process: &ProcessEntry, input: &Value) -> Result<(), RpcError> {
     let unfit = |message: &str| RpcError::new(Code::FailedPrecondition, message);
     let (field, channel) = match (&input["stdin"], &input["pty"]) {
         (Value::String(stdin), _) => (stdin, Channel::Pipes),

@@ -1,8 +1,8 @@
-//! Forms with files in them, taken apart.
+//! A parser for `multipart/form-data`.
 
 use bytes::Bytes;
 
-/// One file of a form.
+/// One part of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) name: String,
@@ -10,7 +10,7 @@ pub(super) struct Part {
     pub(super) content: Bytes,
 }
 
-/// The boundary that a content type gives, if it is a form's.
+/// The boundary parameter of a multipart content type.
 pub(super) fn boundary(content_type: &str) -> Option<String> {
     let (kind, parameters) = content_type.split_once(';')?;
     if !kind.trim().to_ascii_lowercase().starts_with("multipart/") {
@@ -19,10 +19,10 @@ pub(super) fn boundary(content_type: &str) -> Option<String> {
     parameter(parameters, "boundary")
 }
 
-/// The parts of a form; the fault, if it is none.
+/// The parts of a form, or why it is malformed.
 pub(super) fn parts(form: &Bytes, boundary: &str) -> Result<Vec<Part>, &'static str> {
     let delimiter = format!("--{boundary}");
-    // The first delimiter opens the form or follows a line that belongs to nobody.
+    // The first delimiter opens the form or follows a preamble, which is ignored.
     let mut at = find(form, delimiter.as_bytes()).ok_or("the boundary does not occur")? + delimiter.len();
     let delimiter = format!("\r\n{delimiter}");
     let mut parts = Vec::new();

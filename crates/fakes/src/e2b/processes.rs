@@ -1,4 +1,4 @@
-//! The processes of a sandbox that `envd` knows: each with its number, its input, and whoever follows its output.
+//! The processes of a sandbox that `envd` knows: each with its pid, its input, and the streams that follow its output.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,10 +16,10 @@ use super::{
     sandbox::Sandbox,
 };
 
-/// Events that may wait for one slow listener before the process is held up.
+/// Events queued for one slow listener before the process is blocked.
 const WAITING_EVENTS: usize = 64;
 
-/// Something that happened to a process.
+/// An event of a process.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Stdout(Bytes),
@@ -27,12 +27,12 @@ pub(super) enum Event {
     End(Exit),
 }
 
-/// A process that runs.
+/// A running process.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct ProcessEntry {
     pub(super) pid: u32,
     pub(super) tag: Option<String>,
-    /// What it was started with, as it is listed.
+    /// Its `ProcessConfig`.
     pub(super) config: Value,
     pub(super) user: String,
     pub(super) channel: Channel,
@@ -42,15 +42,15 @@ pub(super) struct Running {
     listeners: Mutex<Vec<mpsc::Sender<Event>>>,
 }
 
-/// What a process talks through.
+/// How a process is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Channel {
     Pipes,
     Terminal,
 }
 
-impl Running {
-    /// What happens to the process from now on. It is held up while a listener does not listen.
+impl ProcessEntry {
+    /// Subscribes to the events from now on. A listener that does not read blocks the process, as in `envd`.
     pub(super) fn listen(&self) -> mpsc::Receiver<Event> {
         let (sender, receiver) = mpsc::channel(WAITING_EVENTS);
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
@@ -65,7 +65,7 @@ impl Running {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).retain(|listener| !listener.is_closed());
     }
 
-    /// The process as it is listed.
+    /// Its `ProcessInfo`.
     pub(super) fn listed(&self) -> Value {
         let mut listed = json!({"config": self.config, "pid": self.pid});
         if let Some(tag) = &self.tag {
@@ -78,35 +78,35 @@ impl Running {
 /// The table of a sandbox's processes.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    running: Mutex<BTreeMap<u32, Arc<Running>>>,
+    running: Mutex<BTreeMap<u32, Arc<ProcessEntry>>>,
     users: Mutex<BTreeSet<String>>,
 }
 
 /// A process that was just started.
-pub(super) struct Started {
+pub(super) struct NewProcess {
     pub(super) pid: u32,
     pub(super) tag: Option<String>,
     pub(super) config: Value,
     pub(super) user: String,
     pub(super) channel: Channel,
-    /// What it printed after its number.
+    /// Output that arrived together with the pid.
     pub(super) printed: Option<Bytes>,
     pub(super) process: Process,
     pub(super) deadline: Option<Duration>,
 }
 
 impl Processes {
-    /// Everyone who has run a process.
+    /// The users that have run a process.
     pub(super) fn users(&self) -> Vec<String> {
         self.users.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    pub(super) fn list(&self) -> Vec<Arc<Running>> {
+    pub(super) fn list(&self) -> Vec<Arc<ProcessEntry>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// The process that a selector means.
-    pub(super) fn select(&self, selector: &Value) -> Result<Arc<Running>, RpcError> {
+    /// The process that a `ProcessSelector` selects.
+    pub(super) fn select(&self, selector: &Value) -> Result<Arc<ProcessEntry>, RpcError> {
         let missing = |what: &str, which: &Value| {
             RpcError::new(Code::NotFound, format!("process with {what} {which} not found").replace('"', ""))
         };
@@ -125,11 +125,11 @@ impl Processes {
     }
 }
 
-/// Puts a process into the table, where it stays until it ends, and gives what happens to it.
-pub(super) fn keep(sandbox: &Arc<Sandbox>, started: Started) -> mpsc::Receiver<Event> {
-    let Started { pid, tag, config, user, channel, printed, process, deadline } = started;
+/// Adds a process to the table until it ends, and subscribes to its events.
+pub(super) fn keep(sandbox: &Arc<Sandbox>, started: NewProcess) -> mpsc::Receiver<Event> {
+    let NewProcess { pid, tag, config, user, channel, printed, process, deadline } = started;
     let Process { stdin, control, output, .. } = process;
-    let running = Arc::new(Running {
+    let running = Arc::new(ProcessEntry {
         pid,
         tag,
         config,
@@ -144,7 +144,7 @@ pub(super) fn keep(sandbox: &Arc<Sandbox>, started: Started) -> mpsc::Receiver<E
     table.users.lock().unwrap_or_else(PoisonError::into_inner).insert(running.user.clone());
     table.running.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, running.clone());
     let sandbox = sandbox.clone();
-    // It ends with the process, and every process ends with its machine.
+    // The task ends with the process, and the process ends with its machine at the latest.
     tokio::spawn(async move {
         if let Some(printed) = printed.filter(|printed| !printed.is_empty()) {
             running.tell(Event::Stdout(printed)).await;
@@ -158,11 +158,11 @@ pub(super) fn keep(sandbox: &Arc<Sandbox>, started: Started) -> mpsc::Receiver<E
     events
 }
 
-/// Passes on what a process prints until it ends; `None` if its machine ended first. What it has started and left in the
-/// background may go on, unheard.
+/// Distributes the output of a process until it exits; `None` if its machine ended first. Later output of its background
+/// children is discarded, as in `envd`.
 async fn follow(
     sandbox: &Sandbox,
-    running: &Running,
+    running: &ProcessEntry,
     mut output: mpsc::Receiver<sandbar_machine::Result<Output>>,
     deadline: Option<Duration>,
 ) -> Option<Exit> {
@@ -184,7 +184,7 @@ async fn follow(
     }
 }
 
-/// How an exit is written on the wire.
+/// The `EndEvent` of an exit.
 pub(super) fn end(exit: Exit) -> Value {
     let mut end = match exit {
         Exit { code, reason: ExitReason::Exited } => {

@@ -1,4 +1,4 @@
-//! One sandbox: a machine, the users in it, and where it is in its life.
+//! One sandbox: its machine, its users, its state and its timeout.
 
 use std::{
     collections::BTreeMap,
@@ -13,16 +13,16 @@ use tokio::sync::watch;
 
 use super::{clock, processes::Processes};
 
-/// Whose sandbox it is, unless a request names another user.
+/// The default user.
 pub(super) const USER: &str = "user";
-/// The trees of a sandbox that can be written to.
+/// The writable trees.
 pub(super) const TREES: [&str; 3] = ["/home/user", "/tmp", "/workspace"];
 /// Account files are at most this long.
 const LONGEST_ACCOUNTS: usize = 1 << 20;
 
-/// What a sandbox was asked to be.
+/// What a sandbox was created with.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wish {
+pub(super) struct SandboxConfig {
     pub(super) template: String,
     pub(super) timeout: Duration,
     pub(super) metadata: BTreeMap<String, String>,
@@ -34,7 +34,7 @@ pub(super) struct Wish {
     pub(super) allow_internet_access: Option<bool>,
 }
 
-/// Whether `envd` wants a token.
+/// Whether `envd` requires a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Security {
     #[default]
@@ -42,7 +42,7 @@ pub(super) enum Security {
     Token,
 }
 
-/// Whether the other ports want a token.
+/// Whether the other ports require a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Traffic {
     #[default]
@@ -50,7 +50,7 @@ pub(super) enum Traffic {
     Token,
 }
 
-/// What happens when its time is over.
+/// What happens when the timeout expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum OnTimeout {
     #[default]
@@ -74,7 +74,7 @@ pub(super) enum Memory {
     Dropped,
 }
 
-/// Where a sandbox is in its life.
+/// The state of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Running,
@@ -109,7 +109,7 @@ impl User {
 #[derive(Debug)]
 pub(super) struct Sandbox {
     pub(super) id: String,
-    pub(super) wish: Wish,
+    pub(super) config: SandboxConfig,
     pub(super) token: Option<String>,
     pub(super) traffic_token: Option<String>,
     pub(super) started: SystemTime,
@@ -131,10 +131,10 @@ struct Life {
 }
 
 impl Sandbox {
-    /// Makes the machine and the places in it that E2B's have.
-    pub(super) async fn create(client: &dyn SandboxClient, wish: Wish) -> Result<Self> {
+    /// Makes the machine and adapts its directories.
+    pub(super) async fn create(client: &dyn SandboxClient, config: SandboxConfig) -> Result<Self> {
         let spec = MachineSpec {
-            // Every port can be asked for; which ones are open is known inside only.
+            // A machine forwards declared ports only, and every port may be asked for.
             ports: (1..=u16::MAX).collect(),
             accounts: Accounts::default().user(USER),
             ..MachineSpec::default()
@@ -142,15 +142,15 @@ impl Sandbox {
         let machine = client.create(spec).await?;
         let users = users(&*machine).await?;
         let groups = groups(&*machine).await?;
-        // Both are private to one user, and E2B's are not.
+        // In E2B, all users can enter the home.
         run(&*machine, Command::new(["chmod", "755", "/home/user"]).user(USER)).await?;
         run(&*machine, Command::new(["chmod", "777", "/workspace"])).await?;
-        let (started, end) = (SystemTime::now(), SystemTime::now() + wish.timeout);
+        let (started, end) = (SystemTime::now(), SystemTime::now() + config.timeout);
         Ok(Self {
             id: format!("i{}", clock::random_name(19)),
-            token: (wish.secure == Security::Token).then(|| clock::random_hex(64)),
-            traffic_token: (wish.traffic == Traffic::Token).then(|| clock::random_hex(64)),
-            wish,
+            token: (config.secure == Security::Token).then(|| clock::random_hex(64)),
+            traffic_token: (config.traffic == Traffic::Token).then(|| clock::random_hex(64)),
+            config,
             started,
             machine,
             processes: Processes::default(),
@@ -190,22 +190,22 @@ impl Sandbox {
         change(&mut self.life.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Ends it this long from now.
+    /// Sets the timeout, counted from now.
     pub(super) fn set_timeout(&self, timeout: Duration) {
         self.set(|life| life.end = SystemTime::now() + timeout);
     }
 
-    /// Ends it this long from now, unless it would end later.
+    /// Extends the timeout to this long from now; never shortens it.
     pub(super) fn extend(&self, timeout: Duration) {
         self.set(|life| life.end = life.end.max(SystemTime::now() + timeout));
     }
 
-    /// Tells when the connections to it are cut: it was paused or it ended.
+    /// Changes when the sandbox is paused or killed.
     pub(super) fn cut(&self) -> watch::Receiver<u64> {
         self.cuts.subscribe()
     }
 
-    /// Stops its processes where they are, or ends them, and refuses requests; `false` if it is paused already.
+    /// Freezes or kills the processes and refuses requests; `false` if it is already paused.
     pub(super) async fn pause(&self, memory: Memory) -> Result<bool> {
         let _one_at_a_time = self.changing.lock().await;
         if self.state() == State::Paused {
@@ -218,7 +218,7 @@ impl Sandbox {
         Ok(true)
     }
 
-    /// Continues; `false` if it runs already.
+    /// Resumes; `false` if it is running.
     pub(super) async fn resume(&self, timeout: Duration) -> Result<bool> {
         let _one_at_a_time = self.changing.lock().await;
         if self.state() == State::Running {
@@ -229,7 +229,7 @@ impl Sandbox {
         Ok(true)
     }
 
-    /// Ends it, and everything it had.
+    /// Stops the machine and removes it.
     pub(super) async fn kill(&self) -> Result<()> {
         let ended = self.machine.stop().await;
         self.cuts.send_modify(|count| *count += 1);
@@ -244,20 +244,20 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Sends a signal to a process, as its owner. Only to this one: `envd` does not reach what it has started.
+    /// Sends a signal to a process, as its owner, and not to its children: `envd` does not signal those either.
     pub(super) async fn signal(&self, user: &str, signal: &str, pid: &str) -> Result<()> {
         // The shell's own `kill`: the program is in a package that hosts may lack.
         // tidy: allow(shell) — a fixed text, whose arguments travel as arguments
         let argv = ["/bin/bash", "-c", "kill -s \"$1\" -- \"$2\"", "bash", signal, pid];
         match run(&*self.machine, Command::new(argv).user(user)).await {
-            // There is no such process any more, or none at all.
+            // A failed `kill` means that the process has ended.
             Ok(_exit_code) => Ok(()),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Runs a command to its end, and says how it ended.
+/// Runs a command and returns its exit code.
 pub(super) async fn run(machine: &dyn Machine, command: Command) -> Result<i32> {
     let mut process = machine.spawn(command).await?;
     while let Some(output) = process.output.recv().await {

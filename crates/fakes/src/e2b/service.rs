@@ -1,4 +1,4 @@
-//! The server behind the listener: it decides whom a request is for, and ends sandboxes whose time is over.
+//! The service behind the listener: dispatches requests to the planes, and applies the timeouts of sandboxes.
 
 use std::{
     sync::Arc,
@@ -16,20 +16,21 @@ use super::{
     sandbox::{OnTimeout, Sandbox, State},
 };
 use crate::{
-    body::{Body, Recorded},
-    listener::{self, Answering},
+    body::{self, Body, RequestBody},
+    listener::{self, BoxFuture, respond},
 };
 
-/// How often the clock is looked at when nothing is about to end.
+/// Longest wait between two checks of the timeouts.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// A fake E2B.
+#[derive(Debug)]
 pub(super) struct Service {
     pub(super) key: String,
     pub(super) templates: Vec<String>,
     pub(super) client: UnixLocal,
     pub(super) catalog: Catalog,
-    /// Some sandbox ends at another time than before.
+    /// Notified when a timeout changes.
     pub(super) rescheduled: Notify,
 }
 
@@ -43,12 +44,12 @@ impl Service {
         Self { key, templates, client, catalog: Catalog::default(), rescheduled: Notify::new() }
     }
 
-    /// Pauses or ends every sandbox whose time is over.
+    /// Pauses or kills every sandbox whose timeout has expired.
     async fn expire(&self) {
         let now = SystemTime::now();
         let over = |sandbox: &Arc<Sandbox>| sandbox.state() == State::Running && sandbox.end() <= now;
         for sandbox in self.catalog.sandboxes().into_iter().filter(over) {
-            match sandbox.wish.on_timeout {
+            match sandbox.config.on_timeout {
                 OnTimeout::Pause(memory) if sandbox.pause(memory).await.is_ok() => {}
                 _ => {
                     let removed = self.catalog.remove(&sandbox.id);
@@ -62,17 +63,17 @@ impl Service {
 }
 
 impl listener::Service for Service {
-    fn answer(self: Arc<Self>, parts: Parts, body: Recorded) -> Answering<Response<Body>> {
+    fn answer(self: Arc<Self>, parts: Parts, body: RequestBody) -> BoxFuture<Response<Body>> {
         Box::pin(async move {
             match edge::destination(&parts) {
                 Ok(Some(destination)) => edge::answer(&self, destination, parts, body).await,
                 Ok(None) => control::answer(&self, parts, body).await,
-                Err(refusal) => refusal,
+                Err(reason) => respond(400, &[("content-type", "text/plain; charset=utf-8")], body::full(reason)),
             }
         })
     }
 
-    fn attend(self: Arc<Self>) -> Answering<()> {
+    fn attend(self: Arc<Self>) -> BoxFuture<()> {
         Box::pin(async move {
             loop {
                 let next = self.catalog.next_end();
@@ -85,7 +86,7 @@ impl listener::Service for Service {
         })
     }
 
-    fn close(self: Arc<Self>) -> Answering<()> {
+    fn close(self: Arc<Self>) -> BoxFuture<()> {
         Box::pin(async move {
             let all = self.catalog.sandboxes();
             futures::future::join_all(all.iter().map(|sandbox| sandbox.kill())).await;

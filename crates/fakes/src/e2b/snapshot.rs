@@ -1,4 +1,4 @@
-//! Snapshots: what is in the writable trees of a sandbox, to begin another one with.
+//! Snapshots: the writable trees of a sandbox as archives, from which new sandboxes are made.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use sandbar_machine::{Machine, MachinePath, Result, Target, collect, once};
 
 use super::sandbox::{Sandbox, TREES, USER};
 
-/// What one tree of a snapshot may hold.
+/// Size limit of one tree's archive.
 const LONGEST_TREE: usize = 256 << 20;
 
-/// The files of a sandbox at one time.
+/// A snapshot.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) id: String,
@@ -20,7 +20,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Saves what `user` can read of the trees.
+    /// Archives the files that `user` can read.
     pub(super) async fn take(sandbox: &Sandbox, id: String, names: Vec<String>) -> Result<Self> {
         let mut trees = Vec::new();
         for tree in TREES {
@@ -31,7 +31,7 @@ impl Snapshot {
         Ok(Self { id, names, sandbox: sandbox.id.clone(), trees })
     }
 
-    /// Puts the files into a machine, where they belong to `user`.
+    /// Unpacks the archives into a machine; all files then belong to `user`.
     pub(super) async fn restore(&self, machine: &Arc<dyn Machine>) -> Result<()> {
         for (tree, packed) in &self.trees {
             let root = Target::from(MachinePath::new(tree)?).user(USER);
@@ -40,7 +40,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Whether a template reference means this snapshot.
+    /// Whether a template reference is the id or a name of this snapshot.
     pub(super) fn is(&self, reference: &str) -> bool {
         self.id == reference || self.names.iter().any(|name| name == reference)
     }

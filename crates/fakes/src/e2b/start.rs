@@ -16,22 +16,22 @@ use tokio::{
 use super::{
     connect::{self, Code, Envelopes, RpcError},
     envd::{Caller, expand},
-    processes::{self, Channel, Event, Started},
+    processes::{self, Channel, Event, NewProcess},
     sandbox::Sandbox,
 };
-use crate::body::{Body, Recorded};
+use crate::body::{Body, RequestBody};
 
-/// How long a stream without events stays silent, unless its client says.
+/// Default interval of keepalive events on an idle stream.
 const KEEPALIVE: Duration = Duration::from_secs(90);
-/// What a process may take to begin.
+/// Time limit for starting a process.
 const BEGIN_DEADLINE: Duration = Duration::from_secs(60);
-/// Prints the number that the program will have, and becomes it.
+/// Prints the pid and executes the program in the same process: machines do not tell the pids of their commands.
 const ANNOUNCE: &str = "echo $$ && exec \"$@\"";
-/// No such number is longer.
+/// Longest line that can be a pid.
 const LONGEST_NUMBER: usize = 32;
 
-/// Starts a process and follows it. It lives on when the client goes, until the deadline of the call.
-pub(super) async fn start(caller: Caller, headers: &HeaderMap, body: Recorded) -> Response<Body> {
+/// Starts a process and streams its events. It survives a disconnect of the client, until the deadline of the call.
+pub(super) async fn start(caller: Caller, headers: &HeaderMap, body: RequestBody) -> Response<Body> {
     let began = Instant::now();
     match begin(&caller, headers, body).await {
         Ok(begun) => follow(&caller.sandbox, headers, begun, began),
@@ -39,14 +39,14 @@ pub(super) async fn start(caller: Caller, headers: &HeaderMap, body: Recorded) -
     }
 }
 
-/// Follows a process that runs already. The deadline of the call is the stream's only.
-pub(super) async fn attach(sandbox: &Arc<Sandbox>, headers: &HeaderMap, body: Recorded) -> Response<Body> {
+/// Streams the events of a running process. The deadline of the call ends the stream, not the process.
+pub(super) async fn attach(sandbox: &Arc<Sandbox>, headers: &HeaderMap, body: RequestBody) -> Response<Body> {
     let began = Instant::now();
     let found = async {
         let after = connect::deadline(headers)?;
         let request = Envelopes::new(body).next().await?.unwrap_or_default();
         let running = sandbox.processes.select(&request["process"])?;
-        Ok(Begun { pid: running.pid, channel: running.channel, events: running.listen(), after })
+        Ok(EventSource { pid: running.pid, channel: running.channel, events: running.listen(), after })
     };
     match found.await {
         Ok(begun) => follow(sandbox, headers, begun, began),
@@ -54,16 +54,16 @@ pub(super) async fn attach(sandbox: &Arc<Sandbox>, headers: &HeaderMap, body: Re
     }
 }
 
-/// A process to follow.
-struct Begun {
+/// The events of a process, and what the stream needs to know.
+struct EventSource {
     pid: u32,
     channel: Channel,
     events: mpsc::Receiver<Event>,
-    /// How long, from the beginning of the call.
+    /// The call's timeout, counted from its start.
     after: Option<Duration>,
 }
 
-async fn begin(caller: &Caller, headers: &HeaderMap, body: Recorded) -> Result<Begun, RpcError> {
+async fn begin(caller: &Caller, headers: &HeaderMap, body: RequestBody) -> Result<EventSource, RpcError> {
     let deadline = connect::deadline(headers)?;
     let request = Envelopes::new(body).next().await?.unwrap_or_default();
     let Caller { sandbox, user } = caller;
@@ -78,7 +78,7 @@ async fn begin(caller: &Caller, headers: &HeaderMap, body: Recorded) -> Result<B
     };
     let announced = tokio::time::timeout(BEGIN_DEADLINE, number(process, channel)).await;
     let (pid, printed, process) = announced.map_err(|_| RpcError::deadline())??;
-    let started = Started {
+    let started = NewProcess {
         pid,
         tag: request["tag"].as_str().map(str::to_owned),
         config: listed_config(config),
@@ -88,7 +88,7 @@ async fn begin(caller: &Caller, headers: &HeaderMap, body: Recorded) -> Result<B
         process,
         deadline,
     };
-    Ok(Begun { pid, channel, events: processes::keep(sandbox, started), after: deadline })
+    Ok(EventSource { pid, channel, events: processes::keep(sandbox, started), after: deadline })
 }
 
 /// The command that a request asks for.
@@ -108,9 +108,9 @@ fn command(caller: &Caller, request: &Value, cwd: MachinePath) -> Result<Command
         ("LOGNAME", &user.name),
         ("E2B_SANDBOX", "true"),
         ("E2B_SANDBOX_ID", &sandbox.id),
-        ("E2B_TEMPLATE_ID", &sandbox.wish.template),
+        ("E2B_TEMPLATE_ID", &sandbox.config.template),
     ]);
-    env.extend(sandbox.wish.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    env.extend(sandbox.config.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let own = config["envs"].as_object().into_iter().flatten();
     env.extend(own.map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default())));
     for (name, value) in env {
@@ -119,7 +119,7 @@ fn command(caller: &Caller, request: &Value, cwd: MachinePath) -> Result<Command
     if request["pty"].is_object() {
         return Ok(command.tty(size(&request["pty"])));
     }
-    // Standard input is open unless it was refused: the field is younger than the protocol.
+    // The field is newer than the protocol: standard input is open when it is missing.
     if request["stdin"].as_bool().unwrap_or(true) { Ok(command.stdin()) } else { Ok(command) }
 }
 
@@ -129,7 +129,7 @@ pub(super) fn size(pty: &Value) -> TerminalSize {
     TerminalSize::new(side("rows"), side("cols"))
 }
 
-/// What `List` shows of a configuration: what is set.
+/// The set fields of a `ProcessConfig`.
 fn listed_config(config: &Value) -> Value {
     let unset = |value: &Value| {
         value.is_null()
@@ -140,7 +140,7 @@ fn listed_config(config: &Value) -> Value {
     known.map(|name| (name.to_owned(), config[name].clone())).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// Takes the number off a process's output; what it printed after it comes with it.
+/// Reads the pid from the first line of output; returns it with the output after that line.
 async fn number(mut process: Process, channel: Channel) -> Result<(u32, Option<Bytes>, Process), RpcError> {
     let failed = |message: String| RpcError::new(Code::InvalidArgument, message);
     let mut head = BytesMut::new();
@@ -165,22 +165,22 @@ async fn number(mut process: Process, channel: Channel) -> Result<(u32, Option<B
 }
 
 /// One stream of events.
-struct Following {
+struct EventStream {
     sandbox: Arc<Sandbox>,
     events: mpsc::Receiver<Event>,
     cut: watch::Receiver<u64>,
     deadline: Option<Instant>,
     keepalive: Duration,
     channel: Channel,
-    /// What comes first.
+    /// The start event, until it is sent.
     first: Option<Value>,
     over: bool,
 }
 
-fn follow(sandbox: &Arc<Sandbox>, headers: &HeaderMap, begun: Begun, began: Instant) -> Response<Body> {
-    let Begun { pid, channel, events, after } = begun;
+fn follow(sandbox: &Arc<Sandbox>, headers: &HeaderMap, begun: EventSource, began: Instant) -> Response<Body> {
+    let EventSource { pid, channel, events, after } = begun;
     let interval = headers.get("keepalive-ping-interval").and_then(|value| value.to_str().ok()?.parse().ok());
-    let state = Following {
+    let state = EventStream {
         sandbox: sandbox.clone(),
         events,
         cut: sandbox.cut(),
@@ -193,7 +193,7 @@ fn follow(sandbox: &Arc<Sandbox>, headers: &HeaderMap, begun: Begun, began: Inst
     connect::stream(state.stream())
 }
 
-impl Following {
+impl EventStream {
     fn stream(self) -> impl Stream<Item = Result<Value, RpcError>> {
         stream::unfold(self, |mut state| async move {
             if state.over {
@@ -211,7 +211,7 @@ impl Following {
     async fn next(&mut self) -> Result<Value, RpcError> {
         let (deadline, silence) = (self.deadline, Instant::now() + self.keepalive);
         tokio::select! {
-            // What has happened goes out before the stream ends.
+            // Queued events are sent before the stream ends.
             biased;
             event = self.events.recv() => match event {
                 Some(event) => Ok(self.written(event)),

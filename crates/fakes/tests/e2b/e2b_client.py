@@ -54,7 +54,7 @@ def commands(sandbox):
     assert (result.stderr, result.exit_code) == ("err\n", 0) and not result.error, result
     assert sandbox.commands.run("pwd; echo $HOME $E2B_SANDBOX_ID").stdout == f"/home/user\n/home/user {sandbox.sandbox_id}\n"
     assert sandbox.commands.run("id -un", user="root").stdout == "root\n"
-    fails(AuthenticationException, lambda: sandbox.commands.run("true", user="nobody-knows"))
+    fails(AuthenticationException, lambda: sandbox.commands.run("true", user="unknown"))
     fails(InvalidArgumentException, lambda: sandbox.commands.run("true", cwd="/no/such"))
     failed = fails(CommandExitException, lambda: sandbox.commands.run("echo no >&2; exit 7"))
     assert (failed.exit_code, failed.stderr) == (7, "no\n"), failed
@@ -76,7 +76,7 @@ def commands(sandbox):
 def timeouts(sandbox):
     fails(TimeoutException, lambda: sandbox.commands.run("echo $$ > /tmp/pid; sleep 100", timeout=1))
     wait_until(lambda: not sandbox.commands.list(), "the command is killed when its time is over")
-    # One that nobody follows any more lives on.
+    # A command whose stream was closed lives on.
     handle = sandbox.commands.run("sleep 1; touch /tmp/done; sleep 100", background=True, timeout=0)
     handle.disconnect()
     wait_until(lambda: sandbox.files.exists("/tmp/done"), "it goes on alone")
