@@ -25,6 +25,8 @@ use crate::body::{Body, RequestBody};
 const KEEPALIVE: Duration = Duration::from_secs(90);
 /// Time limit for starting a process.
 const BEGIN_DEADLINE: Duration = Duration::from_secs(60);
+/// Time limit for killing a process at its deadline.
+const KILL_DEADLINE: Duration = Duration::from_secs(5);
 /// Prints the pid and executes the program in the same process: machines do not tell the pids of their commands.
 const ANNOUNCE: &str = "echo $$ && exec \"$@\"";
 /// Longest line that can be a pid.
@@ -46,7 +48,8 @@ pub(super) async fn attach(sandbox: &Arc<Sandbox>, headers: &HeaderMap, body: Re
         let after = connect::deadline(headers)?;
         let request = Envelopes::new(body).next().await?.unwrap_or_default();
         let running = sandbox.processes.select(&request["process"])?;
-        Ok(EventSource { pid: running.pid, channel: running.channel, events: running.listen(), after })
+        let on_deadline = OnDeadline::LeaveProcess;
+        Ok(EventSource { pid: running.pid, channel: running.channel, events: running.listen(), after, on_deadline })
     };
     match found.await {
         Ok(begun) => follow(sandbox, headers, begun, began),
@@ -61,6 +64,14 @@ struct EventSource {
     events: mpsc::Receiver<Event>,
     /// The call's timeout, counted from its start.
     after: Option<Duration>,
+    on_deadline: OnDeadline,
+}
+
+/// What the deadline of a stream means for its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnDeadline {
+    KillProcess,
+    LeaveProcess,
 }
 
 async fn begin(caller: &Caller, headers: &HeaderMap, body: RequestBody) -> Result<EventSource, RpcError> {
@@ -88,7 +99,8 @@ async fn begin(caller: &Caller, headers: &HeaderMap, body: RequestBody) -> Resul
         process,
         deadline,
     };
-    Ok(EventSource { pid, channel, events: processes::keep(sandbox, started), after: deadline })
+    let events = processes::keep(sandbox, started);
+    Ok(EventSource { pid, channel, events, after: deadline, on_deadline: OnDeadline::KillProcess })
 }
 
 /// The command that a request asks for.
@@ -170,6 +182,7 @@ struct EventStream {
     events: mpsc::Receiver<Event>,
     cut: watch::Receiver<u64>,
     deadline: Option<Instant>,
+    on_deadline: OnDeadline,
     keepalive: Duration,
     channel: Channel,
     /// The start event, until it is sent.
@@ -178,13 +191,14 @@ struct EventStream {
 }
 
 fn follow(sandbox: &Arc<Sandbox>, headers: &HeaderMap, begun: EventSource, began: Instant) -> Response<Body> {
-    let EventSource { pid, channel, events, after } = begun;
+    let EventSource { pid, channel, events, after, on_deadline } = begun;
     let interval = headers.get("keepalive-ping-interval").and_then(|value| value.to_str().ok()?.parse().ok());
     let state = EventStream {
         sandbox: sandbox.clone(),
         events,
         cut: sandbox.cut(),
         deadline: after.map(|after| began + after),
+        on_deadline,
         keepalive: interval.filter(|seconds| *seconds > 0).map_or(KEEPALIVE, Duration::from_secs),
         channel,
         first: Some(json!({"start": {"pid": pid}})),
@@ -211,17 +225,27 @@ impl EventStream {
     async fn next(&mut self) -> Result<Value, RpcError> {
         let (deadline, silence) = (self.deadline, Instant::now() + self.keepalive);
         tokio::select! {
-            // Queued events are sent before the stream ends.
+            // The deadline first, or endless output would hide it; then queued events, before the stream is cut.
             biased;
+            () = async { match deadline { Some(at) => sleep_until(at).await, None => std::future::pending().await } } => {
+                self.killed().await;
+                Err(RpcError::deadline())
+            }
             event = self.events.recv() => match event {
                 Some(event) => Ok(self.written(event)),
                 None => Err(self.lost()),
             },
             _changed = self.cut.changed() => Err(self.lost()),
-            () = async { match deadline { Some(at) => sleep_until(at).await, None => std::future::pending().await } } => {
-                Err(RpcError::deadline())
-            }
             () = sleep_until(silence) => Ok(json!({"keepalive": {}})),
+        }
+    }
+
+    /// Waits for the end of a process that is killed at its deadline: here that takes a command inside the machine, and in
+    /// `envd` it has happened when the stream ends.
+    async fn killed(&mut self) {
+        let ended = async { while !matches!(self.events.recv().await, Some(Event::End(_)) | None) {} };
+        if self.on_deadline == OnDeadline::KillProcess {
+            let _ended_or_late = tokio::time::timeout(KILL_DEADLINE, ended).await;
         }
     }
 

@@ -80,7 +80,11 @@ fn the_deadline_of_a_start_ends_stream_and_process() {
     let error = json!({"error": {"code": "deadline_exceeded", "message": "context deadline exceeded"}});
     let all = [event(json!({"start": {"pid": null}})), (2, error)];
     assert_eq!(numberless(seen.messages()), all);
-    eventually("the process is killed", || sandbox.unary("/process.Process/List", &json!({})).json() == json!({}));
+    assert_eq!(sandbox.unary("/process.Process/List", &json!({})).json(), json!({}));
+    // Endless output does not hide the deadline.
+    let process = json!({"process": {"cmd": "yes"}, "stdin": false});
+    let seen = sandbox.stream("/process.Process/Start", &process).header("Connect-Timeout-Ms", "500").send();
+    assert_eq!(seen.messages().pop().map(|(_, last)| last["error"]["code"].clone()), Some(json!("deadline_exceeded")));
 }
 
 #[track_caller]
