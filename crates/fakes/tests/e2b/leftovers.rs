@@ -16,23 +16,25 @@ fn runs(words: &str) -> bool {
 
 #[test]
 fn a_dropped_server_leaves_nothing() {
+    // A command line that no other test run on this host has.
+    let sleep = format!("sleep {}", 100_000_000 + std::process::id());
     let state = tempfile::tempdir().unwrap();
     let server = Server::with(Options { state_dir: Some(state.path().join("state")), ..Options::default() }).unwrap();
     let address = server.url();
     let paused = create(&server, json!({}));
     let running = create(&server, json!({}));
     let followed = [&paused, &running].map(|sandbox| {
-        let process = json!({"process": {"cmd": "/bin/sh", "args": ["-c", "setsid sleep 86213 & sleep 86213"]}});
+        let process = json!({"process": {"cmd": "/bin/sh", "args": ["-c", format!("setsid {sleep} & {sleep}")]}});
         sandbox.stream("/process.Process/Start", &process).begin()
     });
     let began = std::time::Instant::now();
-    while !runs("sleep 86213") {
+    while !runs(&sleep) {
         assert!(began.elapsed().as_secs() < 60, "it never runs");
     }
     assert_eq!(api(&server, "POST", &format!("/sandboxes/{}/pause", paused.id)).send().status, 204);
     drop((paused, running, followed));
     drop(server);
-    assert!(!runs("sleep 86213"));
+    assert!(!runs(&sleep));
     let left: Vec<_> = fs::read_dir(state.path().join("state")).unwrap().flatten().map(|entry| entry.path()).collect();
     let machines: Vec<_> = left.iter().filter(|path| path.is_dir()).collect();
     assert!(machines.is_empty(), "{left:?}");
