@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Puts in place what the tests need on a Debian-like machine, and changes nothing that is there already:
-#   packages             python3, busybox (static), less, git, procps, util-linux, uidmap
+#   packages             python3, nodejs, npm, busybox (static), less, git, procps, util-linux, uidmap
 #   an engine            a Docker engine that answers
 #   sandbar-test:empty   an image with nothing in it
 #   sandbar-test:busybox an image with busybox and nothing else: no bash, no GNU tools
@@ -8,6 +8,8 @@
 #   sandbar-test         an unprivileged user with a home directory and a range of ids to hand out
 #   .venv-agents         the Python SDK whose manifests are compared with ours, what it asks engines with, and the MCP client
 #                        that drives ours
+#   .venv-e2b            the Python SDK of E2B that uses the fake of it, and an older one
+#   .npm-e2b             the JavaScript SDK of E2B
 #   cargo-deny           only with --deny
 # Needs root for whatever is missing; without root it names each missing piece and its fix, and exits 1.
 set -euo pipefail
@@ -28,7 +30,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 # command:package, for each program that the tests start
 # absolute where a sandbox, which sees the system's own directories only, must find it too
-programs="/usr/bin/python3:python3 /bin/busybox:busybox-static /usr/bin/less:less git:git ps:procps unshare:util-linux setpriv:util-linux useradd:passwd newuidmap:uidmap"
+programs="/usr/bin/python3:python3 /bin/busybox:busybox-static /usr/bin/less:less git:git ps:procps unshare:util-linux setpriv:util-linux useradd:passwd newuidmap:uidmap node:nodejs npm:npm"
 missing_packages() {
   local pair
   for pair in $programs; do have "${pair%%:*}" || echo "${pair##*:}"; done | sort -u
@@ -57,12 +59,25 @@ docker_version=7.1
 has_dist() { compgen -G "$sdk/lib/python3*/site-packages/$1.*.dist-info" >/dev/null; }
 has_sdk() { has_dist "openai_agents-$sdk_version" && has_dist "mcp-$mcp_version" && has_dist "docker-$docker_version" && "$sdk/bin/python" -c ''; }
 
+# The versions that crates/fakes/tests/e2b/sdks.rs names.
+e2b=.venv-e2b
+e2b_version=2.63.0
+e2b_older=2.31.0
+e2b_js=.npm-e2b
+e2b_js_version=2.51.0
+has_e2b() { compgen -G "$e2b/lib/python3*/site-packages/e2b-$e2b_version.dist-info" >/dev/null && [ -d "$e2b/older/e2b-$e2b_older.dist-info" ] && "$e2b/bin/python" -c ''; }
+has_e2b_js() { grep -qs "\"version\": \"$e2b_js_version\"" "$e2b_js/node_modules/e2b/package.json"; }
+has_node() { node -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null; }
+
 complain() {
   local missing=0 packages
   packages=$(missing_packages | tr '\n' ' ')
   lacks() { say "missing: $1 — fix: $2" >&2; missing=1; }
   [ -z "$packages" ] || lacks "packages $packages" "apt-get install $packages(as root)"
   has_sdk || lacks "the Python SDK in $sdk" "cargo xtask setup (with a way to the Python package index)"
+  has_e2b || lacks "the Python SDKs of E2B in $e2b" "cargo xtask setup (with a way to the Python package index)"
+  has_e2b_js || lacks "the JavaScript SDK of E2B in $e2b_js" "cargo xtask setup (with npm, and a way to its registry)"
+  has_node || lacks "Node.js 20 or newer" "install it from nodejs.org"
   has_user || lacks "the user $user" "useradd --create-home $user (as root)"
   has_ids || lacks "ids that $user may hand out" "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $user (as root)"
   if docker_answers; then
@@ -161,6 +176,27 @@ install_sdk() {
   rm -rf "$sdk.new"
 }
 
+install_e2b() {
+  has_e2b && return 0
+  have python3 || return 0
+  say "installing the Python SDKs $e2b_version and $e2b_older of E2B into $e2b"
+  rm -rf "$e2b" "$e2b.new"
+  python3 -m venv "$e2b.new" && "$e2b.new/bin/pip" install --quiet --disable-pip-version-check "e2b==$e2b_version" &&
+    "$e2b.new/bin/pip" install --quiet --disable-pip-version-check --target "$e2b.new/older" "e2b==$e2b_older" &&
+    mv "$e2b.new" "$e2b" && return 0
+  rm -rf "$e2b.new"
+}
+
+install_e2b_js() {
+  has_e2b_js && return 0
+  have npm || return 0
+  say "installing the JavaScript SDK $e2b_js_version of E2B into $e2b_js"
+  rm -rf "$e2b_js" "$e2b_js.new"
+  npm install --prefix "$e2b_js.new" --no-audit --no-fund --ignore-scripts --silent "e2b@$e2b_js_version" &&
+    mv "$e2b_js.new" "$e2b_js" && return 0
+  rm -rf "$e2b_js.new"
+}
+
 if [ "$(id -u)" -eq 0 ]; then
   # One at a time: two test runs may start together. The engine does not inherit the lock.
   exec 9>/run/lock/sandbar-setup
@@ -171,6 +207,8 @@ if [ "$(id -u)" -eq 0 ]; then
   start_engine
 fi
 install_sdk
+install_e2b
+install_e2b_js
 if docker_answers; then
   for image in empty busybox bookworm; do
     has_image "$image" && continue

@@ -15,6 +15,8 @@ const WALLS: &[(&str, &[&str])] = &[
     ("mock", &[]),
     ("sandbox", &["http", "machine"]),
     ("clients", &["http", "machine", "guest"]),
+    // For tests: others have it as a development dependency only.
+    ("fakes", &["machine", "clients"]),
     ("sandbar", &["machine", "clients", "sandbox", "agent", "mock"]),
     ("cli", &["sandbar"]),
 ];
