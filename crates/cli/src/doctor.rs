@@ -9,8 +9,7 @@ use std::{
 };
 
 use sandbar::{
-    Command, Cpus, Enforcement, Isolation, LimitReport, Limits, Machine, MachineError, MachineSpec, Output,
-    SandboxClient,
+    Command, Cpus, Demand, Enforcement, LimitReport, Limits, Machine, MachineError, MachineSpec, Output, SandboxClient,
     client::UnixLocal,
     doctor::{LandlockReport, LevelReport, Report, probe},
 };
@@ -33,9 +32,9 @@ struct Findings {
     version: &'static str,
     user: u32,
     /// What `sandbar exec` demands when it is not told otherwise.
-    demanded: Isolation,
+    demanded: Demand,
     /// What it gets; nothing runs when this is `null`.
-    reached: Option<Isolation>,
+    reached: Option<Demand>,
     /// How strongly each limit is held there.
     limits: LimitReport,
     cost: Option<Cost>,
@@ -74,7 +73,7 @@ pub(crate) async fn run(args: &DoctorArgs, render: &Render) -> Result<u8, Failur
 async fn examine(client: &UnixLocal) -> Result<Findings, Failure> {
     let engine = engine::examine().await;
     let host = probe(client).await;
-    let demanded = Isolation::default();
+    let demanded = Demand::default();
     let reached = host.levels.iter().find(|level| level.level == demanded && level.works).map(|level| level.level);
     let (limits, cost) = match reached {
         Some(_) => measure(client).await.map(|(limits, cost)| (limits, Some(cost)))?,
@@ -123,9 +122,8 @@ async fn measure(client: &UnixLocal) -> sandbar::Result<(LimitReport, Cost)> {
 
 /// How strongly limits are held on a machine that has them all; those that nobody asks for cost nothing, and are not held.
 async fn limits(client: &UnixLocal) -> sandbar::Result<LimitReport> {
-    let all =
-        Limits { memory: Some(1 << 30), cpus: Cpus::thousandths(1000).ok(), disk: Some(1 << 30), ..Limits::default() };
-    let machine = client.create(MachineSpec { limits: all, ..MachineSpec::default() }).await?;
+    let all = Limits::default().memory(1 << 30).cpus(Cpus::thousandths(1000).ok()).disk(1 << 30);
+    let machine = client.create(MachineSpec::default().limits(all)).await?;
     let held = machine.features().limits;
     machine.stop().await?;
     Ok(held)
@@ -207,7 +205,7 @@ fn verdict(findings: &Findings, render: &Render) -> String {
         return render.paint(Style::Good, &format!("reaches {demanded} isolation"));
     }
     let refused = render.paint(Style::Bad, &format!("refuses to run: {demanded} isolation cannot be reached"));
-    match findings.host.best().filter(|level| *level != Isolation::None) {
+    match findings.host.best().filter(|level| *level != Demand::None) {
         Some(level) => format!("{refused}; `--isolation {level}` is weaker, and would work"),
         None => refused,
     }
@@ -273,7 +271,8 @@ mod tests {
 
     #[test]
     fn limits_are_grouped_by_how_strongly_they_are_held() {
-        let limits = LimitReport { pids: Enforcement::Hard, memory: Enforcement::Soft, ..LimitReport::NONE };
+        let mut limits = LimitReport::NONE;
+        (limits.pids, limits.memory) = (Enforcement::Hard, Enforcement::Soft);
         let groups = by_strength(&limits);
         assert_eq!(groups[0], (Enforcement::Hard, vec!["processes"]));
         assert_eq!(groups[1], (Enforcement::Soft, vec!["memory"]));

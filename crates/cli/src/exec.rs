@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandbar::{Machine, SandboxSession, SessionOptions};
+use sandbar::{Machine, MachineError, SandboxSession, SessionOptions};
 use tokio::time::Instant;
 
 use crate::{
@@ -94,7 +94,8 @@ async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Resu
 /// Opens the ports and says where they are, before there is anything to connect to.
 async fn announce(machine: &dyn Machine, ports: &[u16], render: &Render) -> sandbar::Result<()> {
     for port in ports {
-        let endpoint = machine.port(*port).await?;
+        let facet = machine.ports().ok_or(MachineError::Unsupported("expose ports"))?;
+        let endpoint = facet.open(*port).await?;
         render.port(*port, &endpoint);
     }
     Ok(())

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 use sandbar::{
-    Access, FileIdentity, HostMount, Isolation, Machine, MachinePath, MachineSpec, SandboxClient, Target, Workspace,
+    Access, Demand, FileIdentity, HostMount, Machine, MachinePath, MachineSpec, SandboxClient, Target, Workspace,
     client::UnixLocal,
 };
 use tokio::time::timeout;
@@ -44,10 +44,10 @@ impl OpenDir {
         Ok(Self { path: path.to_owned(), place: rustix::fs::open(path, flags, Mode::empty())?.into() })
     }
 
-    fn mount(&self, isolation: Isolation) -> Result<HostMount, Failure> {
+    fn mount(&self, isolation: Demand) -> Result<HostMount, Failure> {
         let bad = |error| Failure::new(format!("cannot copy to {}", self.path.display())).because(error);
         let inside = match isolation {
-            Isolation::Full => MachinePath::new(SHOWN)?,
+            Demand::Full => MachinePath::new(SHOWN)?,
             _ => MachinePath::new(fs::canonicalize(&self.path).map_err(bad)?)?,
         };
         let identity = FileIdentity::from(&self.place.metadata().map_err(bad)?);
@@ -62,17 +62,17 @@ pub(crate) struct HostSide {
 }
 
 impl HostSide {
-    pub(crate) async fn open(path: PathBuf, access: Access, isolation: Isolation) -> Result<Self, Failure> {
-        let spec = MachineSpec { workspace: Workspace::Host { path, access }, isolation, ..MachineSpec::default() };
+    pub(crate) async fn open(path: PathBuf, access: Access, isolation: Demand) -> Result<Self, Failure> {
+        let spec = MachineSpec::default().workspace(Workspace::Host { path, access }).isolation(isolation);
         let machine = UnixLocal::new().create(spec).await?;
-        Ok(Self { root: machine.features().workspace, machine })
+        Ok(Self { root: machine.features().workspace.clone(), machine })
     }
 
     /// A directory that is written to: the one that was opened, or none. Repositories in what is written to are read-only.
     pub(crate) async fn writing(
         dir: &OpenDir,
         name: Option<&OsStr>,
-        isolation: Isolation,
+        isolation: Demand,
         git: Option<GitArg>,
     ) -> Result<(Self, Guard), Failure> {
         let mount = dir.mount(isolation)?;
@@ -84,7 +84,7 @@ impl HostSide {
             guard = own;
             mounts.extend(protected);
         }
-        let spec = MachineSpec { mounts, isolation, ..MachineSpec::default() };
+        let spec = MachineSpec::default().mounts(mounts).isolation(isolation);
         let refuse = |error| Failure::new(format!("cannot copy to {}", dir.path.display())).because(error);
         Ok((Self { machine: UnixLocal::new().create(spec).await.map_err(refuse)?, root }, guard))
     }
@@ -137,7 +137,7 @@ mod tests {
         let at = |name: &str| temp.path().join(name);
         let refused = |dir: &OpenDir| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-            match runtime.block_on(HostSide::writing(dir, None, Isolation::Full, None)) {
+            match runtime.block_on(HostSide::writing(dir, None, Demand::Full, None)) {
                 Ok(_) => panic!("another directory would be written to"),
                 Err(failure) => failure.to_string(),
             }

@@ -105,7 +105,7 @@ fn reaching(mut manifest: Manifest, spec: &MachineSpec) -> Manifest {
 async fn serve(session: &SandboxSession, args: &McpArgs, render: &Render) -> Result<(), Failure> {
     let mut ports = Vec::with_capacity(args.machine.ports.len());
     for port in &args.machine.ports {
-        let endpoint = session.machine().port(*port).await?;
+        let endpoint = session.resolve_exposed_port(*port).await?;
         render.port(*port, &endpoint);
         ports.push((*port, endpoint));
     }

@@ -63,19 +63,18 @@ pub(crate) fn spec(args: &MachineArgs) -> Result<MachineSpec, Failure> {
     if let Some(rootfs) = &args.rootfs {
         directory("--rootfs", rootfs)?;
     }
-    Ok(MachineSpec {
-        workspace: workspace(args)?,
-        mounts,
-        network: match args.network {
+    let mut spec = MachineSpec::default()
+        .workspace(workspace(args)?)
+        .mounts(mounts)
+        .network(match args.network {
             None | Some(NetworkArg::Off) => Network::Off,
             Some(NetworkArg::Host) => Network::Host,
-        },
-        ports: args.ports.clone(),
-        isolation: args.isolation.into(),
-        rootfs: args.rootfs.clone(),
-        limits: limits(args),
-        ..MachineSpec::default()
-    })
+        })
+        .ports(args.ports.clone())
+        .isolation(args.isolation.into())
+        .limits(limits(args));
+    spec.rootfs = args.rootfs.clone();
+    Ok(spec)
 }
 
 /// Protects the repositories in what the machine may write to, and says what it does not show or could not look at.
@@ -273,17 +272,15 @@ fn text(option: &str, variable: &Variable) -> Result<(String, String), Failure> 
 
 fn limits(args: &MachineArgs) -> Limits {
     let usual = Limits::default();
-    Limits {
-        pids: args.pids.unwrap_or(usual.pids),
-        open_files: args.open_files.unwrap_or(usual.open_files),
-        tmp_bytes: args.tmp_size.unwrap_or(usual.tmp_bytes),
-        ..using(&args.usage)
-    }
+    using(&args.usage)
+        .pids(args.pids.unwrap_or(usual.pids))
+        .open_files(args.open_files.unwrap_or(usual.open_files))
+        .tmp_bytes(args.tmp_size.unwrap_or(usual.tmp_bytes))
 }
 
 /// The usual limits, and these.
 pub(crate) fn using(usage: &UsageArgs) -> Limits {
-    Limits { memory: usage.memory, cpus: usage.cpus, disk: usage.disk, ..Limits::default() }
+    Limits::default().memory(usage.memory).cpus(usage.cpus).disk(usage.disk)
 }
 
 fn workspace(args: &MachineArgs) -> Result<Workspace, Failure> {

@@ -155,7 +155,7 @@ impl Render {
     }
 
     pub(crate) fn port(&self, port: u16, endpoint: &Endpoint) {
-        self.say(&format!("port {port} is at http://{}", endpoint.address));
+        self.say(&format!("port {port} is at {endpoint}"));
     }
 
     /// Help that was asked for, or what is wrong with the arguments; `code` is for the latter.

@@ -180,6 +180,7 @@ impl Job {
         let isolation = match begun.network {
             Network::Off => isolation.name().to_owned(),
             Network::Host => format!("{}, with the host's network", isolation.name()),
+            _ => format!("{}, with a network", isolation.name()),
         };
         let model = match &self.thinker.address {
             Some(address) => format!("{} at {address}", self.thinker.model.name()),

@@ -66,6 +66,7 @@ fn lease(lifetime: Lifetime) -> Result<u64> {
             Err(MachineError::invalid(format!("lease of {length:?}"), "is shorter than a tenth of a second"))
         }
         Lifetime::Leased(length) => Ok(u64::try_from(length.as_millis()).unwrap_or(u64::MAX)),
+        _ => Err(MachineError::Unsupported("keep a machine for such a lifetime")),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sandbar_guest::landlock_versions;
-use sandbar_machine::{Command, Isolation, Machine, MachineError, MachineSpec, Output, Result, SandboxClient};
+use sandbar_machine::{Command, Demand, Machine, MachineError, MachineSpec, Output, Result, SandboxClient};
 use serde::Serialize;
 
 use crate::{CgroupState, UnixLocal, cgroups};
@@ -98,7 +98,7 @@ impl LandlockReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LevelReport {
     /// Which level.
-    pub level: Isolation,
+    pub level: Demand,
     /// Whether a machine of this level could be made and used.
     pub works: bool,
     /// The layers that hold it.
@@ -116,7 +116,7 @@ pub struct LevelReport {
 impl Report {
     /// The strongest level that works.
     #[must_use]
-    pub fn best(&self) -> Option<Isolation> {
+    pub fn best(&self) -> Option<Demand> {
         self.levels.iter().find(|report| report.works).map(|report| report.level)
     }
 }
@@ -124,7 +124,7 @@ impl Report {
 /// Looks at the host and makes a machine of every level.
 pub async fn probe(client: &UnixLocal) -> Report {
     let mut levels = Vec::new();
-    for level in [Isolation::Full, Isolation::Landlock, Isolation::None] {
+    for level in [Demand::Full, Demand::Landlock, Demand::None] {
         levels.push(try_level(client, level).await);
     }
     let settings = SWITCHES.iter().filter_map(setting).collect();
@@ -165,7 +165,7 @@ fn kernel() -> String {
     std::env::consts::OS.to_owned()
 }
 
-async fn try_level(client: &UnixLocal, level: Isolation) -> LevelReport {
+async fn try_level(client: &UnixLocal, level: Demand) -> LevelReport {
     let mut report = LevelReport {
         level,
         works: false,
@@ -196,9 +196,9 @@ fn with_cause(error: &MachineError) -> String {
 
 async fn measure(client: &UnixLocal, report: &mut LevelReport) -> Result<()> {
     let begun = Instant::now();
-    let machine = client.create(MachineSpec { isolation: report.level, ..MachineSpec::default() }).await?;
+    let machine = client.create(MachineSpec::default().isolation(report.level)).await?;
     report.create_us = Some(micros(begun.elapsed()));
-    report.layers = machine.features().layers;
+    report.layers = machine.features().layers.clone();
     let mut runs = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {
         let begun = Instant::now();

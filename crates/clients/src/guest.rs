@@ -60,7 +60,7 @@ use self::{
     failure::printable,
     link::{End, Intake},
 };
-use crate::ports::Ports;
+use crate::ports::Mappings;
 
 /// What a client knows of a machine before its guest speaks.
 pub struct GuestSetup {
@@ -90,7 +90,7 @@ pub trait Farewell: Send {
 pub struct GuestMachine {
     link: Arc<Link>,
     about: About,
-    ports: Ports,
+    ports: Option<Mappings>,
     tasks: [AbortHandle; 2],
     end: Arc<MachineEnd>,
 }
@@ -128,7 +128,7 @@ impl GuestMachine {
             }
         };
         let tasks = [tokio::spawn(intake.receive(link.clone())), tokio::spawn(writing)].map(|task| task.abort_handle());
-        let ports = Ports::new(setup.ports);
+        let ports = Some(Mappings::new(link.clone(), setup.ports));
         let end = Arc::new(MachineEnd { link: link.clone(), farewell: tokio::sync::Mutex::new(None) });
         Ok(Self { link, about, ports, tasks, end })
     }
@@ -144,7 +144,7 @@ impl GuestMachine {
     /// The same machine where nothing can listen, and so no port can be reached.
     #[must_use]
     pub fn without_ports(mut self) -> Self {
-        self.about.features.ports = false;
+        self.ports = None;
         self
     }
 
@@ -163,17 +163,10 @@ impl About {
             MachinePath::new(std::ffi::OsStr::from_bytes(bytes))
                 .map_err(|error| MachineError::transport("start it", error))
         };
-        let features = Features {
-            isolation: setup.isolation,
-            layers: hello.layers.iter().take(64).map(|layer| printable(layer)).collect(),
-            pty: true,
-            stdin: true,
-            users: hello.users,
-            ports: true,
-            snapshot: false,
-            workspace: path(&hello.workspace)?,
-            limits: limits(setup.limits, hello.held),
-        };
+        let mut features = Features::new(setup.isolation, path(&hello.workspace)?);
+        features.layers = hello.layers.iter().take(64).map(|layer| printable(layer)).collect();
+        (features.pty, features.stdin, features.users) = (true, true, hello.users);
+        features.limits = limits(setup.limits, hello.held);
         Ok(Self {
             handle: setup.handle.clone(),
             features,
@@ -185,20 +178,18 @@ impl About {
     }
 }
 
-/// What holds, by whoever holds it more strongly.
-fn limits(known: LimitReport, guests: Held) -> LimitReport {
+/// What holds each limit more strongly: the client or the guest.
+fn limits(mut known: LimitReport, guests: Held) -> LimitReport {
     let held = |strength| match strength {
         Strength::Hard => Enforcement::Hard,
         Strength::Soft => Enforcement::Soft,
         Strength::None => Enforcement::Unavailable,
     };
-    LimitReport {
-        memory: known.memory.or(held(guests.memory)),
-        cpu: known.cpu.or(held(guests.cpu)),
-        pids: known.pids.or(held(guests.pids)),
-        disk: known.disk.or(held(guests.disk)),
-        ..known
-    }
+    known.memory = known.memory.or(held(guests.memory));
+    known.cpu = known.cpu.or(held(guests.cpu));
+    known.pids = known.pids.or(held(guests.pids));
+    known.disk = known.disk.or(held(guests.disk));
+    known
 }
 
 /// Without the variables' values, which may be secret.

@@ -10,8 +10,12 @@ mod detached;
 #[cfg(all(feature = "docker", target_os = "linux"))]
 pub mod docker;
 pub mod doctor;
+#[cfg(target_os = "linux")]
+mod draw;
 mod guest;
 mod guest_binary;
+#[cfg(target_os = "linux")]
+mod launch;
 mod local;
 mod ports;
 #[cfg(target_os = "linux")]

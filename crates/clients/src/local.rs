@@ -21,16 +21,12 @@ mod removal;
 #[cfg(target_os = "linux")]
 mod state;
 
-#[cfg(all(feature = "docker", target_os = "linux"))]
-pub(crate) use check::launch as judge;
 #[cfg(target_os = "linux")]
 pub use client::UnixLocal;
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::UnixLocal;
 #[cfg(target_os = "linux")]
 pub use leftovers::{Remainder, Resident, ResidentState};
-#[cfg(all(feature = "docker", target_os = "linux"))]
-pub(crate) use state::{draw, hex};
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {

@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use sandbar_guest::protocol::{Open, Request};
-use sandbar_machine::{Endpoint, MachineError, Result};
+use sandbar_machine::{Endpoint, MachineError, Ports, Result};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -36,7 +37,8 @@ const CHUNK: usize = 64 * 1024;
 const ACTION: &str = "forward a connection";
 
 /// The ports a machine may show and the ones it shows; dropping this ends every mapping and its connections.
-pub(crate) struct Ports {
+pub(crate) struct Mappings {
+    link: Arc<Link>,
     declared: Vec<u16>,
     open: Mutex<HashMap<u16, Mapping>>,
 }
@@ -52,31 +54,33 @@ impl Drop for Mapping {
     }
 }
 
-impl Ports {
-    pub(crate) fn new(declared: Vec<u16>) -> Self {
-        Self { declared, open: Mutex::new(HashMap::new()) }
-    }
-
-    /// Where a declared port is reached; the same address every time.
-    pub(crate) async fn open(&self, port: u16, link: &Arc<Link>) -> Result<Endpoint> {
+#[async_trait]
+impl Ports for Mappings {
+    async fn open(&self, port: u16) -> Result<Endpoint> {
         if port == 0 || !self.declared.contains(&port) {
             let reason = format!("was not declared; add it to MachineSpec::ports (--port {port})");
             return Err(MachineError::invalid(format!("port {port}"), reason));
         }
-        if let Some(end) = link.ended() {
+        if let Some(end) = self.link.ended() {
             return Err(end.error("expose a port"));
         }
         let mut open = self.open.lock().await;
         if let Some(mapping) = open.get(&port) {
-            return Ok(Endpoint { address: mapping.address });
+            return Endpoint::at(mapping.address);
         }
         let (listener, address) = listen().await.map_err(|source| MachineError::transport("expose a port", source))?;
-        let task = tokio::spawn(serve(listener, port, link.clone()));
+        let task = tokio::spawn(serve(listener, port, self.link.clone()));
         open.insert(port, Mapping { address, listener: task });
-        Ok(Endpoint { address })
+        Endpoint::at(address)
+    }
+}
+
+impl Mappings {
+    pub(crate) fn new(link: Arc<Link>, declared: Vec<u16>) -> Self {
+        Self { link, declared, open: Mutex::new(HashMap::new()) }
     }
 
-    /// Ends every mapping: when this returns, nobody can connect any more.
+    /// Ends every mapping: when this returns, no client can connect any more.
     pub(crate) async fn close(&self) {
         for (_, mut mapping) in self.open.lock().await.drain() {
             mapping.listener.abort();

@@ -189,7 +189,7 @@ async fn a_door_does_not_open_to_somebody_in_another_machine() {
     assert_ne!(String::from_utf8_lossy(&outside.stdout), "0\n", "{outside:?}");
     let shown = MachinePath::new("/shown").expect("a path");
     let mount = HostMount { host: bench.state(), inside: shown, access: Access::ReadWrite, identity: None };
-    let spec = MachineSpec { mounts: vec![mount], ..MachineSpec::default() };
+    let spec = MachineSpec::default().mounts([mount]);
     let other = soon(UnixLocal::new().create(spec)).await.expect("create");
     let inside = format!("/shown/{}/{DOOR}", door.parent().and_then(Path::file_name).expect("a name").display());
     let script = format!("python3 -c '{KNOCK}' {inside} {knock} 2>&1 | tail -1");

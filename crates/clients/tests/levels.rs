@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sandbar_clients::UnixLocal;
-use sandbar_machine::{Isolation, Machine, MachineHandle, MachineSpec, Result, SandboxClient, conformance::promises};
+use sandbar_machine::{Demand, Machine, MachineHandle, MachineSpec, Result, SandboxClient, conformance::promises};
 
 /// Makes machines of one level, whatever the specification says.
 #[derive(Debug)]
-struct At(Isolation, UnixLocal);
+struct At(Demand, UnixLocal);
 
 impl At {
-    fn new(level: Isolation) -> Self {
+    fn new(level: Demand) -> Self {
         Self(level, UnixLocal::new())
     }
 }
@@ -24,7 +24,7 @@ impl SandboxClient for At {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
-        self.1.create(MachineSpec { isolation: self.0, ..spec }).await
+        self.1.create(spec.isolation(self.0)).await
     }
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
@@ -45,10 +45,10 @@ async fn keeps_every_promise(client: At) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn landlock_alone_keeps_every_promise() {
-    keeps_every_promise(At::new(Isolation::Landlock)).await;
+    keeps_every_promise(At::new(Demand::Landlock)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_isolation_keeps_every_promise() {
-    keeps_every_promise(At::new(Isolation::None)).await;
+    keeps_every_promise(At::new(Demand::None)).await;
 }

@@ -11,7 +11,7 @@ use std::{
 
 use sandbar_clients::{UnixLocal, cgroups};
 use sandbar_machine::{
-    Access, Command, Enforcement, Exit, ExitReason, HostMount, Isolation, Limits, Machine, MachinePath, MachineSpec,
+    Access, Command, Cpus, Demand, Enforcement, Exit, ExitReason, HostMount, Limits, Machine, MachinePath, MachineSpec,
     Output, SandboxClient, Target, Workspace, conformance::as_ordinary_user,
 };
 
@@ -37,12 +37,12 @@ async fn run(machine: &dyn Machine, script: &str) -> (String, Exit) {
 }
 
 fn all_limits() -> Limits {
-    let cpus = "0.75".parse().expect("cpus");
-    Limits { memory: Some(256 * MIB), cpus: Some(cpus), disk: Some(64 * MIB), pids: 100, ..Limits::default() }
+    let cpus: Cpus = "0.75".parse().expect("cpus");
+    Limits::default().memory(256 * MIB).cpus(cpus).disk(64 * MIB).pids(100)
 }
 
-async fn make(client: &UnixLocal, limits: Limits, isolation: Isolation) -> Arc<dyn Machine> {
-    let spec = MachineSpec { limits, isolation, ..MachineSpec::default() };
+async fn make(client: &UnixLocal, limits: Limits, isolation: Demand) -> Arc<dyn Machine> {
+    let spec = MachineSpec::default().limits(limits).isolation(isolation);
     soon(client.create(spec)).await.expect("create")
 }
 
@@ -80,15 +80,15 @@ fn is_usable(controller: &str) -> bool {
 #[tokio::test]
 async fn what_is_reported_hard_is_written_in_a_control_group() {
     let client = UnixLocal::new();
-    for isolation in [Isolation::Full, Isolation::Landlock, Isolation::None] {
+    for isolation in [Demand::Full, Demand::Landlock, Demand::None] {
         let machine = make(&client, all_limits(), isolation).await;
         let (report, groups) = (machine.features().limits, groups_of(&id_of(machine.as_ref())));
         let hard = |controller: &str, otherwise| if is_usable(controller) { Enforcement::Hard } else { otherwise };
-        let watched = if isolation == Isolation::Landlock { Enforcement::Unavailable } else { Enforcement::Soft };
+        let watched = if isolation == Demand::Landlock { Enforcement::Unavailable } else { Enforcement::Soft };
         assert_eq!(report.memory, hard("memory", watched), "{isolation}");
         assert_eq!(report.cpu, hard("cpu", Enforcement::Unavailable), "{isolation}");
         assert_eq!(report.disk, Enforcement::Soft, "{isolation}");
-        let counted = if isolation == Isolation::Full { Enforcement::Hard } else { Enforcement::Unavailable };
+        let counted = if isolation == Demand::Full { Enforcement::Hard } else { Enforcement::Unavailable };
         assert_eq!(report.pids, hard("pids", counted), "{isolation}");
         let memory = value(&groups, &["memory.max", "memory.limit_in_bytes"]);
         assert_eq!(memory.is_some(), is_usable("memory"), "{groups:?}");
@@ -109,7 +109,7 @@ async fn what_is_reported_hard_is_written_in_a_control_group() {
 
 #[tokio::test]
 async fn a_machine_without_limits_has_no_groups_and_says_that_nothing_is_held() {
-    let machine = make(&UnixLocal::new(), Limits::default(), Isolation::Full).await;
+    let machine = make(&UnixLocal::new(), Limits::default(), Demand::Full).await;
     let report = machine.features().limits;
     let none = Enforcement::Unavailable;
     assert_eq!((report.memory, report.cpu, report.disk), (none, none, none));
@@ -119,7 +119,7 @@ async fn a_machine_without_limits_has_no_groups_and_says_that_nothing_is_held() 
 
 #[tokio::test]
 async fn the_machine_sees_nothing_of_its_groups_and_cannot_change_them() {
-    let machine = make(&UnixLocal::new(), all_limits(), Isolation::Full).await;
+    let machine = make(&UnixLocal::new(), all_limits(), Demand::Full).await;
     let (seen, _) = run(machine.as_ref(), "cat /proc/self/cgroup").await;
     assert!(!seen.is_empty() && seen.lines().all(|line| line.ends_with(":/")), "{seen}");
     let (seen, exit) = run(machine.as_ref(), "ls /sys/fs/cgroup; grep cgroup /proc/mounts").await;
@@ -143,7 +143,7 @@ async fn groups_are_swept_when_the_supervisor_was_killed() {
     let temp = tempfile::tempdir().expect("tempdir");
     let state = temp.path().join("state");
     let client = UnixLocal::new().state_dir(&state);
-    let machine = make(&client, all_limits(), Isolation::Full).await;
+    let machine = make(&client, all_limits(), Demand::Full).await;
     let id = id_of(machine.as_ref());
     let held = groups_of(&id).len();
     assert_eq!(held > 0, ["memory", "cpu", "pids"].into_iter().any(is_usable));
@@ -160,7 +160,7 @@ async fn groups_are_swept_when_the_supervisor_was_killed() {
     soon(async {
         while !groups_of(&id).is_empty() || state.join(&id).exists() {
             let next = UnixLocal::new().state_dir(&state);
-            let other = make(&next, Limits::default(), Isolation::Full).await;
+            let other = make(&next, Limits::default(), Demand::Full).await;
             other.stop().await.expect("stop");
         }
     })
@@ -169,7 +169,7 @@ async fn groups_are_swept_when_the_supervisor_was_killed() {
 
 #[tokio::test]
 async fn a_dropped_machine_leaves_no_group() {
-    let machine = make(&UnixLocal::new(), all_limits(), Isolation::Full).await;
+    let machine = make(&UnixLocal::new(), all_limits(), Demand::Full).await;
     let id = id_of(machine.as_ref());
     drop(machine);
     soon(async {
@@ -184,10 +184,10 @@ async fn a_dropped_machine_leaves_no_group() {
 async fn a_workspace_that_is_too_large_already_is_refused() {
     let host = tempfile::tempdir().expect("tempdir");
     fs::write(host.path().join("large"), vec![1; 3 << 20]).expect("write");
-    let with = |disk: u64| MachineSpec {
-        workspace: Workspace::Host { path: host.path().to_owned(), access: Access::ReadWrite },
-        limits: Limits { disk: Some(disk), ..Limits::default() },
-        ..MachineSpec::default()
+    let with = |disk: u64| {
+        MachineSpec::default()
+            .workspace(Workspace::Host { path: host.path().to_owned(), access: Access::ReadWrite })
+            .limits(Limits::default().disk(disk))
     };
     let error = soon(UnixLocal::new().create(with(2 * MIB))).await.map(drop).expect_err("refused");
     assert!(error.to_string().contains("bytes already"), "{error}");
@@ -203,14 +203,14 @@ async fn a_workspace_that_is_too_large_already_is_refused() {
 
 #[tokio::test]
 async fn what_is_hidden_in_closed_directories_and_in_the_home_counts() {
-    let limits = || Limits { disk: Some(8 * MIB), ..Limits::default() };
+    let limits = || Limits::default().disk(8 * MIB);
     let fill = "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero >f$i; i=$((i+1)); done";
     for script in [
         format!("mkdir -p a/b && cd a/b && {fill}; cd ../..; chmod 0 a/b a; sleep 50"),
         format!("cd && {fill}; sleep 50"),
         format!("umask 077; mkdir own && cd own && {fill}; sleep 50"),
     ] {
-        let machine = make(&UnixLocal::new(), limits(), Isolation::Full).await;
+        let machine = make(&UnixLocal::new(), limits(), Demand::Full).await;
         let (_, exit) = run(machine.as_ref(), &script).await;
         assert_eq!(exit.reason, ExitReason::Disk, "{script}");
         soon(machine.stop()).await.expect("stop");
@@ -219,7 +219,7 @@ async fn what_is_hidden_in_closed_directories_and_in_the_home_counts() {
 
 #[tokio::test]
 async fn what_a_command_left_in_the_background_is_watched_too() {
-    let machine = make(&UnixLocal::new(), Limits { disk: Some(8 * MIB), ..Limits::default() }, Isolation::Full).await;
+    let machine = make(&UnixLocal::new(), Limits::default().disk(8 * MIB), Demand::Full).await;
     // It never ends by itself, however late the watch comes to look, and becomes slower.
     let script = "( i=0; while :; do sleep 0.05; [ $i -lt 60 ] || sleep 0.5; head -c 1000000 /dev/zero >f$i; \
                   i=$((i+1)); echo x >>beat; done ) >/dev/null 2>&1 </dev/null &";
@@ -241,8 +241,8 @@ async fn what_a_command_left_in_the_background_is_watched_too() {
 
 /// Runs a Python script on a machine of its own that may have so many megabytes of memory.
 async fn python_in(mebibytes: u64, script: &str) -> (String, Exit) {
-    let limits = Limits { memory: Some(mebibytes * MIB), ..Limits::default() };
-    let machine = make(&UnixLocal::new(), limits, Isolation::Full).await;
+    let limits = Limits::default().memory(mebibytes * MIB);
+    let machine = make(&UnixLocal::new(), limits, Demand::Full).await;
     assert!(machine.features().limits.memory != Enforcement::Unavailable);
     let ran = run(machine.as_ref(), &format!("exec python3 - <<'END'\n{script}\nEND\n")).await;
     soon(machine.stop()).await.expect("stop");
@@ -298,14 +298,14 @@ async fn what_was_deleted_elsewhere_is_not_on_this_disk() {
     let host = tempfile::tempdir().expect("a directory");
     let file = host.path().join("large");
     fs::write(&file, vec![b'x'; 30 << 20]).expect("write");
-    let limits = Limits { disk: Some(8 * MIB), ..Limits::default() };
+    let limits = Limits::default().disk(8 * MIB);
     let shown = HostMount {
         host: host.path().to_owned(),
         inside: MachinePath::new("/out").expect("path"),
         access: Access::ReadWrite,
         identity: None,
     };
-    let spec = MachineSpec { limits, mounts: vec![shown], ..MachineSpec::default() };
+    let spec = MachineSpec::default().limits(limits).mounts([shown]);
     let machine = soon(UnixLocal::new().create(spec)).await.expect("create");
     let script = "exec 3</out/large 4>/out/a 5>/out/b; rm /out/a /out/b /out/large; \
                   head -c 7000000 /dev/zero >&4; head -c 7000000 /dev/zero >&5; sleep 3; echo well";
@@ -334,7 +334,7 @@ async fn open_files_are_as_many_as_the_host_allows() {
     let most = fs::read_to_string("/proc/self/limits").expect("limits");
     let most = most.lines().find_map(|line| line.strip_prefix("Max open files")).expect("open files");
     let most: u64 = most.split_whitespace().nth(1).and_then(|hard| hard.parse().ok()).unwrap_or(u64::MAX);
-    for isolation in [Isolation::Full, Isolation::Landlock, Isolation::None] {
+    for isolation in [Demand::Full, Demand::Landlock, Demand::None] {
         let machine = make(&UnixLocal::new(), Limits::default(), isolation).await;
         let (said, exit) = run(machine.as_ref(), "ulimit -Hn").await;
         assert!(exit.success(), "{isolation}: {exit:?}");

@@ -11,7 +11,7 @@ use sandbar_machine::{
 
 mod native {
     use super::*;
-    sandbar_machine::conformance!(UnixLocal::new());
+    sandbar_machine::conformance!(UnixLocal::new(), complete);
 }
 
 mod fallbacks {
@@ -37,14 +37,14 @@ mod stranger {
         if rustix::process::geteuid().as_raw() != STRANGER {
             return;
         }
-        let spec = MachineSpec { accounts: Accounts::default().user("ada"), ..MachineSpec::default() };
+        let spec = MachineSpec::default().accounts(Accounts::default().user("ada"));
         let refused = UnixLocal::new().create(spec).await.expect_err("one id cannot be several users");
         assert_eq!(refused.code(), "users");
         let said = refused.to_string();
         assert!(said.contains("65,536 ids for 64321 in /etc/subuid"), "{said}");
         assert!(said.contains("usermod --add-subuids"), "{said}");
         assert_eq!(UnixLocal::several_users().expect_err("the same").to_string(), said);
-        let one = MachineSpec { accounts: Accounts::default().user("agent"), ..MachineSpec::default() };
+        let one = MachineSpec::default().accounts(Accounts::default().user("agent"));
         let machine = UnixLocal::new().create(one).await.expect("everyone has one user");
         machine.stop().await.expect("stop");
     }

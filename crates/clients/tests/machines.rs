@@ -7,8 +7,8 @@ use std::{path::Path, time::Duration};
 use sandbar_clients::{UnixLocal, doctor};
 use sandbar_guest::protocol::MARK;
 use sandbar_machine::{
-    Access, Command, HostMount, Isolation, Machine, MachineError, MachineHandle, MachinePath, MachineSpec, Output,
-    SandboxClient, Target, Workspace, collect,
+    Access, Command, Demand, HostMount, Machine, MachineError, MachineHandle, MachinePath, MachineSpec, Network,
+    NetworkPolicy, Output, SandboxClient, Target, Workspace, collect,
     conformance::{as_ordinary_user, as_ordinary_user_with},
     once,
     tar::{self, Kind, Member},
@@ -72,7 +72,7 @@ async fn a_host_directory_is_used_in_place_and_read_only_means_it() {
     let client = UnixLocal::new();
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let workspace = Workspace::Host { path: host.path().to_owned(), access };
-        let machine = soon(client.create(MachineSpec { workspace, ..MachineSpec::default() })).await.expect("create");
+        let machine = soon(client.create(MachineSpec::default().workspace(workspace))).await.expect("create");
         assert_eq!(printed(machine.as_ref(), "cat in").await, "from the host");
         let target = Target::from(MachinePath::new("/workspace/out").expect("path"));
         let written = soon(machine.write(&target, once("from inside"))).await;
@@ -95,7 +95,7 @@ async fn mounts_appear_where_they_were_declared() {
         access: Access::ReadOnly,
         identity: None,
     };
-    let spec = MachineSpec { mounts: vec![mount], ..MachineSpec::default() };
+    let spec = MachineSpec::default().mounts([mount]);
     let machine = soon(UnixLocal::new().create(spec)).await.expect("create");
     let note = Target::from(MachinePath::new("/data/here/note").expect("path"));
     let bytes = soon(collect(soon(machine.read(&note)).await.expect("read"), 100)).await.expect("collect");
@@ -118,9 +118,14 @@ async fn handles_of_others_are_refused_and_unknown_ones_are_gone() {
 
 #[tokio::test]
 async fn a_faulty_specification_is_refused_by_name() {
-    let spec = MachineSpec { isolation: Isolation::Container, ..MachineSpec::default() };
-    let error = UnixLocal::new().create(spec).await.map(drop).expect_err("refused");
-    assert!(matches!(error, MachineError::Invalid { what, .. } if what.contains("container")));
+    let refused = |spec: MachineSpec| async { UnixLocal::new().create(spec).await.map(drop).expect_err("refused") };
+    let error = refused(MachineSpec::default().ports([0])).await;
+    assert!(matches!(error, MachineError::Invalid { what, .. } if what.contains("port 0")));
+    let policy = Network::Policy(NetworkPolicy::default().into());
+    for (network, words) in [(policy, "enforce a network policy"), (Network::Open, "a network of its own")] {
+        let error = refused(MachineSpec::default().network(network)).await;
+        assert!(error.code() == "unsupported" && error.to_string().contains(words), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -238,7 +243,7 @@ async fn a_tree_of_its_own_replaces_the_hosts_programs() {
         std::os::unix::fs::symlink("busybox", rootfs.join("bin").join(name)).expect("a link");
     }
     std::fs::write(rootfs.join("opt/here"), "only here").expect("a file");
-    let spec = MachineSpec { rootfs: Some(rootfs.clone()), ..MachineSpec::default() };
+    let spec = MachineSpec::default().rootfs(rootfs.clone());
     let machine = soon(UnixLocal::new().create(spec)).await.expect("create");
     assert_eq!(printed(&*machine, "cat /opt/here").await, "only here");
     assert_eq!(printed(&*machine, "ls /usr 2>/dev/null || echo none").await, "none\n", "the host's programs");
@@ -259,14 +264,10 @@ async fn a_mount_can_stand_inside_a_shown_directory() {
         std::fs::create_dir(dir).expect("a directory");
     }
     let inside = |path: &str| MachinePath::new(path).expect("path");
-    let spec = MachineSpec {
-        workspace: Workspace::Host { path: work, access: Access::ReadWrite },
-        mounts: vec![
-            shown(&out, inside("/workspace/a/out"), Access::ReadWrite),
-            shown(Path::new("/etc/hostname"), inside("/workspace/name"), Access::ReadOnly),
-        ],
-        ..MachineSpec::default()
-    };
+    let spec = MachineSpec::default().workspace(Workspace::Host { path: work, access: Access::ReadWrite }).mounts([
+        shown(&out, inside("/workspace/a/out"), Access::ReadWrite),
+        shown(Path::new("/etc/hostname"), inside("/workspace/name"), Access::ReadOnly),
+    ]);
     let machine = soon(UnixLocal::new().create(spec)).await.expect("create");
     assert_eq!(printed(&*machine, "echo made >a/out/file; test -s name && echo named").await, "named\n");
     soon(machine.stop()).await.expect("stop");
@@ -295,9 +296,9 @@ async fn directories_are_unpacked_with_their_exact_modes_again_and_again() {
     let mut tidy = odd;
     tidy.sort_by_key(|(name, ..)| *name);
     let place = tempfile::tempdir().expect("tempdir");
-    for isolation in [Isolation::Full, Isolation::Landlock] {
+    for isolation in [Demand::Full, Demand::Landlock] {
         let client = UnixLocal::new().state_dir(place.path().join("state"));
-        let spec = MachineSpec { isolation, ..MachineSpec::default() };
+        let spec = MachineSpec::default().isolation(isolation);
         let machine = soon(client.create(spec)).await.expect("create");
         let root = machine.features().workspace.clone();
         let whole = Target::from(root.clone());
@@ -314,7 +315,7 @@ async fn directories_are_unpacked_with_their_exact_modes_again_and_again() {
         let late = members(&[("plain/shut/late", Kind::File, 0o644)]);
         match soon(machine.unpack(&whole, late)).await {
             Err(error) => assert_eq!(error.code(), "denied", "{error}"),
-            Ok(()) => assert_eq!(isolation, Isolation::Landlock),
+            Ok(()) => assert_eq!(isolation, Demand::Landlock),
         }
         soon(machine.remove(&at("sealed"))).await.expect("remove");
         assert_eq!(soon(machine.stat(&at("sealed"))).await.expect("stat"), None);
@@ -357,12 +358,12 @@ async fn connects(access: Access) -> (String, Vec<String>) {
     std::fs::create_dir_all(&deep).expect("directories");
     let service = std::os::unix::net::UnixListener::bind(deep.join("service.sock")).expect("a socket");
     let workspace = Workspace::Host { path: host.path().to_owned(), access };
-    let spec = MachineSpec { workspace, ..MachineSpec::default() };
+    let spec = MachineSpec::default().workspace(workspace);
     let machine = soon(UnixLocal::new().create(spec)).await.expect("create");
     let script = "exec python3 -c 'import socket; s = socket.socket(socket.AF_UNIX)\ntry:\n \
                   s.connect(\"/workspace/a/b/service.sock\"); print(\"connected\")\nexcept OSError as e: print(e.strerror)'";
     let said = printed(machine.as_ref(), script).await;
-    let layers = machine.features().layers;
+    let layers = machine.features().layers.clone();
     soon(machine.stop()).await.expect("stop");
     drop(service);
     (said.trim().to_owned(), layers)

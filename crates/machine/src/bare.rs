@@ -5,18 +5,18 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    ByteStream, Command, Features, Machine, MachineHandle, MachineSpec, Process, ProcessId, ProcessInfo, Result,
-    SandboxClient, Signal, Target,
+    ByteStream, Command, Commands, Features, Machine, MachineHandle, MachineSpec, Process, Result, SandboxClient,
+    Target,
 };
 
-/// Hides every provided method of a machine but those about commands it knows, which no tools could stand in for.
+/// Hides the facets of a machine but for the commands it knows, which no tools could stand in for.
 #[derive(Clone, Debug)]
 pub struct Bare {
     inner: Arc<dyn Machine>,
 }
 
 impl Bare {
-    /// The same machine with nothing but the required methods.
+    /// The same machine without its other facets.
     #[must_use]
     pub fn new(inner: Arc<dyn Machine>) -> Self {
         Self { inner }
@@ -29,8 +29,8 @@ impl Machine for Bare {
         self.inner.handle()
     }
 
-    fn features(&self) -> Features {
-        Features { ports: false, snapshot: false, ..self.inner.features() }
+    fn features(&self) -> &Features {
+        self.inner.features()
     }
 
     async fn spawn(&self, command: Command) -> Result<Process> {
@@ -49,16 +49,8 @@ impl Machine for Bare {
         self.inner.stop().await
     }
 
-    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        self.inner.processes().await
-    }
-
-    async fn adopt(&self, process: ProcessId) -> Result<Option<Process>> {
-        self.inner.adopt(process).await
-    }
-
-    async fn signal(&self, process: ProcessId, signal: Signal) -> Result<bool> {
-        self.inner.signal(process, signal).await
+    fn commands(&self) -> Option<&dyn Commands> {
+        self.inner.commands()
     }
 }
 

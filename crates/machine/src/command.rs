@@ -88,7 +88,7 @@ impl Command {
     }
 
     /// On a machine that outlives its maker: lets the command and its streams live on when its holder vanishes without a
-    /// word, for [`Machine::adopt`](crate::Machine::adopt). Dropping [`Process::control`] still kills it. On a machine that
+    /// word, for [`Commands::adopt`](crate::Commands::adopt), on a machine that has that facet. Dropping [`Process::control`] still kills it. On a machine that
     /// ends with its maker this changes nothing.
     #[must_use]
     pub fn kept(mut self) -> Self {
@@ -196,7 +196,7 @@ pub enum Output {
     /// Bytes of standard error.
     Stderr(Bytes),
     /// So many bytes were printed here while nobody held the command, more than are kept, and are gone. Said at most once,
-    /// before what is kept, after [`Machine::adopt`](crate::Machine::adopt).
+    /// before what is kept, after [`Commands::adopt`](crate::Commands::adopt).
     Omitted(u64),
     /// The command itself ended. Sent exactly once.
     Exit(Exit),

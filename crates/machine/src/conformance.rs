@@ -7,9 +7,10 @@
 //! sandbar_machine::conformance!(MemoryClient::new());
 //! ```
 //!
-//! which makes one test for each promise. A runner of its own can walk [`promises`] instead. What the waist calls
-//! optional is asked of [`Features`](crate::Features) first: a machine that says it cannot must then answer
-//! [`Unsupported`](crate::MachineError::Unsupported). Machines need `sh` and the coreutils; ports also `python3`.
+//! which makes one test for each promise. A runner of its own can walk [`promises`] instead. A promise names what it
+//! [needs](Need); on a machine that lacks a facet, or from a client that refuses the specification as
+//! [`Unsupported`](crate::MachineError::Unsupported), its [`Verdict`] says what is lacking, and the other promises are
+//! checked all the same. Machines need `sh` and the coreutils; ports also `python3`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,6 +25,7 @@ mod kept;
 mod lifetime;
 mod limits;
 mod links;
+mod needs;
 mod ordinary;
 mod ports;
 mod processes;
@@ -38,10 +40,14 @@ use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::{FutureExt, future::BoxFuture};
-use tokio::{sync::Mutex, time::timeout};
+use tokio::{
+    sync::{Mutex, Notify},
+    time::timeout,
+};
 
+pub use self::needs::Need;
 pub use self::ordinary::{STRANGER, as_ordinary_user, as_ordinary_user_with, as_stranger};
-use crate::{Machine, MachineHandle, MachineSpec, Recorder, Result, SandboxClient};
+use crate::{Machine, MachineError, MachineHandle, MachineSpec, Recorder, Result, SandboxClient};
 
 /// How long a promise may take. Only a broken one takes so long; inside, single waits have limits of their own.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -61,13 +67,13 @@ pub enum Group {
     Lifetime,
 }
 
-/// What a machine must be able to do for a promise to make sense.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Needs {
-    /// File operations alone.
-    Files,
-    /// Running commands as well.
-    Commands,
+/// How a promise turned out; a broken one panics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is kept.
+    Kept,
+    /// There is nothing to check it on; this is what is missing.
+    Lacking(String),
 }
 
 /// One promise.
@@ -77,8 +83,8 @@ pub struct Promise {
     pub name: &'static str,
     /// What it is about.
     pub group: Group,
-    /// What it takes to check it.
-    pub needs: Needs,
+    /// What it takes to check it, beside files.
+    pub needs: &'static [Need],
     /// Panics if the client breaks it. Prefer [`Promise::check`], which also limits its time and cleans up.
     pub run: for<'a> fn(&'a dyn SandboxClient) -> BoxFuture<'a, ()>,
 }
@@ -94,14 +100,26 @@ impl Promise {
     ///
     /// # Panics
     /// If it is broken, or takes longer than three minutes.
-    pub async fn check(&self, client: &dyn SandboxClient) {
-        let watched = Watched { inner: client, made: Mutex::default() };
-        let outcome = AssertUnwindSafe(timeout(LIMIT, (self.run)(&watched))).catch_unwind().await;
+    pub async fn check(&self, client: &dyn SandboxClient) -> Verdict {
+        let watched = Watched {
+            inner: client,
+            needs: self.needs,
+            made: Mutex::default(),
+            lack: Mutex::default(),
+            is_lacking: Notify::new(),
+        };
+        let outcome = {
+            let run = AssertUnwindSafe(timeout(LIMIT, (self.run)(&watched))).catch_unwind();
+            tokio::select! {
+                outcome = run => outcome,
+                () = watched.is_lacking.notified() => Ok(Ok(())),
+            }
+        };
         for handle in watched.made.into_inner() {
             let _second_delete = timeout(LIMIT, client.delete(&handle)).await;
         }
         match outcome {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => watched.lack.into_inner().map_or(Verdict::Kept, Verdict::Lacking),
             Ok(Err(_elapsed)) => panic!("{}: not done after {LIMIT:?}", self.name),
             Err(broken) => {
                 let text = broken.downcast_ref::<String>().map(String::as_str);
@@ -112,11 +130,35 @@ impl Promise {
     }
 }
 
-/// Remembers what it made.
+/// Remembers what it made, and ends a promise for which something is lacking.
 #[derive(Debug)]
 struct Watched<'a> {
     inner: &'a dyn SandboxClient,
+    needs: &'static [Need],
     made: Mutex<Vec<MachineHandle>>,
+    lack: Mutex<Option<String>>,
+    is_lacking: Notify,
+}
+
+impl Watched<'_> {
+    async fn judged(&self, made: Result<Arc<dyn Machine>>) -> Result<Arc<dyn Machine>> {
+        if let Ok(machine) = &made {
+            self.made.lock().await.push(machine.handle());
+        }
+        let lack = match &made {
+            Ok(machine) => {
+                self.needs.iter().find(|need| !need.is_met_by(&**machine)).map(|need| need.name().to_owned())
+            }
+            Err(MachineError::Unsupported(what)) => Some(format!("the client cannot {what}")),
+            Err(MachineError::Users { .. }) if self.needs.contains(&Need::Users) => Some(Need::Users.name().to_owned()),
+            Err(_) => None,
+        };
+        let Some(lack) = lack else { return made };
+        *self.lack.lock().await = Some(lack);
+        self.is_lacking.notify_one();
+        // The promise goes no further: `check` drops it here.
+        std::future::pending().await
+    }
 }
 
 #[async_trait]
@@ -126,15 +168,11 @@ impl SandboxClient for Watched<'_> {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
-        let machine = self.inner.create(spec).await?;
-        self.made.lock().await.push(machine.handle());
-        Ok(machine)
+        self.judged(self.inner.create(spec).await).await
     }
 
     async fn create_recorded(&self, spec: MachineSpec, record: &Recorder<'_>) -> Result<Arc<dyn Machine>> {
-        let machine = self.inner.create_recorded(spec, record).await?;
-        self.made.lock().await.push(machine.handle());
-        Ok(machine)
+        self.judged(self.inner.create_recorded(spec, record).await).await
     }
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
@@ -150,14 +188,18 @@ impl SandboxClient for Watched<'_> {
 ///
 /// # Panics
 /// If it is broken or there is none.
-pub async fn keep(name: &str, client: &dyn SandboxClient) {
+pub async fn keep(name: &str, client: &dyn SandboxClient) -> Verdict {
     let promise = promises().into_iter().find(|promise| promise.name == name);
-    promise.expect("a promise of that name").check(client).await;
+    promise.expect("a promise of that name").check(client).await
+}
+
+macro_rules! needs {
+    ([$($need:ident)*]) => { &[$(Need::$need),*] };
 }
 
 /// Makes, from one list, the functions, [`promises`] and the macro with a test for each.
 macro_rules! list {
-    ($d:tt $($group:ident, $needs:ident, $module:ident { $($name:ident)* })*) => {
+    ($d:tt $($group:ident, $needs:tt, $module:ident { $($name:ident)* })*) => {
         $(pub use self::$module::{$($name),*};)*
 
         /// Every promise, in the order of the groups.
@@ -166,15 +208,22 @@ macro_rules! list {
             vec![$($(Promise {
                 name: stringify!($name),
                 group: Group::$group,
-                needs: Needs::$needs,
+                needs: needs!($needs),
                 run: |client| Box::pin($module::$name(client)),
             }),*),*]
         }
 
-        /// One test for each promise, against the client that the expression makes (anew in each test).
+        /// One test for each promise, against the client that the expression makes (anew in each test). A promise for which
+        /// something is lacking passes, unless the client is said to be `complete`.
         #[macro_export]
         macro_rules! conformance {
             ($d client:expr) => {
+                $d crate::conformance!($d client, |_verdict| {});
+            };
+            ($d client:expr, complete) => {
+                $d crate::conformance!($d client, |verdict| assert_eq!(verdict, $d crate::conformance::Verdict::Kept));
+            };
+            ($d client:expr, $d judge:expr) => {
                 mod conformance {
                     #[allow(unused_imports, reason = "the client may be named by its whole path")]
                     use super::*;
@@ -182,7 +231,8 @@ macro_rules! list {
                     $($(
                         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                         async fn $name() {
-                            $d crate::conformance::keep(stringify!($name), &$d client).await;
+                            let judge: fn($d crate::conformance::Verdict) = $d judge;
+                            judge($d crate::conformance::keep(stringify!($name), &$d client).await);
                         }
                     )*)*
                 }
@@ -192,7 +242,7 @@ macro_rules! list {
 }
 
 list! { $
-    Processes, Commands, processes {
+    Processes, [Commands], processes {
         arguments_arrive_exactly_as_given
         a_command_without_a_program_is_refused
         nothing_of_the_harness_environment_reaches_a_command
@@ -206,26 +256,29 @@ list! { $
         a_signal_is_128_and_its_number
         a_missing_program_exits_127
         what_cannot_be_executed_exits_126
+        what_a_machine_lacks_is_refused_by_name
         a_command_runs_as_its_user_or_not_at_all
         a_hundred_commands_run_at_once
     }
-    Processes, Commands, streams {
+    Processes, [Commands], streams {
         everything_printed_arrives_before_the_exit
         output_and_errors_stay_apart
         every_byte_passes_through_output
         sixteen_megabytes_arrive_exactly
-        a_megabyte_of_input_comes_back
-        a_reader_ends_when_its_input_is_closed
         without_input_a_reader_sees_its_end_at_once
-        a_kill_is_not_queued_behind_input
         an_unread_process_holds_up_nobody_else
         unread_output_is_not_hoarded
         joined_output_keeps_its_order
         the_exit_does_not_wait_for_background_children
         the_exit_comes_when_the_last_of_a_full_buffer_is_read
+    }
+    Processes, [Commands Stdin], streams {
+        a_megabyte_of_input_comes_back
+        a_reader_ends_when_its_input_is_closed
+        a_kill_is_not_queued_behind_input
         closed_input_is_closed_whatever_else_goes_on
     }
-    Processes, Commands, trees {
+    Processes, [Commands], trees {
         a_signal_can_be_handled
         a_signal_reaches_the_whole_tree
         a_kill_reaches_daemons
@@ -235,24 +288,32 @@ list! { $
         a_deadline_kills_the_tree
         a_command_within_its_deadline_is_left_alone
     }
-    Processes, Commands, users {
+    Processes, [Commands], users {
         a_machine_knows_its_users_or_is_not_made
+    }
+    Processes, [Commands Users], users {
         what_is_private_to_one_user_is_closed_to_another
         a_group_opens_to_its_members_only
         what_is_made_for_a_group_belongs_to_it
         one_users_processes_are_closed_to_another
     }
-    Processes, Commands, limits {
+    Processes, [Commands], limits {
         work_within_its_limits_is_left_alone
-        memory_used_up_ends_the_command
+    }
+    Processes, [Commands Pids], limits {
+        a_fork_bomb_is_contained
+    }
+    Processes, [Commands Disk], limits {
         a_disk_full_of_files_ends_the_command
         a_disk_full_of_nothing_ends_the_command
         a_disk_full_of_deleted_files_ends_the_command
         a_file_as_large_as_the_disk_ends_its_writer
         what_does_not_fit_on_disk_is_refused
-        a_fork_bomb_is_contained
     }
-    Files, Files, files {
+    Processes, [Commands Memory], limits {
+        memory_used_up_ends_the_command
+    }
+    Files, [], files {
         what_is_written_is_read_back
         a_missing_file_is_not_found
         a_directory_cannot_be_read
@@ -276,7 +337,7 @@ list! { $
         a_scan_leaves_out_what_it_is_told_to
         a_scan_hashes_contents
     }
-    Files, Files, links {
+    Files, [], links {
         a_link_is_described_not_followed
         a_file_is_read_through_a_link
         a_link_is_never_written_through
@@ -287,7 +348,7 @@ list! { $
         beneath_refuses_paths_elsewhere
         a_circle_of_links_is_an_error
     }
-    Files, Files, archives {
+    Files, [], archives {
         a_tree_survives_packing_and_unpacking
         members_of_every_size_arrive_whole
         an_unpacking_that_waits_holds_nobody_up
@@ -299,14 +360,14 @@ list! { $
         an_archive_cannot_bring_set_id_bits
         a_torn_archive_is_refused
     }
-    Files, Commands, shared {
+    Files, [Commands], shared {
         commands_and_file_operations_see_the_same_files
         a_reader_sees_the_old_or_the_new_never_a_mixture
         reading_a_fifo_fails_promptly
         what_the_user_may_not_do_is_denied
         hostile_names_never_become_shell_text
     }
-    Terminals, Commands, terminals {
+    Terminals, [Commands Terminals], terminals {
         a_terminal_is_a_terminal
         a_terminal_has_the_size_it_was_given
         a_terminal_can_be_resized
@@ -316,9 +377,11 @@ list! { $
         errors_on_a_terminal_arrive_as_output
         sixty_four_terminals_work_at_once
         killing_on_a_terminal_reaches_daemons
+    }
+    Terminals, [Commands Terminals Isolation], terminals {
         terminals_are_private_to_the_machine
     }
-    Ports, Commands, ports {
+    Ports, [Commands Ports], ports {
         a_declared_port_is_reachable
         either_side_of_a_connection_can_close_first
         an_undeclared_port_is_refused
@@ -326,7 +389,7 @@ list! { $
         a_port_dies_with_its_machine
         a_port_is_reached_by_every_holder
     }
-    Lifetime, Files, lifetime {
+    Lifetime, [], lifetime {
         a_deleted_machine_is_gone_not_an_error
         deleting_twice_is_fine
         stopping_twice_is_fine
@@ -335,26 +398,30 @@ list! { $
         two_machines_do_not_share_files
         features_tell_the_truth
     }
-    Lifetime, Commands, ends {
-        two_machines_do_not_share_processes
+    Lifetime, [Commands], ends {
         stopping_ends_every_process
         dropping_a_machine_ends_its_processes
         output_ends_when_the_machine_does
     }
-    Lifetime, Files, detached {
+    Lifetime, [Commands Isolation], ends {
+        two_machines_do_not_share_processes
+    }
+    Lifetime, [], detached {
         a_detached_machine_outlives_its_maker
         a_detached_machine_can_have_several_holders
         a_detached_machine_is_recorded_before_it_stays
         a_stopped_detached_machine_is_gone_for_everyone
     }
-    Lifetime, Commands, detached {
+    Lifetime, [Commands], detached {
         commands_end_with_their_holder_and_daemons_stay
         holders_run_commands_side_by_side
     }
-    Lifetime, Commands, kept {
+    Lifetime, [Commands Kept Stdin Terminals], kept {
+        a_kept_terminal_can_be_typed_into_again
+    }
+    Lifetime, [Commands Kept Stdin], kept {
         a_kept_command_outlives_its_holder_with_its_output
         what_does_not_fit_is_counted_exactly
-        a_kept_terminal_can_be_typed_into_again
         a_command_that_ended_alone_is_told_once
         a_held_command_is_not_adopted
         a_command_that_is_left_is_there_for_the_next

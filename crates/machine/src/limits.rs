@@ -8,7 +8,7 @@ use crate::{MachineError, Result};
 const LEAST_MEMORY: u64 = 16 << 20;
 /// The least a workspace can be held to.
 const LEAST_DISK: u64 = 1 << 20;
-/// More than any host has: whoever asks for it mistook the unit.
+/// More than any host has: a request for it mistook the unit.
 const ABSURD: u64 = 1 << 50;
 
 /// What the machine may use up.
@@ -17,6 +17,7 @@ const ABSURD: u64 = 1 << 50;
 /// processors and disk are not limited unless asked for: what is right depends on the work, and a client may have a
 /// default of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// Processes and threads.
     pub pids: u64,
@@ -50,6 +51,57 @@ impl Default for Limits {
             cpus: None,
             disk: None,
         }
+    }
+}
+
+/// Each sets the field of its name.
+impl Limits {
+    /// Processes and threads.
+    #[must_use]
+    pub fn pids(self, pids: u64) -> Self {
+        Self { pids, ..self }
+    }
+
+    /// Open files in one process.
+    #[must_use]
+    pub fn open_files(self, open_files: u64) -> Self {
+        Self { open_files, ..self }
+    }
+
+    /// Bytes in `/tmp`, and again in `/dev/shm`.
+    #[must_use]
+    pub fn tmp_bytes(self, tmp_bytes: u64) -> Self {
+        Self { tmp_bytes, ..self }
+    }
+
+    /// How long a command without its own deadline may run.
+    #[must_use]
+    pub fn time(self, time: impl Into<Option<Duration>>) -> Self {
+        Self { time: time.into(), ..self }
+    }
+
+    /// Bytes of one process's output that may wait for a reader.
+    #[must_use]
+    pub fn output_buffer(self, output_buffer: u32) -> Self {
+        Self { output_buffer, ..self }
+    }
+
+    /// Bytes of memory.
+    #[must_use]
+    pub fn memory(self, memory: impl Into<Option<u64>>) -> Self {
+        Self { memory: memory.into(), ..self }
+    }
+
+    /// Processors.
+    #[must_use]
+    pub fn cpus(self, cpus: impl Into<Option<Cpus>>) -> Self {
+        Self { cpus: cpus.into(), ..self }
+    }
+
+    /// Bytes on disk.
+    #[must_use]
+    pub fn disk(self, disk: impl Into<Option<u64>>) -> Self {
+        Self { disk: disk.into(), ..self }
     }
 }
 

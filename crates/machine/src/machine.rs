@@ -1,30 +1,26 @@
-//! The machine itself: six things every one can do, eight more with POSIX fallbacks, five only some have.
+//! The machine itself: six things every one can do, and four facets that only some have.
 
-use std::{fmt, net::SocketAddr};
+use std::{ffi::OsString, fmt};
 
 use async_trait::async_trait;
 
 use crate::{
-    ByteStream, Command, DirEntry, Features, MachineError, MachineHandle, Process, ProcessId, ProcessInfo, Result,
-    ScanOptions, Signal, Target, TreeIndex, posix,
+    ByteStream, Command, Commands, DirEntry, Features, Files, MachineHandle, Ports, Process, Result, ScanOptions,
+    Snapshots, Target, TreeIndex, posix,
 };
 
-/// Where a port of a machine can be reached from the host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// The address to connect to.
-    pub address: SocketAddr,
-}
-
 /// A computer that acts. Everything above the waist talks to machines through this and nothing else.
+///
+/// Six methods have to be provided. Everything optional is a *facet*: a machine has it or not, and nothing else says so.
+/// What [`Files`] does can be done without it, by POSIX tools: call [`stat`](#method.stat), [`list`](#method.list) and the
+/// other methods of `dyn Machine`, which take the facet where there is one.
 #[async_trait]
-// tidy: allow(trait-size) — six have to be provided, and all others have defaults
 pub trait Machine: Send + Sync + fmt::Debug {
     /// What finds it again.
     fn handle(&self) -> MachineHandle;
 
     /// What it turned out to be.
-    fn features(&self) -> Features;
+    fn features(&self) -> &Features;
 
     /// Starts a command. A program that does not exist or cannot be executed is not an error here: it exits 127 or 126.
     async fn spawn(&self, command: Command) -> Result<Process>;
@@ -36,82 +32,117 @@ pub trait Machine: Send + Sync + fmt::Debug {
     /// made; an existing file keeps its permissions; a symbolic link at the path is refused.
     async fn write(&self, target: &Target, data: ByteStream) -> Result<()>;
 
-    /// Ends every process. Stopping a stopped machine is fine. A detached machine ends for everyone who holds it.
+    /// Ends every process. Stopping a stopped machine is fine. A detached machine ends for every client attached to it.
     async fn stop(&self) -> Result<()>;
 
-    /// The commands it knows: those that run, and those that ended alone and were not collected. A machine that does not
-    /// know its commands by number has none.
-    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        Ok(Vec::new())
+    /// File operations of its own; without them, POSIX tools on the machine do the same.
+    fn files(&self) -> Option<&dyn Files> {
+        None
     }
 
-    /// Takes over a command that outlived its holder: what it printed meanwhile comes first, at most the last mebibyte of
-    /// it, then what it prints now; input, signals and sizes work as before. What the last holder had been sent but never
-    /// took is sent again. One that ended alone gives its output and exit, and is then forgotten.
-    ///
-    /// `Ok(None)`: there is no such command, or no longer.
+    /// Commands that are known by number and can outlive the client that started them.
+    fn commands(&self) -> Option<&dyn Commands> {
+        None
+    }
+
+    /// Ports that can be reached from outside.
+    fn ports(&self) -> Option<&dyn Ports> {
+        None
+    }
+
+    /// Snapshots in the provider's own way.
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        None
+    }
+}
+
+/// File operations of any machine: its own where it has them, POSIX tools where it has none.
+impl dyn Machine + '_ {
+    /// See [`Files::stat`].
     ///
     /// # Errors
-    /// [`MachineError::Held`] while another client holds it.
-    async fn adopt(&self, process: ProcessId) -> Result<Option<Process>> {
-        let _knows_none = process;
-        Ok(None)
+    /// Those of [`Files::stat`] or [`posix::stat`].
+    pub async fn stat(&self, target: &Target) -> Result<Option<DirEntry>> {
+        match self.files() {
+            Some(files) => files.stat(target).await,
+            None => posix::stat(self, target).await,
+        }
     }
 
-    /// Sends a signal to a command and everything it started, whoever holds it; `false` when there is no such command.
-    async fn signal(&self, process: ProcessId, signal: Signal) -> Result<bool> {
-        let _knows_none = (process, signal);
-        Ok(false)
+    /// See [`Files::list`].
+    ///
+    /// # Errors
+    /// Those of [`Files::list`] or [`posix::list`].
+    pub async fn list(&self, target: &Target) -> Result<Vec<DirEntry>> {
+        match self.files() {
+            Some(files) => files.list(target).await,
+            None => posix::list(self, target).await,
+        }
     }
 
-    /// Makes a declared port reachable from the host.
-    async fn port(&self, port: u16) -> Result<Endpoint> {
-        let _no_fallback = port;
-        Err(MachineError::Unsupported("expose ports"))
+    /// See [`Files::make_dir`].
+    ///
+    /// # Errors
+    /// Those of [`Files::make_dir`] or [`posix::make_dir`].
+    pub async fn make_dir(&self, target: &Target) -> Result<()> {
+        match self.files() {
+            Some(files) => files.make_dir(target).await,
+            None => posix::make_dir(self, target).await,
+        }
     }
 
-    /// What is at a path, links not followed; `None` when nothing is.
-    async fn stat(&self, target: &Target) -> Result<Option<DirEntry>> {
-        posix::stat(self, target).await
+    /// See [`Files::remove`].
+    ///
+    /// # Errors
+    /// Those of [`Files::remove`] or [`posix::remove`].
+    pub async fn remove(&self, target: &Target) -> Result<()> {
+        match self.files() {
+            Some(files) => files.remove(target).await,
+            None => posix::remove(self, target).await,
+        }
     }
 
-    /// A directory's entries, by name.
-    async fn list(&self, target: &Target) -> Result<Vec<DirEntry>> {
-        posix::list(self, target).await
+    /// See [`Files::rename`].
+    ///
+    /// # Errors
+    /// Those of [`Files::rename`] or [`posix::rename`].
+    pub async fn rename(&self, from: &Target, to: &Target) -> Result<()> {
+        match self.files() {
+            Some(files) => files.rename(from, to).await,
+            None => posix::rename(self, from, to).await,
+        }
     }
 
-    /// Makes a directory and its missing parents; one that exists is fine.
-    async fn make_dir(&self, target: &Target) -> Result<()> {
-        posix::make_dir(self, target).await
+    /// See [`Files::scan`].
+    ///
+    /// # Errors
+    /// Those of [`Files::scan`] or [`posix::scan`].
+    pub async fn scan(&self, root: &Target, options: &ScanOptions) -> Result<TreeIndex> {
+        match self.files() {
+            Some(files) => files.scan(root, options).await,
+            None => posix::scan(self, root, options).await,
+        }
     }
 
-    /// Removes a file, a link or a whole directory; what is not there is fine.
-    async fn remove(&self, target: &Target) -> Result<()> {
-        posix::remove(self, target).await
+    /// See [`Files::pack`].
+    ///
+    /// # Errors
+    /// Those of [`Files::pack`] or [`posix::pack`].
+    pub async fn pack(&self, root: &Target, skip: &[OsString]) -> Result<ByteStream> {
+        match self.files() {
+            Some(files) => files.pack(root, skip).await,
+            None => posix::pack(self, root, skip).await,
+        }
     }
 
-    /// Gives a thing another name, replacing a file of that name.
-    async fn rename(&self, from: &Target, to: &Target) -> Result<()> {
-        posix::rename(self, from, to).await
-    }
-
-    /// The index of a tree.
-    async fn scan(&self, root: &Target, options: &ScanOptions) -> Result<TreeIndex> {
-        posix::scan(self, root, options).await
-    }
-
-    /// A tree as a tar stream, its root's own entry left out.
-    async fn pack(&self, root: &Target, skip: &[std::ffi::OsString]) -> Result<ByteStream> {
-        posix::pack(self, root, skip).await
-    }
-
-    /// Unpacks a tar stream below a directory, which is made if missing. Members that would land outside it are refused.
-    async fn unpack(&self, root: &Target, tar: ByteStream) -> Result<()> {
-        posix::unpack(self, root, tar).await
-    }
-
-    /// Saves the machine in the provider's own way and names the result.
-    async fn snapshot(&self) -> Result<String> {
-        Err(MachineError::Unsupported("take snapshots of its own"))
+    /// See [`Files::unpack`].
+    ///
+    /// # Errors
+    /// Those of [`Files::unpack`] or [`posix::unpack`].
+    pub async fn unpack(&self, root: &Target, tar: ByteStream) -> Result<()> {
+        match self.files() {
+            Some(files) => files.unpack(root, tar).await,
+            None => posix::unpack(self, root, tar).await,
+        }
     }
 }

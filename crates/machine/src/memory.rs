@@ -15,8 +15,9 @@ use futures::{StreamExt, stream};
 
 use self::tree::{Content, Tree, Way};
 use crate::{
-    ByteStream, Command, DirEntry, Features, Hashes, Isolation, LimitReport, Machine, MachineError, MachineHandle,
-    MachinePath, MachineSpec, Process, Result, SandboxClient, ScanOptions, Target, TreeIndex, collect, once,
+    ByteStream, Command, DirEntry, Features, Files, Hashes, Isolation, Machine, MachineError, MachineHandle,
+    MachinePath, MachineSpec, Process, Result, SandboxClient, ScanOptions, Support, Supports, Target, TreeIndex,
+    collect, once,
     tar::{self, Event, Kind, Member, Reader},
     tarcheck::Rules,
 };
@@ -24,11 +25,27 @@ use crate::{
 /// What one file or archive may hold.
 const SIZE_LIMIT: usize = 256 << 20;
 
+/// Limits and ports are accepted, for there is nothing to hold and nothing that listens.
+const SUPPORTS: Supports = Supports::new(
+    Isolation::Provider,
+    &[
+        Support::NetworkOff,
+        Support::NetworkOpen,
+        Support::NetworkHost,
+        Support::Ports,
+        Support::Detached,
+        Support::Memory,
+        Support::Cpus,
+        Support::Disk,
+    ],
+);
+
 /// Files, directories and links in memory. Everything belongs to user 0, permissions are kept but not enforced, and
 /// each change is one nanosecond after the one before.
 #[derive(Clone, Debug)]
 pub struct MemoryMachine {
     name: u64,
+    features: Arc<Features>,
     tree: Arc<Mutex<Option<Tree>>>,
 }
 
@@ -46,7 +63,9 @@ impl MemoryMachine {
     }
 
     fn named(name: u64) -> Self {
-        Self { name, tree: Arc::new(Mutex::new(Some(Tree::new()))) }
+        // Nothing runs, and nothing of the host is in the tree.
+        let features = Arc::new(Features::new(Isolation::Provider, MachinePath::workspace()));
+        Self { name, features, tree: Arc::new(Mutex::new(Some(Tree::new()))) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Tree>> {
@@ -66,19 +85,8 @@ impl Machine for MemoryMachine {
         MachineHandle { client: "memory".to_owned(), state: self.name.into() }
     }
 
-    fn features(&self) -> Features {
-        Features {
-            // Nothing runs, and nothing of the host is in the tree.
-            isolation: Isolation::Full,
-            layers: Vec::new(),
-            pty: false,
-            stdin: false,
-            users: false,
-            ports: false,
-            snapshot: false,
-            workspace: MachinePath::workspace(),
-            limits: LimitReport::NONE,
-        }
+    fn features(&self) -> &Features {
+        &self.features
     }
 
     async fn spawn(&self, _command: Command) -> Result<Process> {
@@ -104,6 +112,13 @@ impl Machine for MemoryMachine {
         Ok(())
     }
 
+    fn files(&self) -> Option<&dyn Files> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Files for MemoryMachine {
     async fn stat(&self, target: &Target) -> Result<Option<DirEntry>> {
         self.with(|tree| tree.stat(target))
     }
@@ -220,10 +235,7 @@ impl SandboxClient for MemoryClient {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
-        if spec.workspace != crate::Workspace::Temporary || !spec.mounts.is_empty() {
-            return Err(MachineError::Unsupported("show directories of the host"));
-        }
-        spec.accounts.check_alone("a system, and this is a tree in memory", "remove users and groups")?;
+        spec.refuse_unless(&SUPPORTS)?;
         let mut machines = self.lock();
         let name = machines.keys().max().map_or(1, |last| last + 1);
         let machine = MemoryMachine::named(name);

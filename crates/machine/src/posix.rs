@@ -1,6 +1,6 @@
 //! What a machine can do with nothing but `spawn`, `read` and `write`: files and trees by way of `sh` and its tools.
 //!
-//! These are the provided methods of [`Machine`], for machines without a guest. They need `sh`, `find`, `stat`, `tar`
+//! They stand in for [`Files`](crate::Files) on machines without that facet. They need `sh`, `find`, `stat`, `tar`
 //! and the usual small tools, from GNU or busybox (whose file times are whole seconds). Arguments travel as arguments,
 //! never inside the shell text.
 //!
@@ -31,7 +31,7 @@ use crate::{
 /// What a listing may take up before it is refused.
 const LISTING_LIMIT: usize = 64 << 20;
 
-/// [`Machine::stat`] through `find` or `stat`.
+/// [`Files::stat`](crate::Files::stat) through `find` or `stat`.
 ///
 /// # Errors
 /// Those of the machine; [`MachineError::Denied`] when the path leaves [`Target::beneath`].
@@ -52,7 +52,7 @@ pub async fn stat<M: Machine + ?Sized>(machine: &M, target: &Target) -> Result<O
     Ok(found.map(|(_, entry)| DirEntry { name: name.to_owned(), ..entry }))
 }
 
-/// [`Machine::list`] through `find`.
+/// [`Files::list`](crate::Files::list) through `find`.
 ///
 /// # Errors
 /// Those of the machine; [`MachineError::NotFound`] when there is nothing.
@@ -64,7 +64,7 @@ pub async fn list<M: Machine + ?Sized>(machine: &M, target: &Target) -> Result<V
     Ok(found)
 }
 
-/// [`Machine::make_dir`] through `mkdir`, one part at a time.
+/// [`Files::make_dir`](crate::Files::make_dir) through `mkdir`, one part at a time.
 ///
 /// # Errors
 /// Those of the machine.
@@ -80,7 +80,7 @@ pub async fn make_dir<M: Machine + ?Sized>(machine: &M, target: &Target) -> Resu
     Ok(())
 }
 
-/// [`Machine::remove`] through `rm`.
+/// [`Files::remove`](crate::Files::remove) through `rm`.
 ///
 /// # Errors
 /// Those of the machine; [`MachineError::Invalid`] for `/`.
@@ -93,7 +93,7 @@ pub async fn remove<M: Machine + ?Sized>(machine: &M, target: &Target) -> Result
     }
 }
 
-/// [`Machine::rename`] through `mv`, which copies where a rename would cross file systems.
+/// [`Files::rename`](crate::Files::rename) through `mv`, which copies where a rename would cross file systems.
 ///
 /// # Errors
 /// Those of the machine; [`MachineError::NotFound`] when `from` or the directory of `to` is missing.
@@ -114,7 +114,7 @@ pub async fn rename<M: Machine + ?Sized>(machine: &M, from: &Target, to: &Target
     Ok(())
 }
 
-/// [`Machine::scan`] through `find` and `sha256sum`.
+/// [`Files::scan`](crate::Files::scan) through `find` and `sha256sum`.
 ///
 /// # Errors
 /// Those of the machine, [`MachineError::Exhausted`] for a tree whose index is larger than 64 MiB.

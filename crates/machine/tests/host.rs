@@ -10,12 +10,12 @@ mod host {
     pub(crate) mod process;
 }
 
-use std::{os::unix::fs::symlink, panic::AssertUnwindSafe, process::Command, sync::Arc};
+use std::{collections::BTreeMap, os::unix::fs::symlink, panic::AssertUnwindSafe, process::Command};
 
 use futures::FutureExt;
 use sandbar_machine::{
-    BareClient, SandboxClient, Traced,
-    conformance::{Group, Promise, promises},
+    BareClient, SandboxClient,
+    conformance::{Group, Need, Promise, Verdict, promises},
 };
 
 use self::host::machine::HostClient;
@@ -60,9 +60,22 @@ async fn ordinary_processes_keep_all_other_promises() {
     keeps(&HostClient::new(), |promise| promise.group != Group::Files).await;
 }
 
-#[tokio::test]
-async fn a_traced_machine_is_the_same_machine() {
-    let machine = HostClient::new().create(Default::default()).await.unwrap();
-    let traced = Traced::new(Arc::clone(&machine));
-    assert_eq!(sandbar_machine::Machine::handle(&traced), machine.handle());
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_without_input_and_terminals_keeps_the_rest_and_says_what_it_lacks() {
+    let client = BareClient::new(HostClient::without_input());
+    let mut lacking = BTreeMap::new();
+    for promise in promises() {
+        let is_short = promise.group == Group::Files || promise.needs.len() > 1 || promise.name.contains("lacks");
+        if !is_short || TAKES_WALLS.contains(&promise.name) {
+            continue;
+        }
+        if let Verdict::Lacking(what) = promise.check(&client).await {
+            lacking.entry(what).or_insert_with(Vec::new).push(promise.name);
+        }
+    }
+    let count = |what: &str| lacking.get(what).map_or(0, Vec::len);
+    let of = |need| promises().iter().filter(|promise| promise.needs.get(1) == Some(&need)).count();
+    assert_eq!(count("standard input"), of(Need::Stdin), "{lacking:#?}");
+    assert_eq!(count("terminals"), of(Need::Terminals), "{lacking:#?}");
+    assert!(lacking.values().flatten().all(|name| *name != "a_tree_survives_packing_and_unpacking"), "{lacking:#?}");
 }

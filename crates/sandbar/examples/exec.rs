@@ -13,7 +13,7 @@ use sandbar::{client::UnixLocal, prelude::*};
 async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let argv: Vec<_> = std::env::args_os().skip(1).collect();
     let workspace = Workspace::Host { path: std::env::current_dir()?, access: Access::ReadOnly };
-    let machine = UnixLocal::new().create(MachineSpec { workspace, ..MachineSpec::default() }).await?;
+    let machine = UnixLocal::new().create(MachineSpec::default().workspace(workspace)).await?;
     let mut process = machine.spawn(Command::new(argv)).await?;
     let mut code = 1;
     while let Some(output) = process.output.recv().await {

@@ -184,11 +184,11 @@ pub use sandbar_agent::{
 pub use sandbar_machine::*;
 pub use sandbar_sandbox::{
     ArchiveFormat, ArchiveLimits, Attributes, AzureBlobMount, BoxMount, Content, Credential, DamagedSession, Dir,
-    Entries, Entry, EntryGroup, EnvSource, EnvValue, Environment, Exec, ExecResult, ExposedPort, Extract, File, Format,
-    GcsMount, GitRepo, Grant, Group, Intent, LeftOut, LocalDir, LocalFile, Manifest, MaskStream, Materialised, Mount,
-    MountPoint, MountStrategy, Op, Outlook, Owner, PathFault, PathGrant, Paths, Permissions, Progress, ProgressEvent,
-    R2Mount, Receipt, RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said, SandboxError, SandboxSession, SavedManifest,
-    Scope, Secret, SecretMask, SecretStore, SessionLimits, SessionOptions, SessionState, SessionStore, Settings, Shape,
+    Entries, Entry, EntryGroup, EnvSource, EnvValue, Environment, Exec, ExecResult, Extract, File, Format, GcsMount,
+    GitRepo, Grant, Group, Intent, LeftOut, LocalDir, LocalFile, Manifest, MaskStream, Materialised, Mount, MountPoint,
+    MountStrategy, Op, Outlook, Owner, PathFault, PathGrant, Paths, Permissions, Progress, ProgressEvent, R2Mount,
+    Receipt, RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said, SandboxError, SandboxSession, SavedManifest, Scope,
+    Secret, SecretMask, SecretStore, SessionLimits, SessionOptions, SessionState, SessionStore, Settings, Shape,
     Symlinks, Unchecked, User, WorkspacePath, archive, audit, fetch, image, is_leftover, patch, processes,
 };
 

@@ -40,7 +40,7 @@ pub enum Snapshot {
 /// let sandbox = SandboxRunConfig::new(UnixLocal::new())
 ///     .manifest(Manifest::new().file("work/task.md", "Count the words in this file.\n"))
 ///     .cwd("work")
-///     .machine(MachineSpec { network: Network::Off, ..MachineSpec::default() });
+///     .machine(MachineSpec::default().network(Network::Off));
 /// let config = RunConfig::new().sandbox(sandbox);
 /// ```
 #[derive(Clone, Default)]

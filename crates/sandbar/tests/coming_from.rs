@@ -177,7 +177,7 @@ async fn a_capability_of_ones_own() -> Done {
 async fn limits_and_errors() -> Done {
     let limits = SessionLimits { exec_timeout: Duration::from_secs(300), ..SessionLimits::default() };
     let sandbox = SandboxRunConfig::new(UnixLocal::new())
-        .machine(MachineSpec { network: Network::Host, ports: vec![3000], ..MachineSpec::default() })
+        .machine(MachineSpec::default().network(Network::Host).ports([3000]))
         .limits(limits)
         .archive_limits(ArchiveLimits::default())
         .concurrency(4.try_into()?, 16.try_into()?)

@@ -33,7 +33,6 @@ pub use self::{
     exec::{Exec, ExecResult},
     filling::Scope,
     options::{Owner, SessionLimits, SessionOptions},
-    ports::ExposedPort,
     state::SessionState,
     store::{DamagedSession, SessionStore},
 };
@@ -119,7 +118,7 @@ impl SandboxSession {
 
     /// What its machine turned out to be.
     #[must_use]
-    pub fn features(&self) -> Features {
+    pub fn features(&self) -> &Features {
         self.shared.machine.features()
     }
 

@@ -25,7 +25,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 
 async fn machine_at(directory: &Path) -> Arc<dyn Machine> {
     let workspace = Workspace::Host { path: directory.to_owned(), access: Access::ReadWrite };
-    soon(UnixLocal::new().create(MachineSpec { workspace, ..MachineSpec::default() })).await.expect("create")
+    soon(UnixLocal::new().create(MachineSpec::default().workspace(workspace))).await.expect("create")
 }
 
 /// A workspace in a directory that holds nothing else, so that whatever gets out of it is seen there.

@@ -52,10 +52,8 @@ async fn a_full_disk_is_an_error_and_leaves_no_session() {
 #[tokio::test]
 async fn a_patch_on_a_full_disk_changes_nothing() {
     let disk = SmallDisk::new();
-    let machine = MachineSpec {
-        workspace: Workspace::Host { path: disk.path().to_owned(), access: Access::ReadWrite },
-        ..MachineSpec::default()
-    };
+    let machine =
+        MachineSpec::default().workspace(Workspace::Host { path: disk.path().to_owned(), access: Access::ReadWrite });
     let options = SessionOptions::new(Manifest::new().file("a", "old\n")).machine(machine);
     let session = SandboxSession::open(Arc::new(UnixLocal::new()), options).await.unwrap();
     session.write("filler", vec![1; 3_500_000]).await.unwrap();
@@ -71,10 +69,8 @@ async fn a_patch_on_a_full_disk_changes_nothing() {
 #[tokio::test]
 async fn a_workspace_that_does_not_fit_stays_as_it_is() {
     let disk = SmallDisk::new();
-    let machine = MachineSpec {
-        workspace: Workspace::Host { path: disk.path().to_owned(), access: Access::ReadWrite },
-        ..MachineSpec::default()
-    };
+    let machine =
+        MachineSpec::default().workspace(Workspace::Host { path: disk.path().to_owned(), access: Access::ReadWrite });
     let options = SessionOptions::new(Manifest::new().file("a", "old").file("d/b", "too")).machine(machine);
     let session = SandboxSession::open(Arc::new(UnixLocal::new()), options).await.unwrap();
     session.write("large", vec![7; 2_500_000]).await.unwrap();
@@ -234,10 +230,8 @@ async fn an_entry_below_a_planted_link_is_refused() {
     std::os::unix::fs::symlink(outside.path(), workspace.path().join("d")).unwrap();
     std::os::unix::fs::symlink("/tmp", workspace.path().join("t")).unwrap();
     for path in ["d/file", "t/file"] {
-        let machine = MachineSpec {
-            workspace: Workspace::Host { path: workspace.path().to_owned(), access: Access::ReadWrite },
-            ..MachineSpec::default()
-        };
+        let machine = MachineSpec::default()
+            .workspace(Workspace::Host { path: workspace.path().to_owned(), access: Access::ReadWrite });
         let options = SessionOptions::new(Manifest::new().entry(path, File::new("x"))).machine(machine);
         let error = SandboxSession::open(Arc::new(UnixLocal::new()), options).await.unwrap_err();
         assert_eq!(error.code(), "workspace_archive_write_error", "{path}: {error:?}");
@@ -256,13 +250,13 @@ async fn cloud_mounts_are_refused_before_anything_is_made() {
 async fn users_and_groups_are_made_or_refused_with_the_reason() {
     let with = |isolation| {
         let manifest = Manifest::new().user(sandbar_sandbox::User::new("ada"));
-        let machine = MachineSpec { isolation, ..MachineSpec::default() };
+        let machine = MachineSpec::default().isolation(isolation);
         SandboxSession::open(Arc::new(UnixLocal::new()), SessionOptions::new(manifest).machine(machine))
     };
-    let weak = with(sandbar_machine::Isolation::None).await.unwrap_err();
+    let weak = with(sandbar_machine::Demand::None).await.unwrap_err();
     assert_eq!(weak.code(), "account_unavailable");
     assert!(weak.to_string().contains("namespaces") && weak.to_string().contains("--isolation full"), "{weak}");
-    match with(sandbar_machine::Isolation::Full).await {
+    match with(sandbar_machine::Demand::Full).await {
         Ok(session) => {
             assert!(rustix::process::geteuid().is_root());
             session.delete().await.unwrap();

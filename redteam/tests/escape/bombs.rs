@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandbar_machine::{Command, Enforcement, ExitReason, Limits, Machine, MachineSpec};
+use sandbar_machine::{Command, Enforcement, ExitReason, Limits, Machine};
 
 use crate::escape::{
     rig::{Ran, Rig, run as run_inside},
@@ -41,7 +41,7 @@ const DISK_HOARDS: [(&str, &str); 3] = [
 
 pub(crate) async fn run(rig: &Rig) {
     let mut tally = Tally::new(rig.mode);
-    let limits = Limits { memory: Some(MEMORY), disk: Some(DISK), ..Limits::default() };
+    let limits = Limits::default().memory(MEMORY).disk(DISK);
     let free = make(rig, "free", Limits::default()).await;
     let held = make(rig, "held", limits).await;
     let memory = held.features().limits.memory;
@@ -82,7 +82,7 @@ pub(crate) async fn run(rig: &Rig) {
 }
 
 async fn make(rig: &Rig, workspace: &str, limits: Limits) -> std::sync::Arc<dyn Machine> {
-    rig.create(MachineSpec { limits, ..rig.spec(&rig.dir(workspace)) }).await
+    rig.create(rig.spec(&rig.dir(workspace)).limits(limits)).await
 }
 
 /// A file system that is full says so itself; one of several processes may be all that was killed. All else is told by its

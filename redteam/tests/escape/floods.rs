@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sandbar_machine::{Command, Control, Limits, Machine, MachineSpec, Output, Signal, TerminalSize};
+use sandbar_machine::{Command, Control, Limits, Machine, Output, Signal, TerminalSize};
 use sandbar_redteam::LIMITS;
 use tokio::time::{sleep, timeout};
 
@@ -90,8 +90,8 @@ async fn terminal(machine: &dyn Machine, tally: &mut Tally) {
 /// A fork bomb in one machine does not keep the host, or another machine, from working.
 async fn bomb(rig: &Rig, tally: &mut Tally) {
     let workspace = rig.dir("workspace");
-    let limits = Limits { pids: LIMITS.0 as u64, ..Limits::default() };
-    let bombed = rig.create(MachineSpec { limits, ..rig.spec(&workspace) }).await;
+    let limits = Limits::default().pids(LIMITS.0 as u64);
+    let bombed = rig.create(rig.spec(&workspace).limits(limits)).await;
     let bomb = "f() { f | f & }; f; sleep 60";
     let storm = bombed.spawn(Command::new(["sh", "-c", bomb])).await.expect("the bomb starts");
     sleep(Duration::from_millis(500)).await;
@@ -111,10 +111,17 @@ async fn ports(rig: &Rig, tally: &mut Tally) {
     let workspace = rig.dir("workspace");
     let server = "import socket; s=socket.socket(); s.bind(('127.0.0.1',8123)); s.listen()\n\
                   while True: c,_=s.accept(); c.send(b'hello'); c.close()";
-    let one = rig.create(MachineSpec { ports: vec![8123], ..rig.spec(&workspace) }).await;
+    let one = rig.create(rig.spec(&workspace).ports([8123])).await;
     let other = rig.create(rig.spec(&workspace)).await;
     let serving = one.spawn(Command::new(["python3", "-c", server])).await.expect("a server");
-    let address = one.port(8123).await.expect("a declared port").address;
+    let address = one
+        .ports()
+        .expect("it has ports")
+        .open(8123)
+        .await
+        .expect("a declared port")
+        .socket()
+        .expect("a port of this host");
     // Until it listens, whoever connects is told nothing.
     let hello = until(async || {
         let said = tokio::task::spawn_blocking(move || {
@@ -131,10 +138,17 @@ async fn ports(rig: &Rig, tally: &mut Tally) {
     let words = ["port=8123".to_owned()];
     let ran = run_inside(other.as_ref(), inside("G50.host-loopback", words)).await;
     tally.expect("G57.port-of-another-machine", ran.stdout.contains("refused 111"), ran.stdout.trim());
-    let undeclared = one.port(8124).await;
+    let undeclared = one.ports().expect("it has ports").open(8124).await;
     tally.expect("G58.undeclared-port", undeclared.is_err(), format!("{undeclared:?}"));
     drop(serving);
-    let address = one.port(8123).await.expect("a declared port").address;
+    let address = one
+        .ports()
+        .expect("it has ports")
+        .open(8123)
+        .await
+        .expect("a declared port")
+        .socket()
+        .expect("a port of this host");
     one.stop().await.expect("stop");
     let dead = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(2));
     tally.expect("G58.port-dies-with-the-machine", dead.is_err(), format!("{dead:?}"));

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sandbar_machine::{Command, ExitReason, Lifetime, Machine, MachineSpec, Output};
+use sandbar_machine::{Command, ExitReason, Lifetime, Machine, Output};
 use sandbar_redteam::sys::{addr, addr_mut, call};
 use tokio::time::timeout;
 
@@ -79,7 +79,7 @@ async fn machines_can_be_made(rig: &Rig, greedy: &dyn Machine, tally: &mut Tally
         Some(Ok(Output::Stdout(bytes))) => String::from_utf8_lossy(&bytes).trim().to_owned(),
         other => format!("{other:?}"),
     };
-    let spec = MachineSpec { lifetime: Lifetime::Detached, ..rig.spec(&rig.dir("workspace")) };
+    let spec = rig.spec(&rig.dir("workspace")).lifetime(Lifetime::Detached);
     // What most hosts give a program that does not ask for more.
     let before = soft_limit(1024);
     let made = timeout(SOON, rig.client.create(spec)).await.expect("create in time");
@@ -134,8 +134,8 @@ fn goes_without(rig: &Rig, what: &str) -> (i64, i64) {
 
 /// Files without contents take memory all the same.
 async fn many_small_files(rig: &Rig, tally: &mut Tally) {
-    let limits = sandbar_machine::Limits { tmp_bytes: 16 << 20, ..sandbar_machine::Limits::default() };
-    let machine = rig.create(MachineSpec { limits, ..rig.spec(&rig.dir("workspace")) }).await;
+    let limits = sandbar_machine::Limits::default().tmp_bytes(16 << 20);
+    let machine = rig.create(rig.spec(&rig.dir("workspace")).limits(limits)).await;
     let count = 5000;
     let made = |said: &str| said.rsplit_once("reached 0 ").and_then(|(_, said)| said.split(' ').next()?.parse().ok());
     let place = tempfile::tempdir_in(rig.scratch.path()).expect("a directory");

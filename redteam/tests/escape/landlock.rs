@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use sandbar_machine::{Access, HostMount, Isolation, MachinePath, MachineSpec};
+use sandbar_machine::{Access, Demand, HostMount, MachinePath};
 use sandbar_redteam::{Outcome, attacks};
 
 use crate::escape::{
@@ -96,7 +96,7 @@ pub(crate) async fn run(rig: &Rig) {
     let mut canaries = Canaries::place(rig);
     let mut tally = Tally::new(rig.mode);
     let workspace = rig.dir("workspace");
-    let mut spec = MachineSpec { isolation: Isolation::Landlock, ..rig.spec(&workspace) };
+    let mut spec = rig.spec(&workspace).isolation(Demand::Landlock);
     spec.mounts = vec![HostMount {
         host: rig.kit.clone(),
         inside: MachinePath::new(&rig.kit).expect("a path"),

@@ -5,7 +5,7 @@ use std::os::{
     unix::net::{SocketAddr, UnixListener, UnixStream},
 };
 
-use sandbar_machine::{Command, Isolation, MachineError, MachineSpec, Network};
+use sandbar_machine::{Command, Demand, MachineError, MachineSpec, Network};
 use sandbar_redteam::{Outcome, attacks};
 
 use crate::escape::{
@@ -33,7 +33,7 @@ pub(crate) async fn run(rig: &Rig) {
 /// The layers name the version, and files can be renamed between directories.
 async fn what_is_claimed(rig: &Rig, version: u32, tally: &mut Tally) {
     let machine = rig.create(rig.spec(&rig.dir("workspace"))).await;
-    let layers = machine.features().layers;
+    let layers = machine.features().layers.clone();
     // Where commands are root, nothing else keeps the guest's own files in the image from them.
     let refuses_renames = version == 1 && rig.mode == Mode::DockerRoot;
     let wanted = match version {
@@ -63,7 +63,7 @@ async fn abstract_sockets(rig: &Rig, tally: &mut Tally) {
     let address = SocketAddr::from_abstract_name(&name).expect("a name");
     let service = UnixListener::bind_addr(&address).expect("an abstract socket");
     let reached = UnixStream::connect_addr(&address).is_ok();
-    let spec = MachineSpec { network: Network::Host, ..rig.spec(&rig.dir("workspace")) };
+    let spec = rig.spec(&rig.dir("workspace")).network(Network::Host);
     let machine = rig.create(spec).await;
     let attack = attacks().find(|attack| attack.name == "F44.abstract-socket").expect("it is listed");
     let said = run_inside(machine.as_ref(), inside(attack.name, [format!("abstract={name}")])).await.stdout;
@@ -77,7 +77,7 @@ async fn abstract_sockets(rig: &Rig, tally: &mut Tally) {
 
 /// The level `landlock` is refused by name where it could not keep signals inside.
 async fn landlock_alone(rig: &Rig, version: u32, tally: &mut Tally) {
-    let made = rig.client.create(MachineSpec { isolation: Isolation::Landlock, ..MachineSpec::default() }).await;
+    let made = rig.client.create(MachineSpec::default().isolation(Demand::Landlock)).await;
     let (held, detail) = match made {
         Err(MachineError::Isolation { missing, fix }) => (version < SCOPES, format!("{missing}; {fix}")),
         Err(other) => (false, other.to_string()),

@@ -7,7 +7,7 @@ use std::{
     process::{Command as HostCommand, Stdio},
 };
 
-use sandbar_machine::{Limits, Machine, MachineSpec};
+use sandbar_machine::{Limits, Machine};
 use sandbar_redteam::{Attack, Control, DIFFERENT, EXCEPTIONS, LIMITS, Outcome, UNPROMISED, attacks};
 
 use crate::escape::{
@@ -24,7 +24,7 @@ pub(crate) async fn run(rig: &Rig) {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("a directory others can look into");
     }
     let machine = rig.create(rig.spec(&workspace)).await;
-    let small = rig.create(MachineSpec { limits: small(), ..rig.spec(&workspace) }).await;
+    let small = rig.create(rig.spec(&workspace).limits(small())).await;
     let is_promised = |attack: &&Attack| {
         !rig.mode.in_container() || UNPROMISED.iter().all(|(unpromised, _)| attack.name != *unpromised)
     };
@@ -55,7 +55,7 @@ pub(crate) async fn run(rig: &Rig) {
 
 fn small() -> Limits {
     let (pids, tmp_bytes, open_files) = LIMITS;
-    Limits { pids: pids as u64, tmp_bytes: tmp_bytes as u64, open_files: open_files as u64, ..Limits::default() }
+    Limits::default().pids(pids as u64).tmp_bytes(tmp_bytes as u64).open_files(open_files as u64)
 }
 
 /// The same program without the sandbox.

@@ -252,16 +252,14 @@ impl Rig {
 
     /// A machine with the kit at `/probe` and this host directory as its workspace.
     pub(crate) fn spec(&self, workspace: &Path) -> MachineSpec {
-        MachineSpec {
-            workspace: Workspace::Host { path: workspace.to_owned(), access: Access::ReadWrite },
-            mounts: vec![HostMount {
+        MachineSpec::default()
+            .workspace(Workspace::Host { path: workspace.to_owned(), access: Access::ReadWrite })
+            .mounts([HostMount {
                 host: self.kit.clone(),
                 inside: MachinePath::new("/probe").expect("a path"),
                 access: Access::ReadOnly,
                 identity: None,
-            }],
-            ..MachineSpec::default()
-        }
+            }])
     }
 
     pub(crate) async fn create(&self, spec: MachineSpec) -> Arc<dyn Machine> {

@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use sandbar_machine::{
-    Command, Hashes, Machine, MachineError, MachinePath, MachineSpec, Output, ScanOptions, Target, Workspace,
-};
+use sandbar_machine::{Command, Hashes, Machine, MachineError, MachinePath, Output, ScanOptions, Target, Workspace};
 use tokio::time::timeout;
 
 use crate::escape::{
@@ -24,7 +22,7 @@ const BOUNDED: u64 = 128 << 10;
 pub(crate) async fn run(rig: &Rig) {
     let mut tally = Tally::new(rig.mode);
     // On a workspace of its own, which the machine's end has to remove.
-    let spec = MachineSpec { workspace: Workspace::default(), ..rig.spec(&rig.dir("unused")) };
+    let spec = rig.spec(&rig.dir("unused")).workspace(Workspace::default());
     let machine = rig.create(spec).await;
     let storms = [
         ("deep", "dig", vec![format!("depth={}", DEEP.0), format!("letters={}", DEEP.1)]),

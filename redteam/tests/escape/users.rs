@@ -25,7 +25,7 @@ const ATTACKS: &[(&str, &str)] = &[
 pub(crate) async fn run(rig: &Rig) {
     let mut tally = Tally::new(rig.mode);
     let accounts = Accounts::default().user("ada").user("bob").group("closed", ["ada"]);
-    let spec = MachineSpec { accounts, ..MachineSpec::default() };
+    let spec = MachineSpec::default().accounts(accounts);
     let machine = rig.create(spec).await;
     let secret = token();
     let script = format!(

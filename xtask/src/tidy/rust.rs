@@ -12,6 +12,10 @@ const TRAIT_METHODS: usize = 16;
 const FORBIDDEN_NAMES: &[&str] = &["utils", "util", "helpers", "helper", "common", "manager", "base", "core"];
 const SEAMS: &[&str] = &[
     "Machine",
+    "Files",
+    "Commands",
+    "Ports",
+    "Snapshots",
     "SandboxClient",
     "Model",
     "Tool",

@@ -177,7 +177,7 @@ pub(crate) enum Level {
     None,
 }
 
-impl From<Level> for sandbar::Isolation {
+impl From<Level> for sandbar::Demand {
     fn from(level: Level) -> Self {
         match level {
             Level::Full => Self::Full,

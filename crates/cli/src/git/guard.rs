@@ -12,7 +12,7 @@ use std::{
     path::Path,
 };
 
-use sandbar::{Access, FileIdentity, HostMount, Isolation, MachinePath, MachineSpec, Manifest};
+use sandbar::{Access, Demand, FileIdentity, HostMount, MachinePath, MachineSpec, Manifest};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -98,7 +98,7 @@ impl Guard {
         is_free(&host.join(as_path(start)))?;
         let found = Repositories::search(&Beneath::open(&host).map_err(failed)?, (&host, start), Bounds::default());
         let mounts = mounts((&host, inside), &found, |_| false)?;
-        can_be_protected(&host, &mounts, Isolation::Full)?;
+        can_be_protected(&host, &mounts, Demand::Full)?;
         let start = Name(start.to_vec());
         let host = Name(host.into_os_string().into_vec());
         Ok((Self { roots: vec![Root { host, start, known: found.own }], told: BTreeSet::new() }, mounts))
@@ -197,10 +197,10 @@ fn mounts(
     Ok(mounts)
 }
 
-fn can_be_protected(host: &Path, mounts: &[HostMount], isolation: Isolation) -> Result<(), Failure> {
+fn can_be_protected(host: &Path, mounts: &[HostMount], isolation: Demand) -> Result<(), Failure> {
     let Some(first) = mounts.first() else { return Ok(()) };
     let refuse = |what: String, next: &str| Err(Failure::new(what).code("repository").next(next));
-    if isolation != Isolation::Full {
+    if isolation != Demand::Full {
         let what = format!("cannot protect {} without full isolation", first.host.display());
         return refuse(what, "leave --isolation out, show the directory :ro, or add --git rw");
     }

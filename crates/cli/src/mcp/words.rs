@@ -43,7 +43,7 @@ pub(super) fn instructions(args: &McpArgs, session: &SandboxSession, ports: &[(u
     }
     text.push_str(".\n");
     for (port, endpoint) in ports {
-        let _infallible = writeln!(text, "The user reaches port {port} of the sandbox at http://{}.", endpoint.address);
+        let _infallible = writeln!(text, "The user reaches port {port} of the sandbox at {endpoint}.");
     }
     text + HOW
 }

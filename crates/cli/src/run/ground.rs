@@ -138,7 +138,7 @@ pub(crate) async fn make(
         }
         keeps_away(&options, &run)?;
         let is_filled = !options.manifest.entries.is_empty();
-        let network = options.machine.network;
+        let network = options.machine.network.clone();
         let session = open((client, options), &run, signals, render).await?;
         if is_filled && matches!(ground, Ground::Copy(_)) {
             given(&run).await?;
@@ -304,7 +304,7 @@ async fn open(
     drop(meter);
     render.left_out(&arrived);
     for port in session.exposed_ports() {
-        let endpoint = session.machine().port(*port).await.map_err(Failure::from)?;
+        let endpoint = session.resolve_exposed_port(*port).await.map_err(Failure::from)?;
         render.port(*port, &endpoint);
     }
     Ok(session)

@@ -11,7 +11,7 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     Home,
-    processes::{alone, missing},
+    processes::{alone, commands, missing},
 };
 use crate::{
     args::{AttachArgs, CommandArgs, SessionExecArgs},
@@ -69,9 +69,10 @@ pub(super) async fn run(args: &AttachArgs, home: &Home, render: &Render) -> Resu
         Some(id) => id,
         None => only(machine, &args.session).await?,
     };
-    let found = machine.processes().await?.into_iter().find(|info| info.id == id);
+    let commands = commands(machine)?;
+    let found = commands.list().await?.into_iter().find(|info| info.id == id);
     let tty = found.is_some_and(|info| info.tty);
-    let adopted = machine.adopt(id).await.map_err(|error| match error {
+    let adopted = commands.adopt(id).await.map_err(|error| match error {
         MachineError::Held(_) => {
             let next = format!("wait until it is let go; `sandbar session kill {} {id}` ends it", args.session);
             Failure::new(format!("somebody is attached to process {id}")).code("held").next(next)

@@ -14,7 +14,7 @@ use std::{
 
 use futures::StreamExt;
 use sandbar::{
-    Access, ArchiveLimits, ByteStream, DirEntry, EntryKind, Intent, Machine, MachineError, SandboxError,
+    Access, ArchiveLimits, ByteStream, Demand, DirEntry, EntryKind, Intent, Machine, MachineError, SandboxError,
     SandboxSession, ScanOptions, Target,
     archive::{self, Format, Links, Modes, Names, Policy},
 };
@@ -180,7 +180,7 @@ async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -
     }
     // It may be unreadable, which its machine would tell in its own way.
     fs::read_dir(from).map_err(unreadable)?;
-    let host = HostSide::open(from.to_owned(), Access::ReadOnly, session.features().isolation).await?;
+    let host = HostSide::open(from.to_owned(), Access::ReadOnly, Demand::met_by(session.features().isolation)).await?;
     let (root, side, stage) = (host.target(None)?, host.machine(), Stage::new(machine));
     let unpack = async {
         let skip = copied.look(side.as_ref(), &root).await;
@@ -228,7 +228,7 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
         }
         Content::File(file_of(&session, &source, terms.max_bytes).await?, mode)
     };
-    let isolation = session.features().isolation;
+    let isolation = Demand::met_by(session.features().isolation);
     let (host, guard) = HostSide::writing(&dir, name.as_deref(), isolation, terms.git).await?;
     let (machine, target) = (host.machine(), host.target(name.as_deref())?);
     let (reading, stage) = (Reading::default(), Stage::new(machine.as_ref()));

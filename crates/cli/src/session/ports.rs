@@ -44,7 +44,8 @@ async fn announce(session: &SandboxSession, port: u16, args: &PortsArgs, render:
     let shown = session.resolve_exposed_port(port).await?;
     let url = shown.url_for("http");
     let line = if args.json {
-        json!({"id": session.id(), "port": port, "host": shown.host, "host_port": shown.port, "url": url}).to_string()
+        json!({"id": session.id(), "port": port, "host": shown.host(), "host_port": shown.port(), "url": url})
+            .to_string()
     } else {
         format!("{port}  {url}")
     };

@@ -1,8 +1,8 @@
-//! `sandbar session ps` and `kill`: the commands of a session, whoever started and holds them.
+//! `sandbar session ps` and `kill`: the commands of a session, whichever client started and holds them.
 
 use std::ffi::OsString;
 
-use sandbar::{Machine, ProcessInfo, ProcessState};
+use sandbar::{Commands, Machine, MachineError, ProcessInfo, ProcessState};
 use serde_json::{Value, json};
 
 use super::{
@@ -20,7 +20,7 @@ const SHOWN: usize = 100;
 
 pub(super) async fn list(args: &PsArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
     let session = home.attach(&args.session).await?;
-    let processes = session.machine().processes().await?;
+    let processes = commands(session.machine().as_ref())?.list().await?;
     let text = if args.json {
         let processes: Vec<Value> = processes.iter().map(document).collect();
         format!("{}\n", json!({"id": session.id(), "processes": processes}))
@@ -32,7 +32,7 @@ pub(super) async fn list(args: &PsArgs, home: &Home, render: &Render) -> Result<
 
 pub(super) async fn kill(args: &KillArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
     let session = home.attach(&args.session).await?;
-    if !session.machine().signal(args.process, args.signal).await? {
+    if !commands(session.machine().as_ref())?.signal(args.process, args.signal).await? {
         return Err(missing(args.process, &args.session));
     }
     if args.json {
@@ -40,6 +40,11 @@ pub(super) async fn kill(args: &KillArgs, home: &Home, render: &Render) -> Resul
         return render.result(format!("{document}\n").as_bytes());
     }
     Ok(0)
+}
+
+/// The commands of a machine that knows them.
+pub(super) fn commands(machine: &dyn Machine) -> Result<&dyn Commands, Failure> {
+    machine.commands().ok_or_else(|| MachineError::Unsupported("keep commands and list them").into())
 }
 
 /// There is no such process.
@@ -50,7 +55,7 @@ pub(super) fn missing(process: sandbar::ProcessId, session: &str) -> Failure {
 
 /// The processes that nobody holds.
 pub(super) async fn alone(machine: &dyn Machine) -> Result<Vec<ProcessInfo>, Failure> {
-    let mut processes = machine.processes().await?;
+    let mut processes = commands(machine)?.list().await?;
     processes.retain(|info| info.state != ProcessState::Held);
     Ok(processes)
 }

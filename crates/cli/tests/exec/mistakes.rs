@@ -104,7 +104,7 @@ fn what_sandbar_does_is_told_when_asked_for() {
     let sandbar = Sandbar::own();
     let run = sandbar.run(&["exec", "-v", "--", "echo", "result"]);
     assert_eq!((run.code, run.stdout.as_str()), (0, "result\n"));
-    assert!(run.stderr.contains("isolation=full"), "{run:?}");
+    assert!(run.stderr.contains("isolation=namespaces"), "{run:?}");
     assert!(sandbar.run(&["exec", "--", "true"]).stderr.is_empty());
 }
 

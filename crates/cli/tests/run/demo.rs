@@ -29,7 +29,7 @@ fn everything_the_demo_shows_is_real() {
         let told = (0..4).map(|_| played()).find(is_in_time).unwrap_or_else(played);
         assert_eq!((told.run.code, told.status()), (0, "completed"), "{told:?}");
         assert_eq!(told.lines[0]["scripted"], true);
-        assert_eq!(told.lines[0]["isolation"], "full");
+        assert_eq!(told.lines[0]["isolation"], "namespaces");
         let red = output(&told, "call_red");
         assert!(red.contains("3 tests fail") && red.contains("exited with code 1"), "{red}");
         let green = output(&told, "call_green");

@@ -236,7 +236,7 @@ fn a_session_begins_as_its_manifest_and_options_say() {
         assert_eq!(document["files"], 2, "{document}");
         assert_eq!(document["left_out"][0]["path"], "code/out", "{document}");
         assert_eq!(document["workspace"], "/workspace");
-        assert_eq!((document["isolation"].as_str(), document["name"].is_null()), (Some("full"), true));
+        assert_eq!((document["isolation"].as_str(), document["name"].is_null()), (Some("namespaces"), true));
         assert!(document["created_at"].as_str().is_some_and(|at| at.ends_with('Z')), "{document}");
         let script = "cat code/main.c brief.md; echo; echo $PLAIN $SECRET; cat /data/data; ! touch /data/x 2>/dev/null";
         let run = made.sh(script);

@@ -11,7 +11,7 @@ use bollard::models::SystemInfo;
 use sandbar_guest::protocol::{Launch, Level};
 use sandbar_machine::{
     Enforcement, Isolation, Lifetime, LimitReport, Limits, Machine, MachineError, MachineHandle, MachineSpec, Recorder,
-    Result, SandboxClient, Workspace,
+    Result, SandboxClient, Support, Supports, Workspace,
 };
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -29,11 +29,28 @@ use super::{
 use crate::{
     GuestMachine, GuestSetup,
     detached::{Listening, remembered},
+    draw::{draw, hex},
     guest::check_variable,
-    local::{draw, hex, judge},
+    launch::launch as judge,
 };
 
 const ID: &str = "docker";
+/// What containers can be given. The host's network is the engine's bridge: an engine shares no more of it.
+const SUPPORTS: Supports = Supports::new(
+    Isolation::Container,
+    &[
+        Support::HostDirectories,
+        Support::Users,
+        Support::Ports,
+        Support::Detached,
+        Support::NetworkOff,
+        Support::NetworkOpen,
+        Support::NetworkHost,
+        Support::Memory,
+        Support::Cpus,
+        Support::Disk,
+    ],
+);
 /// What containers are called, before their number.
 const PREFIX: &str = "sandbar-";
 
@@ -66,6 +83,7 @@ impl Docker {
 
     /// Refuses what no container could keep.
     fn check(&self, spec: &MachineSpec) -> Result<()> {
+        spec.refuse_unless(&SUPPORTS)?;
         spec.accounts.check()?;
         let has_walls = self.options.walls == InnerWalls::Required;
         if spec.lifetime != Lifetime::WithOwner && !has_walls {
@@ -87,15 +105,12 @@ impl Docker {
 
     /// What the guest is told: judged here, and looked at again by the guest.
     fn launch(&self, spec: &MachineSpec, info: &SystemInfo) -> Result<Launch> {
-        if spec.rootfs.is_some() {
-            return Err(MachineError::invalid("rootfs", "an image is a whole file tree; choose one or the other"));
-        }
         let shows = matches!(spec.workspace, Workspace::Host { .. }) || !spec.mounts.is_empty();
         if shows && self.engine.socket().is_none() {
             let reason = "the engine is reached over the network and may be on another host; copy the files in instead";
             return Err(MachineError::invalid("directories of this host", reason));
         }
-        let mut launch = judge(&MachineSpec { isolation: Isolation::Full, ..spec.clone() })?;
+        let mut launch = judge(spec, Level::Full)?;
         launch.level = match self.options.walls {
             InnerWalls::Required => Level::Full,
             InnerWalls::EngineOnly => Level::None,
@@ -166,16 +181,14 @@ impl Docker {
     /// How strongly this engine holds each limit; the guest adds what it watches itself.
     fn report(&self, info: &SystemInfo, limits: &Limits) -> LimitReport {
         let held = |can: Option<bool>| if can == Some(true) { Enforcement::Hard } else { Enforcement::Unavailable };
-        LimitReport {
-            pids: held(info.pids_limit),
-            memory: held(info.memory_limit),
-            cpu: held(info.cpu_cfs_quota.map(|can| can && (limits.cpus.is_some() || self.options.cpus.is_some()))),
-            open_files: Enforcement::Hard,
-            core: Enforcement::Hard,
-            tmp: Enforcement::Hard,
-            time: Enforcement::Hard,
-            disk: Enforcement::Unavailable,
+        let mut report = LimitReport::NONE;
+        report.pids = held(info.pids_limit);
+        report.memory = held(info.memory_limit);
+        report.cpu = held(info.cpu_cfs_quota.map(|can| can && (limits.cpus.is_some() || self.options.cpus.is_some())));
+        for hard in [&mut report.open_files, &mut report.core, &mut report.tmp, &mut report.time] {
+            *hard = Enforcement::Hard;
         }
+        report
     }
 
     /// The container a handle names.
@@ -211,7 +224,7 @@ impl Docker {
         launch.id = session.clone().into_bytes();
         let place = match spec.lifetime {
             Lifetime::WithOwner => None,
-            Lifetime::Detached | Lifetime::Leased(_) => Some(Place::new(self.keeper().await?, &name)?),
+            _ => Some(Place::new(self.keeper().await?, &name)?),
         };
         let owner = launch.workspace.as_ref().and_then(|(host, _)| {
             let place: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&host.path);

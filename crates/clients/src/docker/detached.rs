@@ -22,7 +22,7 @@ use super::{
 use crate::{
     GuestMachine,
     detached::{ANSWER, Memo, crowded, read_nonce},
-    local::{draw, hex},
+    draw::{draw, hex},
 };
 
 const REACH: &str = "reach a machine";

@@ -56,7 +56,7 @@ pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
         mounts: Some(mounts),
         tmpfs: Some([("/tmp".to_owned(), tmp)].into()),
         shm_size: Some(number("tmp_bytes", spec.limits.tmp_room())?),
-        network_mode: Some(network(&options.network, spec.network)),
+        network_mode: Some(network(&options.network, &spec.network)),
         memory: Some(memory),
         memory_swap: Some(memory),
         nano_cpus: match spec.limits.cpus {
@@ -124,7 +124,7 @@ fn powers(options: &Options, launch: &Launch, user: &Choice) -> Vec<&'static str
 }
 
 /// What the machine asks for goes through the engine's own network: there is no sharing the host's.
-fn network(chosen: &Network, asked: sandbar_machine::Network) -> String {
+fn network(chosen: &Network, asked: &sandbar_machine::Network) -> String {
     match (chosen, asked) {
         (Network::None, sandbar_machine::Network::Off) => "none".to_owned(),
         (Network::None | Network::Bridge, _) => "bridge".to_owned(),

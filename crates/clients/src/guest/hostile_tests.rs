@@ -1,7 +1,9 @@
 //! A guest that has been taken over: whatever it sends, the host neither panics nor hangs nor fills its memory.
 
 use sandbar_guest::protocol::{At, Event, ExitKind, FrameHeader, MAX_DATA, MAX_PAYLOAD, Open, Record, VERSION};
-use sandbar_machine::{Command, Machine, MachineError, MachinePath, Process, ProcessId, ScanOptions, Target, collect};
+use sandbar_machine::{
+    Command, Commands, Files, Machine, MachineError, MachinePath, Process, ProcessId, ScanOptions, Target, collect,
+};
 use tokio::net::UnixStream;
 
 use super::{
@@ -122,7 +124,7 @@ async fn a_list_of_processes_that_is_none_ends_the_connection() {
     let endless = vec![0; 60_000];
     for answer in [b"\x01\0\0\0".as_slice(), b"\xff\xff\xff\xff", &endless] {
         let (machine, mut far) = scripted().await;
-        let (list, ()) = tokio::join!(machine.processes(), async {
+        let (list, ()) = tokio::join!(Commands::list(&machine), async {
             far.opened().await;
             far.raw(&frame(1, &Event::Data(answer))).await;
             far.raw(&frame(1, &Event::Done)).await;
@@ -292,7 +294,7 @@ async fn spoiled_conversations_end_and_never_hang() {
                     Ok(stream) => collect(stream, 1 << 20).await.map(drop),
                     Err(error) => Err(error),
                 },
-                2 => machine.list(&target()).await.map(drop),
+                2 => Files::list(&machine, &target()).await.map(drop),
                 _ => machine.write(&target(), sandbar_machine::once("x")).await,
             }
         };

@@ -1,12 +1,12 @@
-//! Every method of a machine, as a request to its guest.
+//! Every method of a machine and of its facets, as a request to its guest.
 
 use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, time::Duration};
 
 use async_trait::async_trait;
 use sandbar_guest::protocol::Open;
 use sandbar_machine::{
-    ByteStream, Command, DirEntry, Endpoint, Features, Hashes, Machine, MachineError, MachineHandle, Process,
-    ProcessId, ProcessInfo, Result, ScanOptions, Signal, Target, TreeIndex,
+    ByteStream, Command, Commands, DirEntry, Features, Files, Hashes, Machine, MachineError, MachineHandle, Ports,
+    Process, ProcessId, ProcessInfo, Result, ScanOptions, Signal, Target, TreeIndex,
 };
 
 use super::{
@@ -27,8 +27,8 @@ impl Machine for GuestMachine {
         self.about.handle.clone()
     }
 
-    fn features(&self) -> Features {
-        self.about.features.clone()
+    fn features(&self) -> &Features {
+        &self.about.features
     }
 
     async fn spawn(&self, command: Command) -> Result<Process> {
@@ -53,11 +53,28 @@ impl Machine for GuestMachine {
             let _heard = tokio::time::timeout(STOP_PATIENCE, channel.next()).await;
         }
         self.link.end(End::Gone);
-        self.ports.close().await;
+        if let Some(ports) = &self.ports {
+            ports.close().await;
+        }
         self.end.remove().await
     }
 
-    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+    fn files(&self) -> Option<&dyn Files> {
+        Some(self)
+    }
+
+    fn commands(&self) -> Option<&dyn Commands> {
+        Some(self)
+    }
+
+    fn ports(&self) -> Option<&dyn Ports> {
+        self.ports.as_ref().map(|ports| ports as &dyn Ports)
+    }
+}
+
+#[async_trait]
+impl Commands for GuestMachine {
+    async fn list(&self) -> Result<Vec<ProcessInfo>> {
         kept::list(&self.link).await
     }
 
@@ -68,14 +85,10 @@ impl Machine for GuestMachine {
     async fn signal(&self, process: ProcessId, signal: Signal) -> Result<bool> {
         kept::signal(&self.link, process, signal).await
     }
+}
 
-    async fn port(&self, port: u16) -> Result<Endpoint> {
-        if !self.about.features.ports {
-            return Err(MachineError::Unsupported("expose ports"));
-        }
-        self.ports.open(port, &self.link).await
-    }
-
+#[async_trait]
+impl Files for GuestMachine {
     async fn stat(&self, target: &Target) -> Result<Option<DirEntry>> {
         let deed = Deed::new("stat", target);
         match files::records(&self.link, &deed, Open::Stat(at(target)?), INDEX).await {

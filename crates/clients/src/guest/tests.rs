@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use sandbar_guest::protocol::{Event, ExitKind, Open, Request};
 use sandbar_machine::{
-    Command, Control, Exit, ExitReason, Machine, MachineError, MachinePath, Output, Process, Signal, Target,
-    TerminalSize, collect, once,
+    Command, Control, Exit, ExitReason, Files as _, Machine, MachineError, MachinePath, Output, Process, Signal,
+    Target, TerminalSize, collect, once,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -64,7 +64,7 @@ async fn what_makes_no_sense_is_refused_before_the_guest_hears_of_it() {
     assert_eq!(code(Command::new(["env"]).cwd(MachinePath::root())).await, "not_found");
     let too_much = target("/workspace/a").mode(0o4755);
     assert_eq!(machine.write(&too_much, once("x")).await.expect_err("suid").code(), "invalid");
-    assert_eq!(machine.port(9).await.expect_err("undeclared").to_string().lines().count(), 1);
+    assert_eq!(machine.ports().expect("ports").open(9).await.expect_err("undeclared").to_string().lines().count(), 1);
     let (_, err, exit) = finish(&mut machine.spawn(Command::new(["nonsense"])).await.expect("spawn")).await;
     assert_eq!((err.as_slice(), exit), (b"not found\n".as_slice(), Some(Exit::code(127))));
 }
@@ -252,10 +252,11 @@ async fn a_dropped_stream_is_closed_and_its_late_frames_are_ignored() {
 #[tokio::test]
 async fn a_port_carries_connections_both_ways_until_the_machine_ends() {
     let machine = simple().await;
-    let endpoint = machine.port(8080).await.expect("port");
-    assert_eq!(machine.port(8080).await.expect("again"), endpoint);
-    assert!(endpoint.address.ip().is_loopback());
-    let mut client = TcpStream::connect(endpoint.address).await.expect("connect");
+    let endpoint = machine.ports().expect("ports").open(8080).await.expect("port");
+    assert_eq!(machine.ports().expect("ports").open(8080).await.expect("again"), endpoint);
+    let address = endpoint.socket().expect("a port of this host");
+    assert!(address.ip().is_loopback());
+    let mut client = TcpStream::connect(address).await.expect("connect");
     let payload = vec![9; 1_000_000];
     let (mut from, mut to) = client.split();
     let mut echoed = Vec::new();
@@ -274,12 +275,12 @@ async fn a_port_carries_connections_both_ways_until_the_machine_ends() {
     assert_eq!(echoed, payload);
     machine.stop().await.expect("stop");
     soon(async {
-        while TcpStream::connect(endpoint.address).await.is_ok() {
+        while TcpStream::connect(address).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
-    assert_eq!(machine.port(8080).await.expect_err("gone").code(), "gone");
+    assert_eq!(machine.ports().expect("ports").open(8080).await.expect_err("gone").code(), "gone");
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use super::{
     detached::{self, Place, Removal},
     state,
 };
-use crate::{GuestMachine, detached::remembered};
+use crate::{GuestMachine, detached::remembered, launch::launch};
 
 const ID: &str = "local";
 
@@ -97,11 +97,13 @@ impl UnixLocal {
     }
 
     async fn make(&self, spec: MachineSpec, record: &Recorder<'_>) -> Result<Arc<dyn Machine>> {
-        let mut launch = check::launch(&spec)?;
+        spec.refuse_unless(&check::SUPPORTS)?;
+        let (level, isolation) = check::level(spec.isolation)?;
+        let mut launch = launch(&spec, level)?;
         let (dir, id) = state::prepare(self.state_dir.as_deref())?;
         let place = match spec.lifetime {
             Lifetime::WithOwner => None,
-            Lifetime::Detached | Lifetime::Leased(_) => {
+            _ => {
                 check::hides(&launch, &dir)?;
                 Some(detached::prepare(&dir, &id)?)
             }
@@ -113,7 +115,7 @@ impl UnixLocal {
         let handle = MachineHandle { client: ID.to_owned(), state };
         let listening = check::can_listen(&spec);
         let lifetime = spec.lifetime;
-        let setup = check::setup(spec, handle.clone());
+        let setup = check::setup(spec, isolation, handle.clone());
         if let Some(place) = &place {
             launch.detached = Some(remembered(place.nonce()?, &setup, listening, lifetime)?);
         }

@@ -22,10 +22,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{leftovers, state};
+use super::leftovers;
 use crate::{
     Farewell, GuestMachine,
     detached::{ANSWER, Memo, crowded, read_nonce},
+    draw::{draw, hex},
 };
 
 /// How long finding a machine waits until what a dead one left is removed; that goes on without it.
@@ -46,9 +47,9 @@ pub(super) fn prepare(dir: &Path, id: &str) -> Result<Place> {
         let reason = "is not UTF-8, so that no handle can hold it; choose another state directory";
         return Err(MachineError::invalid(format!("state directory {}", dir.display()), reason));
     }
-    let nonce: Nonce = state::draw()
-        .map_err(|error| MachineError::Start { stage: "detaching it".to_owned(), source: error.into() })?;
-    Ok(Place { id: id.to_owned(), dir: dir.to_owned(), nonce: state::hex(&nonce) })
+    let nonce: Nonce =
+        draw().map_err(|error| MachineError::Start { stage: "detaching it".to_owned(), source: error.into() })?;
+    Ok(Place { id: id.to_owned(), dir: dir.to_owned(), nonce: hex(&nonce) })
 }
 
 /// A way to the door of a machine, as far as it exists.
@@ -77,7 +78,7 @@ impl Place {
 
     /// A machine whose handle nobody has: enough to end it, once its door is gone.
     pub(super) fn unknown(id: &str, dir: PathBuf) -> Self {
-        Self { id: id.to_owned(), dir, nonce: state::hex(&Nonce::default()) }
+        Self { id: id.to_owned(), dir, nonce: hex(&Nonce::default()) }
     }
 
     /// What the handle holds.

@@ -7,11 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::{
-    process::getuid,
-    rand::{GetRandomFlags, getrandom},
-};
+use rustix::process::getuid;
 use sandbar_machine::{MachineError, Result};
+
+use crate::draw::{draw, hex};
 
 /// Makes the directory if it is missing, checks that nobody else can have touched it, and draws a name in it.
 pub(super) fn prepare(chosen: Option<&Path>) -> Result<(PathBuf, String)> {
@@ -73,21 +72,6 @@ pub(super) fn check(directory: &Path) -> Result<()> {
         return bad("can be used by other users (its mode must be 700)");
     }
     Ok(())
-}
-
-/// Random bytes.
-pub(crate) fn draw<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let count = getrandom(bytes.as_mut_slice(), GetRandomFlags::empty())?;
-    if count < bytes.len() {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(bytes)
-}
-
-/// Bytes as letters.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn failed(directory: &Path, source: io::Error) -> MachineError {

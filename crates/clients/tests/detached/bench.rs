@@ -61,8 +61,8 @@ pub(crate) fn file(name: &str) -> Target {
 }
 
 pub(crate) fn detached() -> MachineSpec {
-    let env = [("DECLARED".to_owned(), "remembered".to_owned())].into();
-    MachineSpec { lifetime: Lifetime::Detached, env, ports: vec![4321], ..MachineSpec::default() }
+    let env = [("DECLARED", "remembered")];
+    MachineSpec::default().lifetime(Lifetime::Detached).env(env).ports([4321])
 }
 
 /// A place for machines, and the handle of the one that is there.

@@ -46,7 +46,7 @@ async fn a_machine_made_by_a_process_that_ended_is_found_used_and_deleted(bench:
     let client = bench.any_client();
     let one = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
     let two = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
-    assert_eq!((one.handle(), one.features()), (handle.clone(), features));
+    assert_eq!((one.handle(), one.features()), (handle.clone(), &features));
     let bytes = soon(collect(soon(one.read(&file("note"))).await.expect("read"), 100)).await.expect("collect");
     assert_eq!(bytes, "from another process");
     let both = tokio::join!(printed(&*one, "cat note; sleep 0.2"), printed(&*two, "echo $DECLARED; sleep 0.2"));

@@ -12,7 +12,7 @@ use std::{
 use sandbar_clients::UnixLocal;
 use sandbar_guest::protocol::{DOOR, Knock, VERSION, Wish};
 use sandbar_machine::{
-    Access, Command, Isolation, Machine, MachineHandle, MachineSpec, Network, Output, SandboxClient, Workspace,
+    Access, Command, Demand, Machine, MachineHandle, MachineSpec, Network, Output, SandboxClient, Workspace,
     conformance::as_ordinary_user_with,
 };
 use tokio::{
@@ -173,9 +173,9 @@ print(len(tried), "reached" if reached else "nothing")
 async fn nothing_inside_a_machine_reaches_its_door() {
     let bench = Bench::new();
     for (isolation, network) in
-        [(Isolation::Full, Network::Off), (Isolation::Full, Network::Host), (Isolation::Landlock, Network::Off)]
+        [(Demand::Full, Network::Off), (Demand::Full, Network::Host), (Demand::Landlock, Network::Off)]
     {
-        let spec = MachineSpec { isolation, network, ..detached() };
+        let spec = detached().isolation(isolation).network(network);
         let machine = soon(bench.client().create(spec)).await.expect("create");
         let door = bench.machines()[0].join(DOOR);
         let argv = ["python3", "-c", BURGLAR, door.to_str().expect("text")];
@@ -212,7 +212,7 @@ async fn a_machine_that_is_shown_the_door_of_another_is_not_let_in() {
     let control = HostCommand::new(&argv[0]).args(&argv[1..]).output().expect("python3");
     assert!(String::from_utf8_lossy(&control.stdout).contains("told 100"), "on the host the nonce is all it takes");
     let workspace = Workspace::Host { path: bench.state(), access: Access::ReadOnly };
-    let other = soon(UnixLocal::new().create(MachineSpec { workspace, ..MachineSpec::default() })).await;
+    let other = soon(UnixLocal::new().create(MachineSpec::default().workspace(workspace))).await;
     let other = other.expect("what is shown is shown");
     let inside = Path::new("/workspace").join(door.strip_prefix(bench.state()).expect("inside"));
     let script = "exec python3 -c \"$0\" \"$@\" 2>&1";
@@ -230,7 +230,7 @@ async fn a_machine_is_never_shown_the_directory_of_its_own_door() {
     let bench = Bench::new();
     for path in [bench.0.path().to_owned(), "/tmp".into()] {
         let workspace = Workspace::Host { path, access: Access::ReadOnly };
-        let refused = soon(bench.client().create(MachineSpec { workspace, ..detached() })).await;
+        let refused = soon(bench.client().create(detached().workspace(workspace))).await;
         let refused = refused.map(drop).expect_err("it would see its door");
         assert!(refused.to_string().contains("door"), "{refused}");
     }

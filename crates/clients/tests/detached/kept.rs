@@ -3,8 +3,8 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use sandbar_machine::{
-    Access, Command, Control, Lifetime, Machine, MachineError, MachineSpec, Output, Process, ProcessId, ProcessInfo,
-    ProcessState, SandboxClient, TerminalSize, Workspace, once,
+    Access, Command, Control, Lifetime, Machine, MachineError, Output, Process, ProcessId, ProcessInfo, ProcessState,
+    SandboxClient, TerminalSize, Workspace, once,
 };
 
 use super::bench::{Bench, detached, file, hear, soon, until};
@@ -35,7 +35,7 @@ fn shell(script: &str) -> Command {
 
 async fn adopt(machine: &dyn Machine, id: ProcessId) -> Process {
     for _ in 0..3000 {
-        match soon(machine.adopt(id)).await {
+        match soon(machine.commands().expect("it knows its commands").adopt(id)).await {
             Ok(found) => return found.expect("it is there"),
             Err(MachineError::Held(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
             Err(other) => panic!("{other}"),
@@ -106,7 +106,7 @@ fn has_ended(info: &ProcessInfo) -> bool {
 async fn list_once(machine: &dyn Machine, is_so: impl Fn(&[ProcessInfo]) -> bool) -> Vec<ProcessInfo> {
     soon(async {
         loop {
-            let list = machine.processes().await.expect("a list");
+            let list = machine.commands().expect("it knows its commands").list().await.expect("a list");
             if is_so(&list) {
                 return list;
             }
@@ -166,10 +166,10 @@ async fn a_lease_removes_a_machine_and_never_the_hosts_own_directory() {
     fs::create_dir(&own).expect("a directory");
     fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("open to whoever the machine is");
     fs::write(own.join("file"), "precious").expect("write");
-    let leased = |milliseconds: u64| MachineSpec {
-        workspace: Workspace::Host { path: own.clone(), access: Access::ReadWrite },
-        lifetime: Lifetime::Leased(Duration::from_millis(milliseconds)),
-        ..detached()
+    let leased = |milliseconds: u64| {
+        detached()
+            .workspace(Workspace::Host { path: own.clone(), access: Access::ReadWrite })
+            .lifetime(Lifetime::Leased(Duration::from_millis(milliseconds)))
     };
     let mut made = soon(bench.client().create(leased(300))).await;
     if made.is_err() {
@@ -184,6 +184,6 @@ async fn a_lease_removes_a_machine_and_never_the_hosts_own_directory() {
     until("its directory is gone", || bench.machines().is_empty()).await;
     assert!(soon(bench.client().attach(&handle)).await.expect("attach").is_none());
     assert_eq!(fs::read_to_string(own.join("file")).expect("it is there"), "precious");
-    let hasty = MachineSpec { lifetime: Lifetime::Leased(Duration::ZERO), ..detached() };
+    let hasty = detached().lifetime(Lifetime::Leased(Duration::ZERO));
     assert_eq!(soon(bench.client().create(hasty)).await.expect_err("too short").code(), "invalid");
 }

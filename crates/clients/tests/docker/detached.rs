@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::bench::{BUSYBOX, DEBIAN, EMPTY, client, engine, has_engine, nothing_left, run, sh, soon};
 
 fn detached() -> MachineSpec {
-    MachineSpec { lifetime: Lifetime::Detached, ..MachineSpec::default() }
+    MachineSpec::default().lifetime(Lifetime::Detached)
 }
 
 async fn create(client: &Docker) -> Arc<dyn Machine> {

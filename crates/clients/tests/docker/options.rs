@@ -107,14 +107,17 @@ async fn what_was_chosen_is_there() {
         .cpus(0.5)
         .pids(40)
         .label("sandbar.test", "chosen");
-    let env = [("BOTH".to_owned(), "machine".to_owned())].into();
-    let machine = soon(client.create(MachineSpec { env, ..MachineSpec::default() })).await.expect("create");
+    let env = [("BOTH", "machine")];
+    let machine = soon(client.create(MachineSpec::default().env(env))).await.expect("create");
     assert_eq!(machine.features().limits.cpu, Enforcement::Hard);
     assert_eq!(sh(&*machine, "echo $CHOSEN $BOTH; cat /shown/note").await, "client machine\nfrom the host");
     assert_eq!(sh(&*machine, "echo x 2>/dev/null >/shown/new || echo refused").await, "refused\n");
     assert!(sh(&*machine, "ls /sys/class/net").await.contains("eth0"));
-    assert_eq!(soon(machine.port(4001)).await.map(drop).expect_err("undeclared").code(), "invalid");
-    soon(machine.port(4000)).await.expect("declared");
+    assert_eq!(
+        soon(machine.ports().expect("ports").open(4001)).await.map(drop).expect_err("undeclared").code(),
+        "invalid"
+    );
+    soon(machine.ports().expect("ports").open(4000)).await.expect("declared");
     // A memory bomb ends, and the machine does not.
     let bomb = "b = []\nwhile True: b.append(bytearray(1 << 20))";
     assert_eq!(run(&*machine, &["python3", "-c", bomb]).await.1, Some(137));
@@ -142,11 +145,9 @@ async fn directories_of_the_host_are_shown_as_they_were_judged() {
         access: Access::ReadOnly,
         identity: None,
     };
-    let spec = MachineSpec {
-        workspace: Workspace::Host { path: work.clone(), access: Access::ReadWrite },
-        mounts: vec![note],
-        ..MachineSpec::default()
-    };
+    let spec = MachineSpec::default()
+        .workspace(Workspace::Host { path: work.clone(), access: Access::ReadWrite })
+        .mounts([note]);
     let machine = soon(client(DEBIAN).create(spec.clone())).await.expect("create");
     assert_eq!(sh(&*machine, "id -u; cat a/note; echo x > made").await, "1234\nmounted");
     assert_eq!(fs::metadata(work.join("made")).expect("it is there").uid(), 1234);
@@ -154,7 +155,7 @@ async fn directories_of_the_host_are_shown_as_they_were_judged() {
     assert!(work.exists(), "what is the host's stays");
     for shown in ["/var/run/docker.sock", "/run", "/"] {
         let workspace = Workspace::Host { path: shown.into(), access: Access::ReadOnly };
-        let refused = soon(client(DEBIAN).create(MachineSpec { workspace, ..MachineSpec::default() })).await;
+        let refused = soon(client(DEBIAN).create(MachineSpec::default().workspace(workspace))).await;
         assert_eq!(refused.map(drop).expect_err("refused").code(), "invalid", "{shown}");
     }
 }
@@ -200,7 +201,7 @@ async fn an_engine_is_reached_over_tcp_too() {
     assert_eq!(sh(&*machine, "head -c 3000000 /dev/zero | wc -c").await, "3000000\n");
     soon(machine.stop()).await.expect("stop");
     let workspace = Workspace::Host { path: "/usr/share".into(), access: Access::ReadOnly };
-    let refused = soon(client.create(MachineSpec { workspace, ..MachineSpec::default() })).await.map(drop);
+    let refused = soon(client.create(MachineSpec::default().workspace(workspace))).await.map(drop);
     assert!(refused.expect_err("elsewhere").to_string().contains("another host"));
     relay.abort();
 }

@@ -18,7 +18,7 @@ use crate::bench::{BUSYBOX, DEBIAN, EMPTY, client, engine, has_engine, nonroot, 
 
 fn with_users() -> MachineSpec {
     let accounts = Accounts::default().user("ada").user("bob").user("www-data").group("staff", ["bob", "agent"]);
-    MachineSpec { accounts, ..MachineSpec::default() }
+    MachineSpec::default().accounts(accounts)
 }
 
 async fn create(client: &Docker, spec: MachineSpec) -> Arc<dyn Machine> {
@@ -194,7 +194,7 @@ async fn the_default_user_is_who_it_would_be_without_others() {
     let host = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::chown(host.path(), Some(2345), Some(2345)).expect("somebody's");
     let workspace = Workspace::Host { path: host.path().to_owned(), access: Access::ReadWrite };
-    let machine = create(&client(BUSYBOX), MachineSpec { workspace, ..with_users() }).await;
+    let machine = create(&client(BUSYBOX), with_users().workspace(workspace)).await;
     assert_eq!(says(&*machine, None, "id -u; : >/workspace/made && echo made").await, "2345\nmade\n");
     assert_eq!(says(&*machine, Some("ada"), "(: >/workspace/hers) 2>/dev/null || echo refused").await, "refused\n");
     soon(machine.stop()).await.expect("stop");
@@ -218,7 +218,7 @@ async fn where_there_can_be_only_one_user_more_are_refused_with_the_fix() {
         assert!(refused.to_string().contains(fix), "{refused}");
         // The one user every machine has is no other.
         let accounts = Accounts::default().user("agent");
-        let machine = create(&client, MachineSpec { accounts, ..MachineSpec::default() }).await;
+        let machine = create(&client, MachineSpec::default().accounts(accounts)).await;
         assert!(!machine.features().users);
         soon(machine.stop()).await.expect("stop");
     }
@@ -255,7 +255,7 @@ async fn users_are_still_there_when_a_machine_is_found_again() {
         return;
     }
     let client = client(DEBIAN).label("sandbar.test", "again");
-    let handle = create(&client, MachineSpec { lifetime: Lifetime::Detached, ..with_users() }).await.handle();
+    let handle = create(&client, with_users().lifetime(Lifetime::Detached)).await.handle();
     let machine = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
     assert!(machine.features().users);
     assert_eq!(says(&*machine, Some("ada"), "id -un").await, "ada\n");

@@ -103,7 +103,7 @@ fn refuse_traffic(sandbox: &Sandbox, headers: &HeaderMap) -> Option<Response<Bod
 
 /// Forwards a request to a port inside; `None` if the port is closed.
 async fn forward(sandbox: &Sandbox, port: u16, mut parts: Parts, body: RequestBody) -> Option<Response<Body>> {
-    let address = sandbox.machine.port(port).await.ok()?.address;
+    let address = sandbox.machine.ports()?.open(port).await.ok()?.socket()?;
     let stream = TcpStream::connect(address).await.ok()?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
     // It ends with the request, or with the machine.

@@ -133,12 +133,8 @@ struct Life {
 impl Sandbox {
     /// Makes the machine and adapts its directories.
     pub(super) async fn create(client: &dyn SandboxClient, config: SandboxConfig) -> Result<Self> {
-        let spec = MachineSpec {
-            // A machine forwards declared ports only, and every port may be asked for.
-            ports: (1..=u16::MAX).collect(),
-            accounts: Accounts::default().user(USER),
-            ..MachineSpec::default()
-        };
+        // A machine forwards declared ports only, and every port may be asked for.
+        let spec = MachineSpec::default().ports(1..=u16::MAX).accounts(Accounts::default().user(USER));
         let machine = client.create(spec).await?;
         let users = users(&*machine).await?;
         let groups = groups(&*machine).await?;

@@ -49,7 +49,9 @@ fn python(server: &Server, check: &str, version: &str) {
 #[track_caller]
 fn javascript(server: &Server, check: &str) {
     let packages = there(root().join(".npm-e2b/node_modules/e2b")).join("../..");
-    let mut command = Command::new("node");
+    // Where the system's is too old, set-up has brought another.
+    let own = packages.join("node_modules/node/bin/node");
+    let mut command = Command::new(if own.exists() { own } else { "node".into() });
     command.arg(script("e2b_client.mjs")).arg(packages).args([check, JAVASCRIPT]);
     succeeds(server, command);
 }

@@ -81,7 +81,7 @@ pub async fn an_unpacking_that_waits_holds_nobody_up(client: &dyn SandboxClient)
     let half = whole.slice(..whole.len() / 2);
     let waiting = Box::pin(stream::iter([Ok(half)]).chain(stream::pending()));
     let place = rig.at("waits");
-    let mut unpacking = rig.machine.unpack(&place, waiting);
+    let mut unpacking = Box::pin(rig.machine.unpack(&place, waiting));
     tokio::select! {
         ended = &mut unpacking => panic!("half an archive was enough: {ended:?}"),
         () = async {

@@ -1,18 +1,13 @@
-//! Promises about machines that outlive whoever made them. A client that cannot keep them refuses to make such machines.
+//! Promises about machines that outlive the process that made them. A client that cannot keep them refuses to make such machines.
 
 use std::sync::Mutex;
 
 use super::rig::{Rig, daemon, pause, shell, soon, until};
 use crate::{Lifetime, MachineError, MachineHandle, MachineSpec, SandboxClient};
 
-/// A detached machine; `None` for a client that makes none, and says so.
-pub(super) async fn detached(client: &dyn SandboxClient, spec: MachineSpec) -> Option<Rig> {
-    let spec = MachineSpec { lifetime: Lifetime::Detached, ..spec };
-    match soon("create", client.create(spec)).await {
-        Ok(machine) => Some(Rig { machine }),
-        Err(MachineError::Unsupported(_)) => None,
-        Err(other) => panic!("{other}"),
-    }
+/// A detached machine.
+pub(super) async fn detached(client: &dyn SandboxClient, spec: MachineSpec) -> Rig {
+    Rig::with(client, spec.lifetime(Lifetime::Detached)).await
 }
 
 pub(super) async fn attach(client: &dyn SandboxClient, handle: &MachineHandle) -> Rig {
@@ -28,15 +23,15 @@ pub(super) async fn is_gone(client: &dyn SandboxClient, handle: &MachineHandle) 
 
 /// It is still there when nobody has held it for a while, and is the same as before.
 pub async fn a_detached_machine_outlives_its_maker(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     rig.put("file", "still here").await;
-    let (handle, features) = (rig.machine.handle(), rig.machine.features());
+    let (handle, features) = (rig.machine.handle(), rig.machine.features().clone());
     drop(rig);
     pause(700).await;
     for _ in 0..3 {
         let again = attach(client, &handle).await;
         assert_eq!(again.machine.handle(), handle);
-        assert_eq!(again.machine.features(), features);
+        assert_eq!(again.machine.features(), &features);
         assert_eq!(again.get("file").await, "still here");
     }
     soon("delete", client.delete(&handle)).await.expect("it is deleted");
@@ -45,17 +40,14 @@ pub async fn a_detached_machine_outlives_its_maker(client: &dyn SandboxClient) {
 
 /// Its handle is recorded before it can outlive its maker, and one that cannot be recorded is not left.
 pub async fn a_detached_machine_is_recorded_before_it_stays(client: &dyn SandboxClient) {
-    let spec = || MachineSpec { lifetime: Lifetime::Detached, ..MachineSpec::default() };
+    let spec = || MachineSpec::default().lifetime(Lifetime::Detached);
     let recorded = Mutex::new(Vec::new());
     let note = |handle: &MachineHandle| recorded.lock().expect("no panic").push(handle.clone());
     let record = |handle: &MachineHandle| {
         note(handle);
         Ok(())
     };
-    let machine = match soon("create", client.create_recorded(spec(), &record)).await {
-        Err(MachineError::Unsupported(_)) => return,
-        made => made.expect("a machine"),
-    };
+    let machine = soon("create", client.create_recorded(spec(), &record)).await.expect("a machine");
     let handle = machine.handle();
     let told = std::mem::take(&mut *recorded.lock().expect("no panic"));
     assert!(!told.is_empty() && told.iter().all(|one| *one == handle), "{told:?}");
@@ -74,7 +66,7 @@ pub async fn a_detached_machine_is_recorded_before_it_stays(client: &dyn Sandbox
 
 /// Several hold it at the same time; who lets go takes nothing from the others.
 pub async fn a_detached_machine_can_have_several_holders(client: &dyn SandboxClient) {
-    let Some(first) = detached(client, MachineSpec::default()).await else { return };
+    let first = detached(client, MachineSpec::default()).await;
     let handle = first.machine.handle();
     let (second, third) = (attach(client, &handle).await, attach(client, &handle).await);
     first.put("file", "of the first").await;
@@ -87,7 +79,7 @@ pub async fn a_detached_machine_can_have_several_holders(client: &dyn SandboxCli
 
 /// Stopping ends it for everyone, and deleting what is gone is fine.
 pub async fn a_stopped_detached_machine_is_gone_for_everyone(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
     let other = attach(client, &handle).await;
     soon("stop", other.machine.stop()).await.expect("it stops");
@@ -106,7 +98,7 @@ pub async fn a_stopped_detached_machine_is_gone_for_everyone(client: &dyn Sandbo
 
 /// A command ends with the holder that started it; what it left in the background stays, and so do others' commands.
 pub async fn commands_end_with_their_holder_and_daemons_stay(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     let other = attach(client, &rig.machine.handle()).await;
     let mut others = other.spawn(shell("echo ready; read line; echo got $line").stdin()).await;
     until(&mut others, "ready").await;
@@ -132,8 +124,8 @@ pub async fn commands_end_with_their_holder_and_daemons_stay(client: &dyn Sandbo
 
 /// Holders run commands side by side, each hearing its own, and one who does not listen holds up nobody.
 pub async fn holders_run_commands_side_by_side(client: &dyn SandboxClient) {
-    let env = [("DECLARED".to_owned(), "yes".to_owned())].into();
-    let Some(first) = detached(client, MachineSpec { env, ..MachineSpec::default() }).await else { return };
+    let env = [("DECLARED", "yes")];
+    let first = detached(client, MachineSpec::default().env(env)).await;
     let second = attach(client, &first.machine.handle()).await;
     let mut deaf = first.spawn(shell("echo ready; yes")).await;
     until(&mut deaf, "ready").await;

@@ -10,8 +10,8 @@ use super::{
     rig::{Rig, exit, pause, send, shell, soon, until},
 };
 use crate::{
-    Command, Control, Exit, ExitReason, Lifetime, MachineError, MachineSpec, Output, Process, ProcessId, ProcessInfo,
-    ProcessState, SandboxClient, Signal, TerminalSize,
+    Command, Commands, Control, Exit, ExitReason, Lifetime, MachineError, MachineSpec, Output, Process, ProcessId,
+    ProcessInfo, ProcessState, SandboxClient, Signal, TerminalSize,
 };
 
 /// Waits for a file, so that it goes on when nobody holds it any more. It says nothing, which a holder could have taken
@@ -26,11 +26,15 @@ fn vanish(rig: Rig, process: Process) -> ProcessId {
     id
 }
 
+fn commands(rig: &Rig) -> &dyn Commands {
+    rig.machine.commands().expect("a machine that knows its commands")
+}
+
 /// The command, once its last holder is known to be gone.
 async fn adopt(rig: &Rig, id: ProcessId) -> Process {
     soon("adopt", async {
         loop {
-            match rig.machine.adopt(id).await {
+            match commands(rig).adopt(id).await {
                 Ok(found) => return found.expect("it is there"),
                 Err(MachineError::Held(held)) => assert_eq!(held, id),
                 Err(other) => panic!("{other}"),
@@ -43,16 +47,16 @@ async fn adopt(rig: &Rig, id: ProcessId) -> Process {
 
 async fn is_forgotten(rig: &Rig, id: ProcessId) {
     soon("it to be forgotten", async {
-        while rig.machine.processes().await.expect("a list").iter().any(|info| info.id == id) {
+        while commands(rig).list().await.expect("a list").iter().any(|info| info.id == id) {
             pause(20).await;
         }
     })
     .await;
-    assert!(soon("adopt", rig.machine.adopt(id)).await.expect("no error").is_none());
+    assert!(soon("adopt", commands(rig).adopt(id)).await.expect("no error").is_none());
 }
 
 async fn info(rig: &Rig, id: ProcessId) -> ProcessInfo {
-    let all = soon("processes", rig.machine.processes()).await.expect("a list");
+    let all = soon("processes", commands(rig).list()).await.expect("a list");
     all.into_iter().find(|info| info.id == id).expect("it is listed")
 }
 
@@ -105,7 +109,7 @@ async fn hear(process: &mut Process) -> Heard {
 
 /// Its holder vanishes; it goes on, and the next holder hears what it said meanwhile and can talk to it.
 pub async fn a_kept_command_outlives_its_holder_with_its_output(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
     let script = format!(
         "echo ready; {WAIT}; echo one; echo two >&2; echo three; touch said; read line; echo got $line; exit 7"
@@ -128,7 +132,7 @@ pub async fn a_kept_command_outlives_its_holder_with_its_output(client: &dyn San
 
 /// A flood that nobody reads keeps its end; what is missing is counted to the byte.
 pub async fn what_does_not_fit_is_counted_exactly(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
     let script = format!("{WAIT}; seq 1000000 1700000; touch said; read line; echo end");
     let process = rig.spawn(shell(&script).stdin().kept()).await;
@@ -150,10 +154,7 @@ pub async fn what_does_not_fit_is_counted_exactly(client: &dyn SandboxClient) {
 
 /// A terminal stays one: it can be typed into, resized and interrupted by whoever comes next.
 pub async fn a_kept_terminal_can_be_typed_into_again(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
-    if !rig.machine.features().pty {
-        return;
-    }
+    let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
     let script = format!(
         "stty -echo; ({WAIT}; echo meanwhile; touch said)& echo ready; \
@@ -181,7 +182,7 @@ pub async fn a_kept_terminal_can_be_typed_into_again(client: &dyn SandboxClient)
 
 /// One that ended while nobody held it gives its output and its exit to the first who asks, and to nobody after.
 pub async fn a_command_that_ended_alone_is_told_once(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
     let process = rig.spawn(shell(&format!("{WAIT}; echo last words; exit 3")).kept()).await;
     let id = vanish(rig, process);
@@ -192,18 +193,18 @@ pub async fn a_command_that_ended_alone_is_told_once(client: &dyn SandboxClient)
     let heard = hear(&mut process).await;
     assert_eq!((heard.stdout.as_ref(), &heard.exits[..]), (b"last words\n".as_slice(), &[Exit::code(3)][..]));
     is_forgotten(&rig, id).await;
-    assert!(rig.machine.adopt(ProcessId(u64::MAX)).await.expect("no error").is_none());
+    assert!(commands(&rig).adopt(ProcessId(u64::MAX)).await.expect("no error").is_none());
 }
 
 /// Nobody takes a command away from a holder that lives.
 pub async fn a_held_command_is_not_adopted(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     let other = attach(client, &rig.machine.handle()).await;
     let mut process = rig.spawn(shell("echo ready; read line; echo got $line").stdin().kept()).await;
     until(&mut process, "ready").await;
     let id = process.id.expect("an id");
     for holder in [&rig, &other] {
-        let refused = soon("adopt", holder.machine.adopt(id)).await.expect_err("it is held");
+        let refused = soon("adopt", commands(holder).adopt(id)).await.expect_err("it is held");
         assert!(matches!(refused, MachineError::Held(held) if held == id), "{refused}");
     }
     assert_eq!(info(&other, id).await.state, ProcessState::Held);
@@ -214,7 +215,7 @@ pub async fn a_held_command_is_not_adopted(client: &dyn SandboxClient) {
 /// A holder that says that it leaves, leaves; what it typed before has been typed, and what it did not take is there for the
 /// next one.
 pub async fn a_command_that_is_left_is_there_for_the_next(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     let mut process = rig.spawn(shell("echo ready; while read line; do echo got $line; done").stdin().kept()).await;
     until(&mut process, "ready").await;
     let id = process.id.expect("an id");
@@ -234,7 +235,7 @@ pub async fn a_command_that_is_left_is_there_for_the_next(client: &dyn SandboxCl
 
 /// What was sent to a command that does not read yet is not lost with its holder, and does not take from the next one's.
 pub async fn input_waits_for_a_command_that_was_left(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
     let script = format!("dd bs=1 count=1 >/dev/null 2>&1; echo ready; {WAIT}; wc -c");
     let mut process = rig.spawn(shell(&script).stdin().kept()).await;
@@ -257,7 +258,7 @@ pub async fn input_waits_for_a_command_that_was_left(client: &dyn SandboxClient)
 
 /// Whoever drops a command while it holds its machine means it.
 pub async fn dropping_control_kills_a_kept_command(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     let beat = "echo ready; while :; do echo x >>beat; sleep 0.05; done";
     let mut process = rig.spawn(shell(beat).kept()).await;
     until(&mut process, "ready").await;
@@ -269,7 +270,7 @@ pub async fn dropping_control_kills_a_kept_command(client: &dyn SandboxClient) {
 
 /// Nobody has to be there for a deadline to pass.
 pub async fn a_deadline_holds_without_a_holder(client: &dyn SandboxClient) {
-    let Some(mut rig) = detached(client, MachineSpec::default()).await else { return };
+    let mut rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
     for deadline in [2, 15, 40].map(Duration::from_secs) {
         let begun = Instant::now();
@@ -287,7 +288,7 @@ pub async fn a_deadline_holds_without_a_holder(client: &dyn SandboxClient) {
 
 /// Every holder sees what runs, and can end it.
 pub async fn commands_are_listed_and_signalled_by_number(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     let other = attach(client, &rig.machine.handle()).await;
     let mut process = rig.spawn(Command::new(["sh", "-c", "exec sleep 300", &"x".repeat(5000)]).kept()).await;
     let second = rig.spawn(Command::new(["sleep", "301"]).kept()).await;
@@ -297,17 +298,17 @@ pub async fn commands_are_listed_and_signalled_by_number(client: &dyn SandboxCli
     assert_eq!((&told.argv[..2], told.tty, told.kept), (&["sh".into(), "-c".into()][..], false, true));
     assert!(told.argv.iter().map(|word| word.len()).sum::<usize>() < 1000, "it is shortened");
     assert!(told.since > 1_600_000_000);
-    assert!(soon("signal", other.machine.signal(id, Signal::Terminate)).await.expect("it is sent"));
+    assert!(soon("signal", commands(&other).signal(id, Signal::Terminate)).await.expect("it is sent"));
     assert_eq!(exit(&mut process).await.code, 143);
     drop(process);
     is_forgotten(&other, id).await;
-    assert!(!soon("signal", other.machine.signal(id, Signal::Terminate)).await.expect("no error"));
+    assert!(!soon("signal", commands(&other).signal(id, Signal::Terminate)).await.expect("no error"));
     assert_eq!(info(&other, second.id.expect("an id")).await.state, ProcessState::Held);
 }
 
 /// Two clients at once: each has its own, and both work.
 pub async fn two_holders_adopt_side_by_side(client: &dyn SandboxClient) {
-    let Some(rig) = detached(client, MachineSpec::default()).await else { return };
+    let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
     let script = "echo ready; while read line; do echo got $line; done";
     let mut both = Vec::new();
@@ -339,7 +340,7 @@ pub async fn a_bound_machine_keeps_nothing(client: &dyn SandboxClient) {
     assert_eq!(process.id, None);
     let ran = super::rig::finish(process).await;
     assert_eq!((ran.text().as_str(), ran.exit), ("out\n", Exit::code(4)));
-    assert!(soon("adopt", rig.machine.adopt(ProcessId(1))).await.expect("no error").is_none());
+    assert!(soon("adopt", commands(&rig).adopt(ProcessId(1))).await.expect("no error").is_none());
 }
 
 /// It ends when nobody was there for as long as it was given, and not while somebody is.
@@ -358,9 +359,8 @@ struct TooLate;
 async fn a_lease_is_kept(client: &dyn SandboxClient, lease: u64) -> Result<(), TooLate> {
     let (length, begun) = (Duration::from_millis(lease), Instant::now());
     let lifetime = Lifetime::Leased(length);
-    let rig = match soon("create", client.create(MachineSpec { lifetime, ..MachineSpec::default() })).await {
+    let rig = match soon("create", client.create(MachineSpec::default().lifetime(lifetime))).await {
         Ok(machine) => Rig { machine },
-        Err(MachineError::Unsupported(_)) => return Ok(()),
         // Its maker is a holder, too.
         Err(_) if begun.elapsed() >= length => return Err(TooLate),
         Err(other) => panic!("{other}"),

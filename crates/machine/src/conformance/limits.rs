@@ -3,20 +3,19 @@
 use std::time::Duration;
 
 use super::rig::{Ran, Rig, archive, file, finish, pause, shell, soon};
-use crate::{Enforcement, ExitReason, Limits, MachineError, MachineSpec, SandboxClient, once};
+use crate::{Cpus, ExitReason, Limits, MachineError, MachineSpec, SandboxClient, once};
 
 const MIB: u64 = 1 << 20;
 /// Small enough to be filled in no time.
 const DISK: u64 = 8 * MIB;
 
 async fn limited(client: &dyn SandboxClient, limits: Limits) -> Rig {
-    Rig::with(client, MachineSpec { limits, ..MachineSpec::default() }).await
+    Rig::with(client, MachineSpec::default().limits(limits)).await
 }
 
-/// A machine whose disk is held to a few megabytes; `None` where nothing holds it, which the machine says.
-async fn small_disk(client: &dyn SandboxClient) -> Option<Rig> {
-    let rig = limited(client, Limits { disk: Some(DISK), ..Limits::default() }).await;
-    (rig.machine.features().limits.disk != Enforcement::Unavailable).then_some(rig)
+/// A machine whose disk is held to a few megabytes.
+async fn small_disk(client: &dyn SandboxClient) -> Rig {
+    limited(client, Limits::default().disk(DISK)).await
 }
 
 /// How a script ends that has a minute to.
@@ -26,9 +25,8 @@ async fn attempt(rig: &Rig, script: &str) -> Ran {
 
 /// A limit that leaves room for what is done is not felt.
 pub async fn work_within_its_limits_is_left_alone(client: &dyn SandboxClient) {
-    let cpus = "0.5".parse().expect("half a processor");
-    let limits =
-        Limits { memory: Some(512 * MIB), cpus: Some(cpus), disk: Some(64 * MIB), pids: 200, ..Limits::default() };
+    let cpus: Cpus = "0.5".parse().expect("half a processor");
+    let limits = Limits::default().memory(512 * MIB).cpus(cpus).disk(64 * MIB).pids(200);
     let rig = limited(client, limits).await;
     rig.put("in", vec![b'x'; 1 << 20]).await;
     let ran = rig.sh("cat in in >out && rm in && wc -c <out && sleep 1").await;
@@ -37,10 +35,7 @@ pub async fn work_within_its_limits_is_left_alone(client: &dyn SandboxClient) {
 
 /// A command that uses up the memory is ended, hears why, and is the only one who is hurt.
 pub async fn memory_used_up_ends_the_command(client: &dyn SandboxClient) {
-    let rig = limited(client, Limits { memory: Some(64 * MIB), ..Limits::default() }).await;
-    if rig.machine.features().limits.memory == Enforcement::Unavailable {
-        return;
-    }
+    let rig = limited(client, Limits::default().memory(64 * MIB)).await;
     for _ in 0..2 {
         // The shell itself, not a child of it, comes to have 200 MB; never more.
         let ran = attempt(&rig, "x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 60").await;
@@ -53,7 +48,7 @@ pub async fn memory_used_up_ends_the_command(client: &dyn SandboxClient) {
 
 /// A disk that is filled with many files ends the command; what it wrote can be removed, and work goes on.
 pub async fn a_disk_full_of_files_ends_the_command(client: &dyn SandboxClient) {
-    let Some(rig) = small_disk(client).await else { return };
+    let rig = small_disk(client).await;
     let fill = "i=0; while [ $i -lt 600 ]; do head -c 65536 /dev/zero >f$i || exit 9; i=$((i+1)); done; sleep 60";
     let ran = attempt(&rig, fill).await;
     assert_eq!(ran.exit.reason, ExitReason::Disk, "{:?}", ran.exit);
@@ -66,7 +61,7 @@ pub async fn a_disk_full_of_files_ends_the_command(client: &dyn SandboxClient) {
 
 /// Files with nothing in them fill a disk as well.
 pub async fn a_disk_full_of_nothing_ends_the_command(client: &dyn SandboxClient) {
-    let Some(rig) = small_disk(client).await else { return };
+    let rig = small_disk(client).await;
     let ran = attempt(&rig, "i=0; while [ $i -lt 20000 ]; do : >n$i || exit 9; i=$((i+1)); done; sleep 60").await;
     assert_eq!(ran.exit.reason, ExitReason::Disk, "{:?}", ran.exit);
     soon("remove", rig.machine.remove(&rig.at("n0"))).await.expect("it can be removed");
@@ -74,10 +69,10 @@ pub async fn a_disk_full_of_nothing_ends_the_command(client: &dyn SandboxClient)
 
 /// Files that were deleted fill a disk for as long as they are open; one that is small does no harm.
 pub async fn a_disk_full_of_deleted_files_ends_the_command(client: &dyn SandboxClient) {
-    let Some(rig) = small_disk(client).await else { return };
+    let rig = small_disk(client).await;
     let ran = rig.sh("exec 3>a; rm a; head -c 1000000 /dev/zero >&3; sleep 1; echo well").await;
     assert_eq!(ran.text(), "well\n");
-    let Some(rig) = small_disk(client).await else { return };
+    let rig = small_disk(client).await;
     // Each is smaller than any one file may be.
     let fill = "head -c 6000000 /dev/zero";
     let ran = attempt(&rig, &format!("exec 3>a 4>b; rm a b; {fill} >&3; {fill} >&4; sleep 60")).await;
@@ -88,7 +83,7 @@ pub async fn a_disk_full_of_deleted_files_ends_the_command(client: &dyn SandboxC
 
 /// A single file that outgrows the disk is stopped where it does.
 pub async fn a_file_as_large_as_the_disk_ends_its_writer(client: &dyn SandboxClient) {
-    let Some(rig) = small_disk(client).await else { return };
+    let rig = small_disk(client).await;
     let ran = attempt(&rig, "exec head -c 50000000 /dev/zero >big").await;
     assert_eq!(ran.exit.reason, ExitReason::Disk, "{:?}", ran.exit);
     let size: u64 = rig.sh("wc -c <big").await.text().trim().parse().expect("a number");
@@ -98,7 +93,7 @@ pub async fn a_file_as_large_as_the_disk_ends_its_writer(client: &dyn SandboxCli
 
 /// What is sent to a machine and does not fit is refused, and leaves nothing of a file that was replaced.
 pub async fn what_does_not_fit_on_disk_is_refused(client: &dyn SandboxClient) {
-    let Some(rig) = small_disk(client).await else { return };
+    let rig = small_disk(client).await;
     rig.put("file", "as it was").await;
     let much = vec![b'x'; usize::try_from(DISK + MIB).expect("a size")];
     let refused = |done: Result<(), MachineError>| match done {
@@ -115,10 +110,7 @@ pub async fn what_does_not_fit_on_disk_is_refused(client: &dyn SandboxClient) {
 
 /// Whoever makes as many processes as there may be makes no more, and ends when told to.
 pub async fn a_fork_bomb_is_contained(client: &dyn SandboxClient) {
-    let rig = limited(client, Limits { pids: 64, ..Limits::default() }).await;
-    if rig.machine.features().limits.pids == Enforcement::Unavailable {
-        return;
-    }
+    let rig = limited(client, Limits::default().pids(64)).await;
     let crowd = "i=0; while [ $i -lt 200 ]; do sleep 9 & i=$((i+1)); done; echo all";
     let ran = rig.run(shell(crowd).deadline(Duration::from_secs(20))).await;
     assert_eq!(ran.text(), "", "two hundred processes ran at once");

@@ -1,4 +1,4 @@
-//! Promises about ports inside that the host can reach. A machine without ports must say so.
+//! Promises about ports inside that the host can reach.
 
 use std::{
     net::SocketAddr,
@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::rig::{Rig, pause, soon, until};
-use crate::{Command, Lifetime, MachineError, MachineSpec, Process, SandboxClient};
+use crate::{Command, Endpoint, Lifetime, MachineSpec, Process, Result, SandboxClient};
 
 /// For each connection: says hello, reads to the end, answers with what it got, closes.
 const ECHO: &str = r#"
@@ -55,15 +55,13 @@ async fn free() -> u16 {
     }
 }
 
-/// A machine with this port declared; `None`, once the refusal is checked, for one without ports.
-async fn rig(client: &dyn SandboxClient, port: u16) -> Option<Rig> {
-    let rig = Rig::with(client, MachineSpec { ports: vec![port], ..MachineSpec::default() }).await;
-    if rig.machine.features().ports {
-        return Some(rig);
-    }
-    let refused = soon("port", rig.machine.port(port)).await.expect_err("it has no ports");
-    assert_eq!(refused.code(), "unsupported");
-    None
+/// A machine with this port declared.
+async fn rig(client: &dyn SandboxClient, port: u16) -> Rig {
+    Rig::with(client, MachineSpec::default().ports([port])).await
+}
+
+async fn open(rig: &Rig, port: u16) -> Result<Endpoint> {
+    soon("port", rig.machine.ports().expect("it has ports").open(port)).await
 }
 
 async fn serve(rig: &Rig, script: &str, port: u16) -> Process {
@@ -74,7 +72,8 @@ async fn serve(rig: &Rig, script: &str, port: u16) -> Process {
 }
 
 async fn address(rig: &Rig, port: u16) -> SocketAddr {
-    let address = soon("port", rig.machine.port(port)).await.expect("a declared port").address;
+    let endpoint = open(rig, port).await.expect("a declared port");
+    let address = endpoint.socket().expect("a port of this host");
     assert!(address.ip().is_loopback(), "{address} is open to others");
     address
 }
@@ -92,7 +91,7 @@ async fn rest(stream: &mut TcpStream) -> Vec<u8> {
 /// What a server inside listens on, the host can connect to, many times at once and with much to say.
 pub async fn a_declared_port_is_reachable(client: &dyn SandboxClient) {
     let port = free().await;
-    let Some(rig) = rig(client, port).await else { return };
+    let rig = rig(client, port).await;
     let _server = serve(&rig, ECHO, port).await;
     let address = address(&rig, port).await;
     let sent = vec![b'z'; 3 << 20];
@@ -113,7 +112,7 @@ pub async fn a_declared_port_is_reachable(client: &dyn SandboxClient) {
 /// A direction that is closed leaves the other open, whoever closes first.
 pub async fn either_side_of_a_connection_can_close_first(client: &dyn SandboxClient) {
     let port = free().await;
-    let Some(rig) = rig(client, port).await else { return };
+    let rig = rig(client, port).await;
     let server = serve(&rig, ECHO, port).await;
     let address = address(&rig, port).await;
     let mut stream = connect(address).await;
@@ -142,9 +141,9 @@ pub async fn either_side_of_a_connection_can_close_first(client: &dyn SandboxCli
 /// Only what was declared can be reached.
 pub async fn an_undeclared_port_is_refused(client: &dyn SandboxClient) {
     let port = free().await;
-    let Some(rig) = rig(client, port).await else { return };
+    let rig = rig(client, port).await;
     let other = if port == u16::MAX { port - 1 } else { port + 1 };
-    let refused = soon("port", rig.machine.port(other)).await.expect_err("it was not declared");
+    let refused = open(&rig, other).await.expect_err("it was not declared");
     assert!(matches!(refused.code(), "invalid" | "denied" | "unsupported"), "{refused}");
 }
 
@@ -160,7 +159,7 @@ async fn is_dead(address: SocketAddr) -> bool {
 /// A connection nobody inside takes is closed; it does not hang, and a server started later is reached.
 pub async fn a_port_nobody_listens_on_closes(client: &dyn SandboxClient) {
     let port = free().await;
-    let Some(rig) = rig(client, port).await else { return };
+    let rig = rig(client, port).await;
     let address = address(&rig, port).await;
     assert!(is_dead(address).await);
     let _server = serve(&rig, ECHO, port).await;
@@ -172,7 +171,7 @@ pub async fn a_port_nobody_listens_on_closes(client: &dyn SandboxClient) {
 /// After a stop, nothing of the machine can be reached.
 pub async fn a_port_dies_with_its_machine(client: &dyn SandboxClient) {
     let port = free().await;
-    let Some(rig) = rig(client, port).await else { return };
+    let rig = rig(client, port).await;
     let _server = serve(&rig, ECHO, port).await;
     let address = address(&rig, port).await;
     let mut open = connect(address).await;
@@ -187,16 +186,9 @@ pub async fn a_port_dies_with_its_machine(client: &dyn SandboxClient) {
 /// On a detached machine, whoever attaches reaches what others started.
 pub async fn a_port_is_reached_by_every_holder(client: &dyn SandboxClient) {
     let port = free().await;
-    let spec = MachineSpec { ports: vec![port], lifetime: Lifetime::Detached, ..MachineSpec::default() };
-    let first = match soon("create", client.create(spec)).await {
-        Ok(machine) => Rig { machine },
-        Err(MachineError::Unsupported(_)) => return,
-        Err(other) => panic!("{other}"),
-    };
+    let spec = MachineSpec::default().ports([port]).lifetime(Lifetime::Detached);
+    let first = Rig::with(client, spec).await;
     let found = soon("attach", client.attach(&first.machine.handle())).await.expect("no error").expect("it lives");
-    if !found.features().ports {
-        return;
-    }
     let second = Rig { machine: found };
     let _server = serve(&first, ECHO, port).await;
     for rig in [&first, &second] {

@@ -9,7 +9,7 @@ use std::{
 use futures::future::join_all;
 
 use super::rig::{Ran, Rig, shell, soon};
-use crate::{Command, ExitReason, MachineError, MachinePath, MachineSpec, SandboxClient, Target, once};
+use crate::{Command, ExitReason, MachineError, MachinePath, MachineSpec, SandboxClient, Target, TerminalSize, once};
 
 /// Arguments are an array: spaces, quotes, empty ones and bytes that are no text arrive as they were given.
 pub async fn arguments_arrive_exactly_as_given(client: &dyn SandboxClient) {
@@ -53,8 +53,8 @@ pub async fn nothing_of_the_harness_environment_reaches_a_command(client: &dyn S
 
 /// The machine's variables are set for every command, and the command's own win over them.
 pub async fn declared_variables_reach_every_command(client: &dyn SandboxClient) {
-    let env = BTreeMap::from([("CITY", "Kiel"), ("RIVER", "a b=c")].map(|(name, value)| (name.into(), value.into())));
-    let rig = Rig::with(client, MachineSpec { env, ..MachineSpec::default() }).await;
+    let env = [("CITY", "Kiel"), ("RIVER", "a b=c")];
+    let rig = Rig::with(client, MachineSpec::default().env(env)).await;
     let inside = variables(&rig, Command::new(["env"]).env("CITY", "Bonn").env("EMPTY", "")).await;
     let of = |name: &str| inside.get(name).map(String::as_str);
     assert_eq!((of("CITY"), of("RIVER"), of("EMPTY")), (Some("Bonn"), Some("a b=c"), Some("")));
@@ -149,6 +149,21 @@ pub async fn what_cannot_be_executed_exits_126(client: &dyn SandboxClient) {
     let made = rig.at("script").mode(0o755);
     soon("write", rig.machine.write(&made, once("#!/bin/sh\nexit 7\n"))).await.expect("the file is written");
     assert_eq!(rig.run(Command::new([made.path.as_os_str()])).await.exit.code, 7);
+}
+
+/// A command that asks for a terminal or for input where there is none is not run without it.
+pub async fn what_a_machine_lacks_is_refused_by_name(client: &dyn SandboxClient) {
+    let rig = Rig::new(client).await;
+    let features = rig.machine.features();
+    let asked =
+        [(features.pty, shell("touch ran").tty(TerminalSize::default())), (features.stdin, shell("touch ran").stdin())];
+    for (can, command) in asked {
+        if !can {
+            let refused = soon("spawn", rig.machine.spawn(command)).await.expect_err("it lacks that");
+            assert_eq!(refused.code(), "unsupported");
+            assert_eq!(rig.stat("ran").await, None);
+        }
+    }
 }
 
 /// A machine with several users runs a command as the one it names; any other machine refuses, and never runs it as

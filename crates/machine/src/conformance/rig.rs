@@ -79,7 +79,7 @@ impl Rig {
 
     /// The same, not to leave the workspace.
     pub(super) fn beneath(&self, relative: impl AsRef<OsStr>) -> Target {
-        self.at(relative).beneath(self.machine.features().workspace)
+        self.at(relative).beneath(self.machine.features().workspace.clone())
     }
 
     pub(super) async fn spawn(&self, command: Command) -> Process {

@@ -168,8 +168,8 @@ pub async fn the_exit_does_not_wait_for_background_children(client: &dyn Sandbox
 
 /// A command whose output just filled the buffer, and which left a silent child holding its streams, still ends.
 pub async fn the_exit_comes_when_the_last_of_a_full_buffer_is_read(client: &dyn SandboxClient) {
-    let limits = Limits { output_buffer: 4096, ..Limits::default() };
-    let rig = Rig::with(client, MachineSpec { limits, ..MachineSpec::default() }).await;
+    let limits = Limits::default().output_buffer(4096);
+    let rig = Rig::with(client, MachineSpec::default().limits(limits)).await;
     let mut process = rig.spawn(shell("head -c 4096 /dev/zero; sleep 300 & exit 3")).await;
     pause(500).await;
     assert_eq!(soon("exit", exit(&mut process)).await.code, 3);

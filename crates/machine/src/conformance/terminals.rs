@@ -1,20 +1,9 @@
-//! Promises about commands on terminals. A machine without terminals must say so.
+//! Promises about commands on terminals.
 
 use futures::future::join_all;
 
 use super::rig::{Rig, daemon, exit, finish, send, shell, signal, soon, until};
-use crate::{Command, Control, ExitReason, Isolation, Output, SandboxClient, Signal, TerminalSize};
-
-/// A machine with terminals; `None`, once the refusal is checked, for one without.
-async fn rig(client: &dyn SandboxClient) -> Option<Rig> {
-    let rig = Rig::new(client).await;
-    if rig.machine.features().pty {
-        return Some(rig);
-    }
-    let refused = soon("spawn", rig.machine.spawn(on_terminal("true"))).await.expect_err("it has no terminals");
-    assert_eq!(refused.code(), "unsupported");
-    None
-}
+use crate::{Command, Control, ExitReason, Output, SandboxClient, Signal, TerminalSize};
 
 fn on_terminal(script: &str) -> Command {
     shell(script).tty(TerminalSize::new(33, 101))
@@ -22,7 +11,7 @@ fn on_terminal(script: &str) -> Command {
 
 /// All three streams are the terminal, and it is the one that controls the session.
 pub async fn a_terminal_is_a_terminal(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = Rig::new(client).await;
     let process = rig.spawn(on_terminal("test -t 0 && test -t 1 && test -t 2 && : </dev/tty && echo yes")).await;
     assert!(process.stdin.is_some(), "a terminal has input");
     let ran = keeping_input(process).await;
@@ -39,14 +28,14 @@ async fn keeping_input(mut process: crate::Process) -> String {
 
 /// Programs see the size that was asked for.
 pub async fn a_terminal_has_the_size_it_was_given(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = Rig::new(client).await;
     let text = keeping_input(rig.spawn(on_terminal("stty size")).await).await;
     assert!(text.contains("33 101"), "{text}");
 }
 
 /// A new size is there for who asks, and announced to who listens.
 pub async fn a_terminal_can_be_resized(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = Rig::new(client).await;
     let script = "trap 'stty size; exit 5' WINCH; echo ready; while :; do sleep 0.1; done";
     let mut process = rig.spawn(on_terminal(script)).await;
     until(&mut process, "ready").await;
@@ -58,7 +47,7 @@ pub async fn a_terminal_can_be_resized(client: &dyn SandboxClient) {
 
 /// The interrupt character interrupts.
 pub async fn control_c_interrupts(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = Rig::new(client).await;
     let mut process = rig.spawn(on_terminal("trap 'exit 7' INT; echo ready; while :; do sleep 0.1; done")).await;
     until(&mut process, "ready").await;
     send(&process, "\x03").await;
@@ -72,7 +61,7 @@ pub async fn control_c_interrupts(client: &dyn SandboxClient) {
 
 /// Dropping the input of a terminal is its end-of-file character: a reader ends.
 pub async fn closing_input_ends_a_terminal_reader(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = Rig::new(client).await;
     let process = rig.spawn(on_terminal("cat; echo done")).await;
     send(&process, "line\n").await;
     let ran = finish(process).await;
@@ -81,7 +70,7 @@ pub async fn closing_input_ends_a_terminal_reader(client: &dyn SandboxClient) {
 
 /// The same when the last line was not finished, where one such character would only hand the line over.
 pub async fn closing_input_ends_a_terminal_reader_in_the_middle_of_a_line(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = Rig::new(client).await;
     let process = rig.spawn(on_terminal("cat; echo done")).await;
     send(&process, "no newline").await;
     let ran = finish(process).await;
@@ -90,7 +79,7 @@ pub async fn closing_input_ends_a_terminal_reader_in_the_middle_of_a_line(client
 
 /// A terminal has one output.
 pub async fn errors_on_a_terminal_arrive_as_output(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = Rig::new(client).await;
     let mut process = rig.spawn(on_terminal("echo out; echo err >&2; head -c 100000 /dev/zero | tr '\\0' z")).await;
     let mut text = Vec::new();
     while let Some(output) = soon("output", process.output.recv()).await {
@@ -107,7 +96,7 @@ pub async fn errors_on_a_terminal_arrive_as_output(client: &dyn SandboxClient) {
 
 /// Many terminals, each with its own echo.
 pub async fn sixty_four_terminals_work_at_once(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = Rig::new(client).await;
     let all = (0..64).map(|number| {
         let rig = &rig;
         async move {
@@ -127,7 +116,7 @@ pub async fn sixty_four_terminals_work_at_once(client: &dyn SandboxClient) {
 
 /// A kill reaches what left the terminal's session.
 pub async fn killing_on_a_terminal_reaches_daemons(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = Rig::new(client).await;
     let mut process = rig.spawn(on_terminal(&format!("{}; echo ready; sleep 1000", daemon("beat")))).await;
     until(&mut process, "ready").await;
     rig.appears("beat").await;
@@ -138,10 +127,7 @@ pub async fn killing_on_a_terminal_reaches_daemons(client: &dyn SandboxClient) {
 
 /// The terminals of the host and of other machines are not there.
 pub async fn terminals_are_private_to_the_machine(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
-    if rig.machine.features().isolation < Isolation::Full {
-        return;
-    }
+    let rig = Rig::new(client).await;
     let other = Rig::new(client).await;
     let mut process = other.spawn(on_terminal("echo ready; sleep 1000")).await;
     until(&mut process, "ready").await;

@@ -3,22 +3,13 @@
 use super::rig::{Ran, Rig, finish, once_written, soon};
 use crate::{Accounts, Command, MachinePath, MachineSpec, SandboxClient, Target, once};
 
-/// A machine with ada, who is alone, and bob and eve, who are staff; or nothing, from a client that says why not.
-async fn rig(client: &dyn SandboxClient) -> Option<Rig> {
-    let accounts = Accounts::default().user("ada").user("bob").group("staff", ["bob", "eve"]);
-    let spec = MachineSpec { accounts, ..MachineSpec::default() };
-    match soon("create", client.create(spec)).await {
-        Ok(machine) => {
-            assert!(machine.features().users, "a machine with users says so");
-            Some(Rig { machine })
-        }
-        Err(error) => {
-            let plain = Rig::new(client).await;
-            assert!(!plain.machine.features().users, "a machine that could have users does: {error}");
-            assert_eq!(error.code(), "users", "{error}");
-            None
-        }
-    }
+/// A machine with ada, who is alone, and bob and eve, who are staff.
+fn staffed() -> MachineSpec {
+    MachineSpec::default().accounts(Accounts::default().user("ada").user("bob").group("staff", ["bob", "eve"]))
+}
+
+async fn rig(client: &dyn SandboxClient) -> Rig {
+    Rig::with(client, staffed()).await
 }
 
 fn path(text: &str) -> MachinePath {
@@ -38,7 +29,15 @@ async fn put_as(rig: &Rig, user: &str, at: &str, mode: u32) {
 /// A machine makes the users it shall know, each with a number, groups and a home of its own; a machine that has one user
 /// only is never made.
 pub async fn a_machine_knows_its_users_or_is_not_made(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = match soon("create", client.create(staffed())).await {
+        Ok(machine) => Rig { machine },
+        Err(error) => {
+            assert_eq!(error.code(), "users", "{error}");
+            let plain = Rig::new(client).await;
+            return assert!(!plain.machine.features().users, "a machine that could have users does: {error}");
+        }
+    };
+    assert!(rig.machine.features().users, "a machine with users says so");
     let said = |ran: Ran| ran.text();
     let mut numbers = Vec::new();
     for (user, groups) in [("ada", "ada"), ("bob", "bob staff"), ("eve", "eve staff")] {
@@ -56,7 +55,7 @@ pub async fn a_machine_knows_its_users_or_is_not_made(client: &dyn SandboxClient
 
 /// What only its owner may read is closed to others, by command and by every file operation.
 pub async fn what_is_private_to_one_user_is_closed_to_another(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = rig(client).await;
     put_as(&rig, "ada", "/tmp/open", 0o644).await;
     put_as(&rig, "ada", "/tmp/secret", 0o600).await;
     let at = |file: &str, user: &str| Target::from(path(file)).user(user);
@@ -86,7 +85,7 @@ pub async fn what_is_private_to_one_user_is_closed_to_another(client: &dyn Sandb
 
 /// What its group may read, members can read and others cannot.
 pub async fn a_group_opens_to_its_members_only(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = rig(client).await;
     let given = run_as(&rig, "bob", &["sh", "-c", "umask 027; echo x >/tmp/ours && chgrp staff /tmp/ours"]).await;
     assert!(given.exit.success(), "{}", String::from_utf8_lossy(&given.stderr));
     for (user, may) in [("bob", true), ("eve", true), ("ada", false), ("agent", false)] {
@@ -100,7 +99,7 @@ pub async fn a_group_opens_to_its_members_only(client: &dyn SandboxClient) {
 
 /// What is made for a group belongs to it, and a file that is replaced stays its group's.
 pub async fn what_is_made_for_a_group_belongs_to_it(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = rig(client).await;
     let file = rig.at("shared").group("staff").mode(0o640);
     soon("write", rig.machine.write(&file, once("one"))).await.expect("the file is written");
     let owner = async || rig.run(Command::new(["stat", "-c", "%U %G %a", "shared"])).await.text();
@@ -120,7 +119,7 @@ pub async fn what_is_made_for_a_group_belongs_to_it(client: &dyn SandboxClient) 
 
 /// One user's processes are closed to another's, who can see that they are there.
 pub async fn one_users_processes_are_closed_to_another(client: &dyn SandboxClient) {
-    let Some(rig) = rig(client).await else { return };
+    let rig = rig(client).await;
     // Not a last `exec`: whoever is just becoming another program has no variables to be read.
     let script = "echo $$ >/tmp/pid.new && mv /tmp/pid.new /tmp/pid; while :; do sleep 1; done";
     let running =

@@ -1,24 +1,31 @@
 //! Trees in and out of a machine as tar streams, through the machine's `tar` and past our own eyes.
 
-use std::{collections::HashSet, ffi::OsString};
+use std::{
+    collections::HashSet,
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
+};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 
 use super::{
-    LISTING_LIMIT, make_dir, plain, prune,
+    LISTING_LIMIT, make_dir, plain, prune, remove,
     run::{Call, Events},
     script,
 };
 use crate::{
-    ByteStream, Machine, MachineError, Result, Target,
+    ByteStream, Machine, MachineError, MachinePath, Result, Target,
     tar::{Kind, Member, Sieve, malformed},
     tarcheck::{Rules, relative},
 };
 
+/// Longer than any path.
+const PATH_LIMIT: usize = 8 << 10;
+
 type Judge = Box<dyn FnMut(Member) -> Result<Option<Member>> + Send>;
 
-/// [`Machine::pack`] through `tar`. FIFOs, sockets and devices are left out.
+/// [`Files::pack`](crate::Files::pack) through `tar`. FIFOs, sockets and devices are left out.
 ///
 /// # Errors
 /// Those of the machine, at once or in the stream.
@@ -86,26 +93,47 @@ fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     ends.chain([path.len()]).map(|end| &path[..end])
 }
 
-/// [`Machine::unpack`] through `tar`. What came before a refused member stays unpacked.
+/// [`Files::unpack`](crate::Files::unpack) through `tar`. What came before a refused member stays unpacked.
 ///
 /// # Errors
 /// [`MachineError::Invalid`] for a member that would land elsewhere; those of the machine.
-pub async fn unpack<M: Machine + ?Sized>(machine: &M, root: &Target, mut tar: ByteStream) -> Result<()> {
+pub async fn unpack<M: Machine + ?Sized>(machine: &M, root: &Target, tar: ByteStream) -> Result<()> {
     make_dir(machine, root).await?;
     let mut rules = Rules::with_links(links(machine, root).await?);
-    let mut sieve = Sieve::new(|member| rules.judge(member));
+    let judge: Judge = Box::new(move |member| rules.judge(member));
+    let judged = sieved(tar, Sieve::new(judge));
+    match machine.features().stdin {
+        true => unpack_input(machine, root, judged).await,
+        false => unpack_file(machine, root, judged).await,
+    }
+}
+
+/// What of an archive passes; its end comes only once all of it was judged.
+fn sieved(tar: ByteStream, sieve: Sieve<Judge>) -> ByteStream {
+    let rest = stream::try_unfold(Some((tar, sieve)), |state| async move {
+        let Some((mut tar, mut sieve)) = state else { return Ok(None) };
+        while let Some(piece) = tar.next().await {
+            let passed = sieve.push(&piece?)?;
+            if !passed.is_empty() {
+                return Ok(Some((passed, Some((tar, sieve)))));
+            }
+        }
+        Ok::<_, MachineError>(Some((sieve.finish()?, None)))
+    });
+    Box::pin(rest)
+}
+
+async fn unpack_input<M: Machine + ?Sized>(machine: &M, root: &Target, mut tar: ByteStream) -> Result<()> {
     let call = Call::new("unpack", root, script::UNPACK)?.arg(&root.path).stdin();
     let mut events = Events::new(call.start(machine).await?);
     let stdin = events.take_stdin().ok_or(MachineError::Unsupported("give a command input"))?;
     let feed = async {
         while let Some(piece) = tar.next().await {
-            let passed = sieve.push(&piece?)?;
-            if !passed.is_empty() && stdin.send(passed).await.is_err() {
+            if stdin.send(piece?).await.is_err() {
                 // It ended before its input did; its exit says why.
                 return Ok(());
             }
         }
-        let _ended_already = stdin.send(sieve.finish()?).await;
         drop(stdin);
         Ok(())
     };
@@ -113,8 +141,7 @@ pub async fn unpack<M: Machine + ?Sized>(machine: &M, root: &Target, mut tar: By
         while let Some(_noise) = events.next().await? {}
         Ok(())
     };
-    // The end of the archive is only sent once all of it was judged, so a script that ends before the feed has failed.
-    // An error ends both: dropping the process kills it.
+    // A script that ends before the feed has failed. An error ends both: dropping the process kills it.
     {
         tokio::pin!(drain);
         tokio::select! {
@@ -126,6 +153,23 @@ pub async fn unpack<M: Machine + ?Sized>(machine: &M, root: &Target, mut tar: By
         }
     }
     call.check(&events)
+}
+
+/// The same where commands have no input: by way of a temporary file on the machine.
+async fn unpack_file<M: Machine + ?Sized>(machine: &M, root: &Target, tar: ByteStream) -> Result<()> {
+    let printed = Call::new("unpack", root, script::SPOOL)?.run(machine, PATH_LIMIT).await?;
+    let name = printed.strip_suffix(b"\n").unwrap_or(&printed);
+    let spool = MachinePath::new(OsStr::from_bytes(name))?;
+    let file = Target { user: root.user.clone(), ..Target::from(&spool) };
+    let unpacked = async {
+        machine.write(&file, tar).await?;
+        Call::new("unpack", root, script::UNPACK_FILE)?.arg(&root.path).arg(&spool).run(machine, LISTING_LIMIT).await
+    };
+    let outcome = unpacked.await;
+    if outcome.is_err() {
+        let _lesser = remove(machine, &file).await;
+    }
+    outcome.map(|_noise| ())
 }
 
 async fn links<M: Machine + ?Sized>(machine: &M, root: &Target) -> Result<HashSet<Vec<u8>>> {

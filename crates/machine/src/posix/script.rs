@@ -129,3 +129,16 @@ pub(super) const UNPACK: &str = r#"
 enter "$2" "$1"
 exec tar -x -p -o -f -
 "#;
+
+/// A new empty file that only its user can read; its name is printed.
+pub(super) const SPOOL: &str = r#"
+exec mktemp
+"#;
+
+/// BENEATH DIRECTORY FILE: unpacks the file there, and removes it first.
+pub(super) const UNPACK_FILE: &str = r#"
+exec <"$3" || exit 20
+rm -f -- "$3"
+enter "$2" "$1"
+exec tar -x -p -o -f -
+"#;

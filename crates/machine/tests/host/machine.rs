@@ -17,8 +17,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use sandbar_machine::{
-    ByteStream, Command, Endpoint, Exit, Features, Isolation, Lifetime, LimitReport, Machine, MachineError,
-    MachineHandle, MachinePath, MachineSpec, Output, Process, Result, SandboxClient, Signal, Target, Workspace,
+    ByteStream, Command, Demand, Endpoint, Exit, Features, Isolation, Machine, MachineError, MachineHandle,
+    MachinePath, MachineSpec, Output, Ports, Process, Result, SandboxClient, Signal, Support, Supports, Target,
+    Workspace, posix,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -27,10 +28,25 @@ use super::process::{signal_tree, start};
 /// Marks must differ between all machines of this test program.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// Nothing is held, so every limit is accepted and reported as not held.
+const SUPPORTS: Supports = Supports::new(
+    Isolation::None,
+    &[
+        Support::HostDirectories,
+        Support::Ports,
+        Support::NetworkOff,
+        Support::NetworkHost,
+        Support::Memory,
+        Support::Cpus,
+        Support::Disk,
+    ],
+);
+
 /// Makes [`HostMachine`]s.
 #[derive(Debug, Default)]
 pub(crate) struct HostClient {
     tools: Option<PathBuf>,
+    is_mute: bool,
     machines: Mutex<HashMap<u64, Weak<HostMachine>>>,
 }
 
@@ -41,6 +57,11 @@ impl HostClient {
 
     pub(crate) fn with_tools(tools: &Path) -> Self {
         Self { tools: Some(tools.to_owned()), ..Self::default() }
+    }
+
+    /// Commands have neither terminals nor input.
+    pub(crate) fn without_input() -> Self {
+        Self { is_mute: true, ..Self::default() }
     }
 
     fn find(&self, handle: &MachineHandle) -> Option<Arc<HostMachine>> {
@@ -55,10 +76,8 @@ impl SandboxClient for HostClient {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
-        if spec.lifetime != Lifetime::WithOwner {
-            return Err(MachineError::Unsupported("keep machines beyond this process"));
-        }
-        spec.accounts.check_alone("accounts of its own", "remove users and groups")?;
+        let spec = spec.isolation(Demand::None);
+        spec.refuse_unless(&SUPPORTS)?;
         let path = self.tools.as_ref().map_or_else(|| "/usr/bin:/bin".into(), |tools| tools.clone().into_os_string());
         let directory = tempfile::tempdir().unwrap();
         let (home, temporary) = (directory.path().join("home"), directory.path().join("workspace"));
@@ -72,8 +91,10 @@ impl SandboxClient for HostClient {
             [("PAGER", "cat"), ("NO_COLOR", "1"), ("LANG", "C.UTF-8")].map(|(k, v)| (k.into(), v.into())).into();
         env.extend([("PATH".into(), path), ("HOME".into(), home.into())]);
         env.extend(spec.env.into_iter().map(|(name, value)| (name.into(), value.into())));
+        let mut features = Features::new(Isolation::None, MachinePath::new(&workspace).unwrap());
+        (features.pty, features.stdin) = (!self.is_mute, !self.is_mute);
         let (name, stop) = (NEXT.fetch_add(1, Ordering::Relaxed), watch::Sender::new(false));
-        let machine = Arc::new(HostMachine { name, workspace, env, ports: spec.ports, stop, _directory: directory });
+        let machine = Arc::new(HostMachine { name, features, env, ports: spec.ports, stop, _directory: directory });
         self.machines.lock().unwrap().insert(name, Arc::downgrade(&machine));
         Ok(machine)
     }
@@ -92,7 +113,7 @@ impl SandboxClient for HostClient {
 #[derive(Debug)]
 pub(crate) struct HostMachine {
     name: u64,
-    workspace: PathBuf,
+    features: Features,
     env: HashMap<OsString, OsString>,
     ports: Vec<u16>,
     stop: watch::Sender<bool>,
@@ -134,39 +155,28 @@ impl Machine for HostMachine {
         MachineHandle { client: "host".to_owned(), state: self.name.into() }
     }
 
-    fn features(&self) -> Features {
-        Features {
-            isolation: Isolation::None,
-            layers: Vec::new(),
-            pty: true,
-            stdin: true,
-            users: false,
-            ports: true,
-            snapshot: false,
-            workspace: MachinePath::new(&self.workspace).unwrap(),
-            limits: LimitReport::NONE,
-        }
+    fn features(&self) -> &Features {
+        &self.features
+    }
+
+    fn ports(&self) -> Option<&dyn Ports> {
+        Some(self)
     }
 
     async fn spawn(&self, command: Command) -> Result<Process> {
         self.alive(command.user.as_ref())?;
+        if (command.stdin || command.tty.is_some()) && !self.features.stdin {
+            return Err(MachineError::Unsupported("give a command input"));
+        }
         if command.argv.is_empty() || command.argv.iter().any(|argument| argument.as_bytes().contains(&0)) {
             return Err(MachineError::invalid("the command", "has no program or a NUL"));
         }
-        let cwd = command.cwd.clone().unwrap_or_else(|| self.features().workspace);
+        let cwd = command.cwd.clone().unwrap_or_else(|| self.features.workspace.clone());
         let found = std::fs::metadata(cwd.as_os_str()).map_err(|error| MachineError::from_io("enter", &cwd, error))?;
         if !found.is_dir() {
             return Err(MachineError::from_io("enter", &cwd, io::ErrorKind::NotADirectory.into()));
         }
         self.start(&command, Path::new(cwd.as_os_str())).or_else(|error| Ok(stillborn(&command, &error)))
-    }
-
-    async fn port(&self, port: u16) -> Result<Endpoint> {
-        if !self.ports.contains(&port) {
-            return Err(MachineError::invalid(format!("port {port}"), "was not declared"));
-        }
-        // The network is the host's own.
-        Ok(Endpoint { address: SocketAddr::from(([127, 0, 0, 1], port)) })
     }
 
     async fn read(&self, target: &Target) -> Result<ByteStream> {
@@ -185,7 +195,7 @@ impl Machine for HostMachine {
     async fn write(&self, target: &Target, mut data: ByteStream) -> Result<()> {
         self.alive(target.user.as_ref())?;
         if let Some(expected) = target.expected
-            && !expected.is(self.stat(target).await?.as_ref())
+            && !expected.is(posix::stat(self, target).await?.as_ref())
         {
             return Err(MachineError::Changed(target.path.clone()));
         }
@@ -216,6 +226,17 @@ impl Machine for HostMachine {
         self.stop.send_replace(true);
         signal_tree(&self.mark(), Signal::Kill);
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Ports for HostMachine {
+    async fn open(&self, port: u16) -> Result<Endpoint> {
+        if !self.ports.contains(&port) {
+            return Err(MachineError::invalid(format!("port {port}"), "was not declared"));
+        }
+        // The network is the host's own.
+        Endpoint::at(SocketAddr::from(([127, 0, 0, 1], port)))
     }
 }
 

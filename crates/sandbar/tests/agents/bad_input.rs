@@ -176,7 +176,7 @@ async fn a_full_disk_is_told_to_the_model_and_half_a_patch_is_not_left() {
         done(),
     ]);
     let workspace = Workspace::Host { path: disk.0.path().to_owned(), access: Access::ReadWrite };
-    let sandbox = rig.sandbox().machine(MachineSpec { workspace, ..MachineSpec::default() });
+    let sandbox = rig.sandbox().machine(MachineSpec::default().workspace(workspace));
     run(rig.agent(), "Go.").sandbox(sandbox).await.expect("it ends well");
     let told = rig.texts();
     assert!(told[0].contains("No space left"), "{}", told[0]);

@@ -61,7 +61,7 @@ async fn a_live_session_that_was_not_started_is_started() {
 #[tokio::test]
 async fn a_given_state_is_found_again_and_a_lost_one_is_named() {
     let rig = Rig::turns([exec("cat log"), done()]);
-    let machine = MachineSpec { lifetime: Lifetime::Detached, ..MachineSpec::default() };
+    let machine = MachineSpec::default().lifetime(Lifetime::Detached);
     let options = SessionOptions::new(Manifest::new().file("log", "kept\n")).machine(machine.clone());
     let session = SandboxSession::open(Arc::new(rig.client()), options).await.expect("a session");
     let state = session.state();

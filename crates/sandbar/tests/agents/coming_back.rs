@@ -70,7 +70,7 @@ async fn a_run_whose_session_is_lost_is_told_so() {
 async fn a_detached_machine_is_found_again_by_another_configuration() {
     let rig = Rig::turns([exec("echo before > file"), exec("echo ask; cat file"), done()]);
     let agent = careful(&rig);
-    let detached = || rig.sandbox().machine(MachineSpec { lifetime: Lifetime::Detached, ..MachineSpec::default() });
+    let detached = || rig.sandbox().machine(MachineSpec::default().lifetime(Lifetime::Detached));
     let state = saved(&run(&agent, "Go.").sandbox(detached()).await.expect("it pauses"));
     assert_eq!(rig.machines(), 1);
     run(&agent, state).sandbox(detached()).await.expect("it ends well");
@@ -103,7 +103,7 @@ async fn a_finished_run_also_removes_detached_machines_that_no_agent_came_back_t
     );
     let second = careful(&rig).renamed("second").instructions("I am second.");
     let first = careful(&rig).renamed("first").instructions("I am first.").handoff(&second);
-    let detached = || rig.sandbox().machine(MachineSpec { lifetime: Lifetime::Detached, ..MachineSpec::default() });
+    let detached = || rig.sandbox().machine(MachineSpec::default().lifetime(Lifetime::Detached));
     let state = saved(&run(&first, "Go.").sandbox(detached()).await.expect("it pauses"));
     assert_eq!(rig.machines(), 2);
     run(&first, state).sandbox(detached()).await.expect("it ends well");

@@ -105,7 +105,7 @@ async fn a_run_that_is_dropped_in_the_middle_of_a_command_leaves_nothing_even_if
             call("exec_command", serde_json::json!({ "cmd": marked(number), "yield_time_ms": 30000 })),
             done(),
         ]);
-        let sandbox = rig.sandbox().machine(MachineSpec { lifetime, ..MachineSpec::default() });
+        let sandbox = rig.sandbox().machine(MachineSpec::default().lifetime(lifetime));
         let agent = rig.agent();
         let running = tokio::spawn(async move { run(&agent, "Go.").sandbox(sandbox).await.map(drop) });
         eventually("the command runs", || runs(number)).await;
@@ -181,7 +181,7 @@ async fn a_run_that_is_dropped_while_it_leaves_still_removes_detached_machines()
     }
 
     let rig = Rig::turns([done()]);
-    let sandbox = rig.sandbox().machine(MachineSpec { lifetime: Lifetime::Detached, ..MachineSpec::default() });
+    let sandbox = rig.sandbox().machine(MachineSpec::default().lifetime(Lifetime::Detached));
     let agent = rig.agent().capability(Slow);
     let running = tokio::spawn(async move { run(&agent, "Go.").sandbox(sandbox).await.map(drop) });
     eventually("it leaves", || runs(107)).await;

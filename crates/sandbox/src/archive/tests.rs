@@ -10,7 +10,7 @@ use std::{num::NonZeroU64, time::Duration};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use sandbar_machine::{
-    ByteStream, Machine, MachineError, MachinePath, MemoryMachine, Target, collect, once,
+    ByteStream, Files as _, Machine, MachineError, MachinePath, MemoryMachine, Target, collect, once,
     tar::{Event, Kind, Member, Reader},
 };
 

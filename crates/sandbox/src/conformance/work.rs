@@ -147,7 +147,7 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
     let saved = serde_json::to_string(&session.state()).unwrap();
     session.terminate(ended).await.unwrap();
     // Whoever goes before the machine has heard that its end was told leaves it to the next.
-    while session.machine().processes().await.unwrap().len() > 2 {
+    while session.machine().commands().unwrap().list().await.unwrap().len() > 2 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     drop(session);

@@ -11,7 +11,7 @@ mod source;
 use std::{fmt, sync::Arc, time::Duration};
 
 use sandbar_http::shown_text;
-use sandbar_machine::{Isolation, SandboxClient};
+use sandbar_machine::{Demand, SandboxClient};
 use tokio::time::timeout;
 
 pub use self::checkout::Checkout;
@@ -41,7 +41,7 @@ pub struct GitRequest {
     /// A token, or `user:password`; sent to the origin of `url` only.
     pub auth: Option<Secret>,
     /// The level below which nothing is cloned.
-    pub isolation: Isolation,
+    pub isolation: Demand,
     /// How much the clone may take.
     pub limits: CloneLimits,
     /// Whether only public addresses may be asked: those that the server's name stands for when it is checked, and no other
@@ -60,7 +60,7 @@ impl GitRequest {
             subpath: None,
             submodules: false,
             auth: None,
-            isolation: Isolation::default(),
+            isolation: Demand::default(),
             limits: CloneLimits::default(),
             public_only: false,
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use sandbar_machine::{Machine, MachinePath, MemoryMachine, ScanOptions, Target};
+use sandbar_machine::{Files as _, MachinePath, MemoryMachine, ScanOptions, Target};
 use sha2::Digest;
 
 use super::{Feed, Report, Roots, TreeOptions, file, tree};

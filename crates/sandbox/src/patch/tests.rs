@@ -5,6 +5,7 @@ mod grammar;
 mod interrupted;
 mod profiles;
 mod python;
+mod watched;
 mod whole;
 
 use std::future::Future;

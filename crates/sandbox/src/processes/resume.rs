@@ -68,7 +68,8 @@ impl ProcessTable {
         if saved.is_empty() {
             return;
         }
-        let known = match timeout(self.options().patience, self.machine().processes()).await {
+        let Some(commands) = self.machine().commands() else { return };
+        let known = match timeout(self.options().patience, commands.list()).await {
             Ok(Ok(known)) => known,
             Ok(Err(error)) => return tracing::warn!(%error, "the machine does not say which processes it has"),
             Err(_elapsed) => return tracing::warn!("the machine does not say in time which processes it has"),
@@ -96,7 +97,9 @@ impl ProcessTable {
         }
         let Some(left) = self.rows().left.get(&id).cloned() else { return Err(unknown) };
         let failed = |reason: &str| SandboxError::exec_transport_error(left.command(), reason);
-        let adopted = match timeout(self.options().patience, self.machine().adopt(left.process)).await {
+        // Only a machine with this facet leaves anything to be taken over.
+        let Some(commands) = self.machine().commands() else { return Err(unknown) };
+        let adopted = match timeout(self.options().patience, commands.adopt(left.process)).await {
             Ok(Ok(adopted)) => adopted,
             Ok(Err(error @ MachineError::Held(_))) => return Err(failed("another program talks to it").because(error)),
             Ok(Err(error)) => return Err(failed(&error.to_string()).because(error)),

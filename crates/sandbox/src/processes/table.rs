@@ -131,7 +131,9 @@ impl ProcessTable {
         let mut slot = self.reserve(&start)?;
         let evicted = std::mem::take(&mut slot.evicted);
         let words = || words(&start.command);
-        let spawned = timeout(self.options.patience, self.machine.spawn(start.command.clone().kept().joined())).await;
+        let command = start.command.clone().joined();
+        let command = if self.machine.commands().is_some() { command.kept() } else { command };
+        let spawned = timeout(self.options.patience, self.machine.spawn(command)).await;
         let process = spawned
             .map_err(|_elapsed| SandboxError::exec_transport_error(words(), "it did not start in time"))?
             .map_err(|error| SandboxError::exec_transport_error(words(), error.to_string()).because(error))?;

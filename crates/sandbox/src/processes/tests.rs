@@ -38,6 +38,7 @@ impl Puppet {
 /// A machine whose processes are played by the test.
 #[derive(Debug)]
 struct Stage {
+    features: Features,
     puppets: mpsc::UnboundedSender<Puppet>,
     spawning: Duration,
 }
@@ -48,8 +49,8 @@ impl Machine for Stage {
         MemoryMachine::new().handle()
     }
 
-    fn features(&self) -> Features {
-        MemoryMachine::new().features()
+    fn features(&self) -> &Features {
+        &self.features
     }
 
     async fn spawn(&self, command: Command) -> sandbar_machine::Result<Process> {
@@ -82,7 +83,13 @@ fn stage(options: TableOptions) -> (Arc<ProcessTable>, mpsc::UnboundedReceiver<P
 fn stage_with(options: TableOptions, spawning: Duration) -> (Arc<ProcessTable>, mpsc::UnboundedReceiver<Puppet>) {
     let (puppets, stage) = mpsc::unbounded_channel();
     let options = TableOptions { ids: Ids::Sequential, ..options };
-    (Arc::new(ProcessTable::new(Arc::new(Stage { puppets, spawning }), options)), stage)
+    (
+        Arc::new(ProcessTable::new(
+            Arc::new(Stage { features: MemoryMachine::new().features().clone(), puppets, spawning }),
+            options,
+        )),
+        stage,
+    )
 }
 
 fn pipes() -> Start {
@@ -350,7 +357,8 @@ async fn the_list_tells_what_there_is() {
 #[tokio::test]
 async fn random_numbers_are_in_their_range_and_unique() {
     let (puppets, mut stage) = mpsc::unbounded_channel();
-    let machine = Arc::new(Stage { puppets, spawning: Duration::ZERO });
+    let machine =
+        Arc::new(Stage { features: MemoryMachine::new().features().clone(), puppets, spawning: Duration::ZERO });
     let options = TableOptions { yield_min: Duration::ZERO, ..TableOptions::default() };
     let table = ProcessTable::new(machine, options);
     let mut kept = Vec::new();

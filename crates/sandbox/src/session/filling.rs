@@ -69,7 +69,7 @@ impl SandboxSession {
     }
 
     fn no_root(&self, cause: MachineError) -> SandboxError {
-        let place = self.features().workspace;
+        let place = self.features().workspace.clone();
         let reason = format!("the manifest's root cannot be made; this machine keeps its workspace in {place}");
         SandboxError::workspace_start_error(self.shared.paths.root().to_string(), reason).because(cause)
     }

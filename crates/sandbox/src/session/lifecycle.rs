@@ -217,7 +217,7 @@ impl Found {
 
 /// A machine without a file tree of its own keeps the workspace somewhere else; that is then meant by `/workspace`.
 fn settle(paths: Paths, machine: &dyn Machine) -> Paths {
-    if *paths.root() == MachinePath::workspace() { paths.moved_to(machine.features().workspace) } else { paths }
+    if *paths.root() == MachinePath::workspace() { paths.moved_to(machine.features().workspace.clone()) } else { paths }
 }
 
 /// Everybody who hears about the session. Its secrets are never told, whatever the options say.

@@ -7,7 +7,7 @@ use std::{
     process::Command as HostCommand,
 };
 
-use sandbar_machine::{Access, Command, HostMount, Isolation, Lifetime, Machine, MachinePath, MachineSpec, Network};
+use sandbar_machine::{Access, Command, Demand, HostMount, Lifetime, Machine, MachinePath, MachineSpec, Network};
 use sandbar_redteam::Outcome;
 use sandbar_sandbox::{Manifest, SandboxSession, SessionOptions};
 
@@ -29,9 +29,9 @@ pub(super) async fn run(rig: &Rig, tally: &mut Tally) {
     let told = on_host(&rig.probe(), &door, &nonce);
     tally.control("F48.told", matches!(told, Some(Outcome::Reached(_))), "and is let in with the nonce");
     let kinds = [
-        ("full", Isolation::Full, Network::Off),
-        ("host-network", Isolation::Full, Network::Host),
-        ("landlock", Isolation::Landlock, Network::Off),
+        ("full", Demand::Full, Network::Off),
+        ("host-network", Demand::Full, Network::Host),
+        ("landlock", Demand::Landlock, Network::Off),
     ];
     // An older Landlock alone is refused: see the suite `older`.
     let count = if claimed_landlock().is_some_and(|version| version < SCOPES) { 2 } else { kinds.len() };
@@ -40,7 +40,7 @@ pub(super) async fn run(rig: &Rig, tally: &mut Tally) {
         // Its own path, since the level landlock moves nothing.
         let inside = MachinePath::new(rig.kit.as_os_str()).expect("a path");
         let kit = HostMount { host: rig.kit.clone(), inside, access: Access::ReadOnly, identity: None };
-        let other = rig.create(MachineSpec { isolation, network, mounts: vec![kit], ..detached() }).await;
+        let other = rig.create(detached().isolation(isolation).network(network).mounts([kit])).await;
         let own = machines(rig).into_iter().find(|dir| !known.contains(dir)).expect("a machine").join("door");
         for (whose, door) in [("own", &own), ("another", &door)] {
             // Being let through to the socket is one thing, being told something another.
@@ -65,7 +65,7 @@ fn machines(rig: &Rig) -> Vec<PathBuf> {
 }
 
 fn detached() -> MachineSpec {
-    MachineSpec { lifetime: Lifetime::Detached, ..MachineSpec::default() }
+    MachineSpec::default().lifetime(Lifetime::Detached)
 }
 
 fn words(door: &Path, nonce: &str) -> [String; 3] {

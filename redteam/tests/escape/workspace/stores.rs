@@ -42,7 +42,7 @@ async fn detached(rig: &Rig) -> SandboxSession {
     let source = rig.dir("stores-source");
     fs::write(source.join("SOURCE"), "x").expect("a file");
     let manifest = Manifest::new().local_file("entry", LocalFile::new("SOURCE")).base_dir(&source);
-    let spec = MachineSpec { lifetime: Lifetime::Detached, ..MachineSpec::default() };
+    let spec = MachineSpec::default().lifetime(Lifetime::Detached);
     let options = SessionOptions::new(manifest).machine(spec).name("../../x");
     soon(SandboxSession::open(client(rig), options)).await.expect("a session")
 }
@@ -194,7 +194,7 @@ impl Changed<'_> {
                 other => Err(format!("{other:?}")),
             },
         };
-        let reached = got.as_ref().is_ok_and(|found| found.port == port);
+        let reached = got.as_ref().is_ok_and(|found| found.port() == Some(port));
         tally.expect("I69.changed-ports", refused(&got) && !reached, brief(&got));
     }
 

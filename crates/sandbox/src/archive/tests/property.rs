@@ -1,7 +1,7 @@
 //! Whatever comes in, nothing gets out.
 
 use proptest::prelude::*;
-use sandbar_machine::{EntryKind, ScanOptions};
+use sandbar_machine::{EntryKind, Files as _, ScanOptions};
 
 use super::{
     build::{Given, ordinary_zip},

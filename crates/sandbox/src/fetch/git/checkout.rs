@@ -11,7 +11,7 @@ use std::{
 
 use futures::StreamExt;
 use sandbar_machine::{
-    ByteStream, Isolation, Machine, MachineError, MachinePath, MachineSpec, Network, SandboxClient, Target,
+    ByteStream, Demand, Machine, MachineError, MachinePath, MachineSpec, Network, SandboxClient, Target,
 };
 use tokio::{runtime::Handle, time::timeout};
 
@@ -28,8 +28,8 @@ pub(super) struct Throwaway {
 }
 
 impl Throwaway {
-    pub(super) async fn create(client: &Arc<dyn SandboxClient>, isolation: Isolation) -> Result<Self> {
-        let spec = MachineSpec { network: Network::Host, isolation, ..MachineSpec::default() };
+    pub(super) async fn create(client: &Arc<dyn SandboxClient>, isolation: Demand) -> Result<Self> {
+        let spec = MachineSpec::default().network(Network::Host).isolation(isolation);
         let machine = client.create(spec).await;
         let machine = machine.map_err(|cause| SandboxError::machine(Op::Create, "a sandbox to clone in", cause))?;
         Ok(Self { client: client.clone(), machine, deleted: AtomicBool::new(false) })
@@ -37,7 +37,7 @@ impl Throwaway {
 
     /// Where it is, and where in it the clone goes.
     pub(super) fn workspace(&self) -> Result<(MachinePath, MachinePath)> {
-        let workspace = self.machine.features().workspace;
+        let workspace = self.machine.features().workspace.clone();
         let clone = workspace.join("clone");
         let clone = clone.map_err(|cause| SandboxError::machine(Op::Create, "a sandbox to clone in", cause))?;
         Ok((workspace, clone))

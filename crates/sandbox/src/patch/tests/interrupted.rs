@@ -7,31 +7,37 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sandbar_machine::{ByteStream, Command, DirEntry, Features, MachineHandle, Process, ScanOptions, TreeIndex};
 use tokio::sync::Notify;
 
-use super::*;
+use super::{
+    watched::{Watch, Watched},
+    *,
+};
 use crate::patch::{PatchJournal, PatchLimits, Recovered, recover};
 
-/// A machine that never answers the nth write or removal, nor any later one.
+/// Never lets the nth write or removal happen, nor any later one.
 #[derive(Debug)]
 struct Dying {
-    machine: MemoryMachine,
     left: AtomicUsize,
     dead: Notify,
 }
 
-impl Dying {
-    fn new(machine: &MemoryMachine, after: usize) -> Self {
-        Self { machine: machine.clone(), left: AtomicUsize::new(after), dead: Notify::new() }
-    }
-
-    async fn call(&self) {
+#[async_trait]
+impl Watch for Dying {
+    async fn before_change(&self) -> sandbar_machine::Result<()> {
         let lives = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if lives.is_err() {
             self.dead.notify_one();
             std::future::pending::<()>().await;
         }
+        Ok(())
+    }
+}
+
+impl Watched<Dying> {
+    fn dying(machine: &MemoryMachine, after: usize) -> Self {
+        let watch = Dying { left: AtomicUsize::new(after), dead: Notify::new() };
+        Self { machine: machine.clone(), watch }
     }
 
     /// What came of some work on it; nothing if it was interrupted.
@@ -39,53 +45,8 @@ impl Dying {
         tokio::select! {
             biased;
             done = work => Some(done),
-            () = self.dead.notified() => None,
+            () = self.watch.dead.notified() => None,
         }
-    }
-}
-
-#[async_trait]
-impl Machine for Dying {
-    fn handle(&self) -> MachineHandle {
-        self.machine.handle()
-    }
-
-    fn features(&self) -> Features {
-        self.machine.features()
-    }
-
-    async fn spawn(&self, command: Command) -> sandbar_machine::Result<Process> {
-        self.machine.spawn(command).await
-    }
-
-    async fn read(&self, target: &Target) -> sandbar_machine::Result<ByteStream> {
-        self.machine.read(target).await
-    }
-
-    async fn write(&self, target: &Target, data: ByteStream) -> sandbar_machine::Result<()> {
-        self.call().await;
-        self.machine.write(target, data).await
-    }
-
-    async fn stop(&self) -> sandbar_machine::Result<()> {
-        self.machine.stop().await
-    }
-
-    async fn stat(&self, target: &Target) -> sandbar_machine::Result<Option<DirEntry>> {
-        self.machine.stat(target).await
-    }
-
-    async fn list(&self, target: &Target) -> sandbar_machine::Result<Vec<DirEntry>> {
-        self.machine.list(target).await
-    }
-
-    async fn remove(&self, target: &Target) -> sandbar_machine::Result<()> {
-        self.call().await;
-        self.machine.remove(target).await
-    }
-
-    async fn scan(&self, root: &Target, options: &ScanOptions) -> sandbar_machine::Result<TreeIndex> {
-        self.machine.scan(root, options).await
     }
 }
 
@@ -136,7 +97,7 @@ impl Place {
 
     /// Applies the patch until the machine dies; whether it came to its end.
     fn apply(&self, machine: &MemoryMachine, steps: usize) -> bool {
-        let (dying, patch, options) = (Dying::new(machine, steps), Patch::parse(PATCH).unwrap(), self.options());
+        let (dying, patch, options) = (Watched::dying(machine, steps), Patch::parse(PATCH).unwrap(), self.options());
         let applied = wait(dying.until_dead(apply(&dying, &paths(), &patch, &options)));
         applied.is_some_and(|applied| applied.is_ok())
     }
@@ -190,7 +151,7 @@ fn taking_back_may_itself_be_interrupted() {
     for steps in 0..6 {
         let (place, machine) = (Place::new(), machine(FILES));
         assert!(!place.apply(&machine, 4));
-        let dying = Dying::new(&machine, steps);
+        let dying = Watched::dying(&machine, steps);
         let limits = PatchLimits::default();
         wait(dying.until_dead(recover(&dying, &paths(), &place.journal(), &limits)));
         place.recover(&machine);

@@ -4,78 +4,38 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use sandbar_machine::{
-    ByteStream, Command, DirEntry, Features, MachineError, MachineHandle, Process, ScanOptions, TreeIndex,
+    Files, MachineError,
     tar::{self, Kind, Member},
 };
 
-use super::*;
+use super::{
+    watched::{Watch, Watched},
+    *,
+};
 use crate::patch::{PatchLimits, files::Sites, plan::plan_within, undo};
 
-/// A machine whose disk is full from the nth write or removal on, for so many of them.
+/// The disk is full from the nth write or removal on, for so many of them.
 #[derive(Debug)]
 struct Failing {
-    machine: MemoryMachine,
     calls: AtomicUsize,
     from: usize,
     count: usize,
 }
 
-impl Failing {
-    fn new(machine: MemoryMachine, from: usize, count: usize) -> Self {
-        Self { machine, calls: AtomicUsize::new(0), from, count }
+impl Watched<Failing> {
+    fn failing(machine: MemoryMachine, from: usize, count: usize) -> Self {
+        Self { machine, watch: Failing { calls: AtomicUsize::new(0), from, count } }
     }
+}
 
-    fn call(&self) -> sandbar_machine::Result<()> {
+#[async_trait]
+impl Watch for Failing {
+    async fn before_change(&self) -> sandbar_machine::Result<()> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         if (self.from..self.from.saturating_add(self.count)).contains(&call) {
             return Err(MachineError::Exhausted { what: "disk space".to_owned(), reason: "none left".to_owned() });
         }
         Ok(())
-    }
-}
-
-#[async_trait]
-impl Machine for Failing {
-    fn handle(&self) -> MachineHandle {
-        self.machine.handle()
-    }
-
-    fn features(&self) -> Features {
-        self.machine.features()
-    }
-
-    async fn spawn(&self, command: Command) -> sandbar_machine::Result<Process> {
-        self.machine.spawn(command).await
-    }
-
-    async fn read(&self, target: &Target) -> sandbar_machine::Result<ByteStream> {
-        self.machine.read(target).await
-    }
-
-    async fn write(&self, target: &Target, data: ByteStream) -> sandbar_machine::Result<()> {
-        self.call()?;
-        self.machine.write(target, data).await
-    }
-
-    async fn stop(&self) -> sandbar_machine::Result<()> {
-        self.machine.stop().await
-    }
-
-    async fn stat(&self, target: &Target) -> sandbar_machine::Result<Option<DirEntry>> {
-        self.machine.stat(target).await
-    }
-
-    async fn list(&self, target: &Target) -> sandbar_machine::Result<Vec<DirEntry>> {
-        self.machine.list(target).await
-    }
-
-    async fn remove(&self, target: &Target) -> sandbar_machine::Result<()> {
-        self.call()?;
-        self.machine.remove(target).await
-    }
-
-    async fn scan(&self, root: &Target, options: &ScanOptions) -> sandbar_machine::Result<TreeIndex> {
-        self.machine.scan(root, options).await
     }
 }
 
@@ -283,14 +243,14 @@ fn a_write_that_fails_takes_back_what_was_written() {
     for from in 0..8 {
         let disk = machine(FILES);
         let before = tree(&disk);
-        let failing = Failing::new(disk, from, 1);
+        let failing = Watched::failing(disk, from, 1);
         let error = run(&failing, EVERYTHING, Profile::Codex).unwrap_err();
         assert_eq!(error.code(), "apply_patch_write_error");
         assert_eq!(error.context()["undone"], true, "{from}");
         assert_eq!(error.retryable(), Some(true));
         assert_eq!(tree(&failing), before, "{from}");
     }
-    let failing = Failing::new(machine(FILES), 3, usize::MAX);
+    let failing = Watched::failing(machine(FILES), 3, usize::MAX);
     let error = run(&failing, EVERYTHING, Profile::Codex).unwrap_err();
     assert_eq!(error.context()["undone"], false);
 }
@@ -300,7 +260,7 @@ fn an_undo_that_fails_changes_nothing_either() {
     let disk = machine(FILES);
     let applied = run(&disk, EVERYTHING, Profile::Codex).unwrap();
     let after = tree(&disk);
-    let failing = Failing::new(disk, 2, 1);
+    let failing = Watched::failing(disk, 2, 1);
     let error = wait(undo(&failing, &applied)).unwrap_err();
     assert_eq!((error.code(), error.context()["undone"].clone()), ("apply_patch_write_error", true.into()));
     assert_eq!(tree(&failing), after);
@@ -321,61 +281,22 @@ fn files_have_a_size_they_may_not_exceed() {
     }
 }
 
-/// A machine where somebody else does something as soon as `bin` was read.
+/// Another process does something as soon as `bin` was read.
 #[derive(Debug)]
 struct Meddling {
-    machine: MemoryMachine,
     /// What becomes of the file at a path: new content, another mode, or nothing.
     deed: (&'static str, Option<(&'static str, u32)>),
 }
 
 #[async_trait]
-impl Machine for Meddling {
-    fn handle(&self) -> MachineHandle {
-        self.machine.handle()
-    }
-
-    fn features(&self) -> Features {
-        self.machine.features()
-    }
-
-    async fn spawn(&self, command: Command) -> sandbar_machine::Result<Process> {
-        self.machine.spawn(command).await
-    }
-
-    async fn read(&self, target: &Target) -> sandbar_machine::Result<ByteStream> {
-        let bytes = self.machine.read(target).await?;
+impl Watch for Meddling {
+    async fn after_read(&self, machine: &MemoryMachine, target: &Target) -> sandbar_machine::Result<()> {
         let (path, content) = self.deed;
         match content {
-            _ if target.path != at("bin").path => {}
-            Some((content, mode)) => self.machine.write(&at(path).mode(mode), once(content)).await?,
-            None => self.machine.remove(&at(path)).await?,
+            _ if target.path != at("bin").path => Ok(()),
+            Some((content, mode)) => machine.write(&at(path).mode(mode), once(content)).await,
+            None => machine.remove(&at(path)).await,
         }
-        Ok(bytes)
-    }
-
-    async fn write(&self, target: &Target, data: ByteStream) -> sandbar_machine::Result<()> {
-        self.machine.write(target, data).await
-    }
-
-    async fn stop(&self) -> sandbar_machine::Result<()> {
-        self.machine.stop().await
-    }
-
-    async fn stat(&self, target: &Target) -> sandbar_machine::Result<Option<DirEntry>> {
-        self.machine.stat(target).await
-    }
-
-    async fn list(&self, target: &Target) -> sandbar_machine::Result<Vec<DirEntry>> {
-        self.machine.list(target).await
-    }
-
-    async fn remove(&self, target: &Target) -> sandbar_machine::Result<()> {
-        self.machine.remove(target).await
-    }
-
-    async fn scan(&self, root: &Target, options: &ScanOptions) -> sandbar_machine::Result<TreeIndex> {
-        self.machine.scan(root, options).await
     }
 }
 
@@ -404,7 +325,7 @@ fn what_somebody_else_changed_meanwhile_is_never_overwritten() {
             }
         })
         .unwrap();
-        let meddling = Meddling { machine: machine(FILES), deed };
+        let meddling = Watched { machine: machine(FILES), watch: Meddling { deed } };
         let (code, said) = code_of(run(&meddling, EVERYTHING, Profile::Codex));
         assert_eq!(code, "apply_patch_invalid_diff", "{deed:?}: {said}");
         assert_eq!(said, format!("{} changed while the patch was being applied; read it again", deed.0));

@@ -1,0 +1,20 @@
+//! Names and nonces: random bytes, and how they are spelled.
+
+use std::io;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// Random bytes.
+pub(crate) fn draw<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let count = getrandom(bytes.as_mut_slice(), GetRandomFlags::empty())?;
+    if count < bytes.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
+}
+
+/// Bytes as letters.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
