@@ -141,13 +141,19 @@ struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    async fn judged(&self, made: Result<Arc<dyn Machine>>) -> Result<Arc<dyn Machine>> {
+    async fn judged(&self, port: Option<u16>, made: Result<Arc<dyn Machine>>) -> Result<Arc<dyn Machine>> {
         if let Ok(machine) = &made {
             self.made.lock().await.push(machine.handle());
         }
         let lack = match &made {
             Ok(machine) => {
-                self.needs.iter().find(|need| !need.is_met_by(&**machine)).map(|need| need.name().to_owned())
+                let mut lack = None;
+                for need in self.needs {
+                    if lack.is_none() && !need.is_met_by(&**machine, port).await {
+                        lack = Some(need.name().to_owned());
+                    }
+                }
+                lack
             }
             Err(MachineError::Unsupported(what)) => Some(format!("the client cannot {what}")),
             Err(MachineError::Users { .. }) if self.needs.contains(&Need::Users) => Some(Need::Users.name().to_owned()),
@@ -168,11 +174,11 @@ impl SandboxClient for Watched<'_> {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
-        self.judged(self.inner.create(spec).await).await
+        self.judged(spec.ports.first().copied(), self.inner.create(spec).await).await
     }
 
     async fn create_recorded(&self, spec: MachineSpec, record: &Recorder<'_>) -> Result<Arc<dyn Machine>> {
-        self.judged(self.inner.create_recorded(spec, record).await).await
+        self.judged(spec.ports.first().copied(), self.inner.create_recorded(spec, record).await).await
     }
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
@@ -382,9 +388,11 @@ list! { $
         terminals_are_private_to_the_machine
     }
     Ports, [Commands Ports], ports {
+        an_undeclared_port_is_refused
+    }
+    Ports, [Commands Ports Sockets], ports {
         a_declared_port_is_reachable
         either_side_of_a_connection_can_close_first
-        an_undeclared_port_is_refused
         a_port_nobody_listens_on_closes
         a_port_dies_with_its_machine
         a_port_is_reached_by_every_holder

@@ -9,6 +9,8 @@
 //! the links it found when it began. A guest, which resolves and acts in one system call, is stronger.
 
 mod archive;
+mod launch;
+mod place;
 mod run;
 mod script;
 
@@ -21,8 +23,12 @@ use std::{
 
 use bytes::Bytes;
 
-pub use self::archive::{pack, unpack};
 use self::run::Call;
+pub use self::{
+    archive::{pack, unpack},
+    launch::{Launch, TREE_VARIABLE, launch, signal_tree},
+    place::{place, read},
+};
 use crate::{
     DirEntry, EntryKind, Hashes, Machine, MachineError, MachinePath, Result, ScanOptions, Sha256, Target, TreeEntry,
     TreeIndex,

@@ -10,12 +10,13 @@ mod host {
     pub(crate) mod process;
 }
 
-use std::{collections::BTreeMap, os::unix::fs::symlink, panic::AssertUnwindSafe, process::Command};
+use std::{collections::BTreeMap, os::unix::fs::symlink, panic::AssertUnwindSafe, process::Command, time::Duration};
 
 use futures::FutureExt;
 use sandbar_machine::{
-    BareClient, SandboxClient,
+    BareClient, MachineSpec, Output, SandboxClient, Signal, Target,
     conformance::{Group, Need, Promise, Verdict, promises},
+    posix,
 };
 
 use self::host::machine::HostClient;
@@ -39,20 +40,92 @@ async fn the_fallbacks_keep_the_promises_about_files_with_gnu_tools() {
     keeps(&BareClient::new(HostClient::new()), |promise| promise.group == Group::Files).await;
 }
 
+/// A directory with every tool of busybox; `None` where it is not installed.
+fn busybox() -> Option<tempfile::TempDir> {
+    let found = Command::new("sh").args(["-c", "command -v busybox"]).output().ok()?;
+    let busybox = String::from_utf8(found.stdout).unwrap().lines().next()?.to_owned();
+    let tools = tempfile::tempdir().unwrap();
+    let applets = Command::new(&busybox).arg("--list").output().unwrap();
+    for name in String::from_utf8(applets.stdout).unwrap().lines() {
+        symlink(&busybox, tools.path().join(name)).unwrap();
+    }
+    Some(tools)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_fallbacks_keep_the_promises_about_files_with_busybox() {
-    let Ok(found) = Command::new("sh").args(["-c", "command -v busybox"]).output() else { return };
-    let busybox = String::from_utf8(found.stdout).unwrap();
-    let Some(busybox) = busybox.lines().next() else {
+    let Some(tools) = busybox() else {
         println!("skipped: there is no busybox here");
         return;
     };
-    let tools = tempfile::tempdir().unwrap();
-    let applets = Command::new(busybox).arg("--list").output().unwrap();
-    for name in String::from_utf8(applets.stdout).unwrap().lines() {
-        symlink(busybox, tools.path().join(name)).unwrap();
-    }
     keeps(&BareClient::new(HostClient::with_tools(tools.path())), |promise| promise.group == Group::Files).await;
+}
+
+/// The groups that [`posix::launch`], [`posix::read`] and [`posix::place`] are about.
+fn is_about_hosted(promise: &Promise) -> bool {
+    matches!(promise.group, Group::Files | Group::Processes | Group::Terminals)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_hosted_clients_share_keeps_the_promises_with_gnu_tools() {
+    keeps(&BareClient::new(HostClient::new().hosted()), is_about_hosted).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_hosted_clients_share_keeps_the_promises_with_busybox() {
+    let Some(tools) = busybox() else {
+        println!("skipped: there is no busybox here");
+        return;
+    };
+    let client = BareClient::new(HostClient::with_tools(tools.path()).hosted());
+    keeps(&client, |promise| promise.group == Group::Files).await;
+}
+
+async fn a_tree_is_signalled(name: &str, client: HostClient) {
+    let machine = client.create(MachineSpec::default()).await.unwrap();
+    let tree = format!("{name}-{}", std::process::id());
+    let daemon = "( setsid sh -c 'while :; do echo x >>beat; sleep 0.05; done' </dev/null >/dev/null 2>&1 & )";
+    let launched = posix::launch(&sandbar_machine::Command::new(["sh", "-c", daemon]), &tree).unwrap();
+    let command = sandbar_machine::Command { env: vec![], ..sandbar_machine::Command::new(launched.argv) };
+    let command = launched.env.into_iter().fold(command, |command, (name, value)| command.env(name, value));
+    let run = async |command| {
+        let mut process = machine.spawn(command).await.unwrap();
+        while let Some(output) = process.output.recv().await {
+            if let Output::Exit(exit) = output.unwrap() {
+                return exit.code;
+            }
+        }
+        panic!("no exit");
+    };
+    assert_eq!(run(command).await, 0);
+    let beat = Target::from(machine.features().workspace.join("beat").unwrap());
+    let size = async || machine.stat(&beat).await.unwrap().map_or(0, |entry| entry.size);
+    while size().await == 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(run(posix::signal_tree("another", Signal::Kill)).await, 0);
+    let before = size().await;
+    while size().await == before {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(run(posix::signal_tree(&tree, Signal::Kill)).await, 0);
+    let after = size().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(size().await, after, "it was killed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_is_found_by_its_environment_with_gnu_tools() {
+    a_tree_is_signalled("gnu", HostClient::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_is_found_by_its_environment_with_busybox() {
+    let Some(tools) = busybox() else {
+        println!("skipped: there is no busybox here");
+        return;
+    };
+    a_tree_is_signalled("busybox", HostClient::with_tools(tools.path())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -101,6 +101,8 @@ pub async fn beneath_refuses_links_that_lead_out(client: &dyn SandboxClient) {
     for path in ["root/up/secret", "root/hop/file", "root/absolute/secret"] {
         every_operation_is_denied(&rig, &root, path).await;
     }
+    rig.link("root/last", "up/secret/file").await;
+    denied("read", rig.read(&rig.at("root/last").beneath(root)).await);
     assert_eq!((rig.get("outside/secret/file").await, rig.get("root/mine").await), ("kept".into(), "mine".into()));
 }
 

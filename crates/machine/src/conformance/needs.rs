@@ -14,6 +14,8 @@ pub enum Need {
     Terminals,
     /// [`Machine::ports`].
     Ports,
+    /// Ports that carry any protocol over TCP, where a provider's carry HTTP. Asked of the first port that is declared.
+    Sockets,
     /// [`Machine::commands`].
     Kept,
     /// Several users.
@@ -37,6 +39,7 @@ impl Need {
             Self::Stdin => "standard input",
             Self::Terminals => "terminals",
             Self::Ports => "ports",
+            Self::Sockets => "ports that carry any protocol over TCP",
             Self::Kept => "commands that outlive their client",
             Self::Users => "several users",
             Self::Isolation => "full isolation",
@@ -46,9 +49,8 @@ impl Need {
         }
     }
 
-    /// Whether this machine has it.
-    #[must_use]
-    pub fn is_met_by(self, machine: &dyn Machine) -> bool {
+    /// Whether this machine, with this port declared, has it.
+    pub async fn is_met_by(self, machine: &dyn Machine, declared: Option<u16>) -> bool {
         let features = machine.features();
         let is_held = |limit| limit != Enforcement::Unavailable;
         match self {
@@ -56,6 +58,13 @@ impl Need {
             Self::Stdin => features.stdin,
             Self::Terminals => features.pty,
             Self::Ports => machine.ports().is_some(),
+            Self::Sockets => match (machine.ports(), declared) {
+                // An error is for the promise to find.
+                (Some(ports), Some(port)) => {
+                    ports.open(port).await.map_or(true, |endpoint| endpoint.socket().is_some())
+                }
+                _ => true,
+            },
             Self::Kept => machine.commands().is_some(),
             Self::Users => features.users,
             Self::Isolation => features.isolation.is_full(),

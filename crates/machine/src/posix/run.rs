@@ -102,6 +102,12 @@ impl Call {
                 Err(MachineError::Exhausted { what: "time".to_owned(), reason })
             }
             (ExitReason::Exited, 21) => Err(leaves(path)),
+            (ExitReason::Exited, 22) => {
+                Err(MachineError::Denied { path: path.clone(), reason: "a symbolic link is there".to_owned() })
+            }
+            (ExitReason::Exited, 23) => {
+                Err(MachineError::transport(self.action, format!("{path}: its uploaded bytes are not on the machine")))
+            }
             (ExitReason::Exited, 31) => Err(leaves(other)),
             (ExitReason::Exited, 30) => Err(fault(self.action, other, &events.stderr)),
             (ExitReason::Exited, 126 | 127) => Err(MachineError::Unsupported("work on files without sh and its tools")),

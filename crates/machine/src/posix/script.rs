@@ -142,3 +142,85 @@ rm -f -- "$3"
 enter "$2" "$1"
 exec tar -x -p -o -f -
 "#;
+
+/// MODES DIRECTORY PROGRAM ARGUMENT…: executes the program. It uses no variable that the program could have been given.
+pub(super) const LAUNCH: &str = r#"
+case $1 in joined,*) exec 2>&1 ;; esac
+case $1 in
+  *,terminal,*) export TERM="${TERM-xterm-256color}" ;;
+  *) export TERM="${TERM-dumb}" NO_COLOR="${NO_COLOR-1}" ;;
+esac
+case $1 in
+  *,escaped)
+    set -- "$#" "$@"
+    for SANDBAR_WORD; do SANDBAR_WORD=$(printf '%bx' "$SANDBAR_WORD"); set -- "$@" "${SANDBAR_WORD%x}"; done
+    unset SANDBAR_WORD
+    shift "$(($1 + 2))" ;;
+esac
+if [ -n "$2" ]; then cd -- "$2" || exit 126; unset OLDPWD; fi
+shift 2
+exec "$@"
+"#;
+
+/// MARK SIGNAL: signals every process with the mark in its environment. A kill is repeated until two searches in a row find
+/// none: during `execve` a process has no environment for a moment.
+pub(super) const SIGNAL_TREE: &str = r#"
+mark=$1 signal=$2 round=0 empty=0
+# Not every grep finds text after a NUL.
+if printf 'a\0b\n' | grep -qF b; then
+  marked() { grep -lsF -e "$mark" /proc/[0-9]*/environ; }
+else
+  marked() { for at in /proc/[0-9]*/environ; do tr '\0' '\n' 2>/dev/null <"$at" | grep -qxF -e "$mark" && echo "$at"; done; }
+fi
+while [ "$round" -lt 100 ]; do
+  round=$((round + 1)) found=
+  for at in $(marked); do at=${at#/proc/}; found="$found ${at%/environ}"; done
+  [ -z "$found" ] || kill -"$signal" $found 2>/dev/null
+  [ "$signal" = 9 ] || exit 0
+  if [ -n "$found" ]; then empty=0; else empty=$((empty + 1)); fi
+  [ "$empty" -lt 2 ] || exit 0
+  sleep 0.05
+done
+exit 1
+"#;
+
+/// BENEATH DIRECTORY ./NAME: prints a regular file. Its place is checked after it was opened, so that no link can be swapped.
+pub(super) const READ: &str = r#"
+beneath=$1
+enter "$2" "$beneath"
+if [ -d "$3" ]; then fail 'Is a directory'; fi
+if [ ! -e "$3" ]; then stat -L -- "$3" >/dev/null; exit 20; fi
+[ -f "$3" ] || fail 'Not a regular file'
+[ -r "$3" ] || fail 'Permission denied'
+exec <"$3"
+if [ -n "$beneath" ]; then
+  here=$(readlink /proc/self/fd/0 && printf x) || exit 20
+  case ${here%?x} in "${root%/}"/*) ;; *) exit 21 ;; esac
+fi
+exec cat
+"#;
+
+/// BENEATH START SPOOL MODE NAME PART…: moves a file of the machine to its place. Exit 22: a link is there. Exit 23: the file is
+/// not where it was uploaded to.
+pub(super) const PLACE: &str = r#"
+beneath=$1 spool=$3 mode=$4 name=./$5 new=
+[ -f "$spool" ] || exit 23
+trap 'rm -f -- "$spool" ${new:+"$new"}' EXIT
+enter "$2" "$beneath"; shift 5
+for part; do
+  if [ ! -d "./$part" ]; then mkdir -m 0755 -- "./$part" || [ -d "./$part" ] || exit 20; fi
+  step "./$part"
+  [ -z "$beneath" ] || inside "$root"
+done
+[ ! -L "$name" ] || exit 22
+if [ -d "$name" ]; then fail 'Is a directory'; fi
+if [ -e "$name" ]; then
+  [ -f "$name" ] || fail 'Not a regular file'
+  [ -n "$mode" ] || { mode=$(stat -c %a -- "$name") || exit 20; }
+fi
+new=./.${spool##*/}
+mv -f -- "$spool" "$new" || exit 20
+chmod "$(printf %o $((0${mode:-644} & 0777)))" "$new" || exit 20
+case $(mv --version 2>&1) in *GNU*) mv -fT -- "$new" "$name" || exit 20 ;; *) mv -f -- "$new" "$name" || exit 20 ;; esac
+new=
+"#;

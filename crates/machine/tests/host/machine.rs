@@ -19,7 +19,8 @@ use futures::{StreamExt, stream};
 use sandbar_machine::{
     ByteStream, Command, Demand, Endpoint, Exit, Features, Isolation, Machine, MachineError, MachineHandle,
     MachinePath, MachineSpec, Output, Ports, Process, Result, SandboxClient, Signal, Support, Supports, Target,
-    Workspace, posix,
+    Workspace, collect,
+    posix::{self, Launch},
 };
 use tokio::sync::{mpsc, watch};
 
@@ -47,6 +48,7 @@ const SUPPORTS: Supports = Supports::new(
 pub(crate) struct HostClient {
     tools: Option<PathBuf>,
     is_mute: bool,
+    is_hosted: bool,
     machines: Mutex<HashMap<u64, Weak<HostMachine>>>,
 }
 
@@ -57,6 +59,11 @@ impl HostClient {
 
     pub(crate) fn with_tools(tools: &Path) -> Self {
         Self { tools: Some(tools.to_owned()), ..Self::default() }
+    }
+
+    /// The same, with commands and files handled as clients of hosted services do: commands are text, files are uploaded.
+    pub(crate) fn hosted(self) -> Self {
+        Self { is_hosted: true, ..self }
     }
 
     /// Commands have neither terminals nor input.
@@ -94,7 +101,9 @@ impl SandboxClient for HostClient {
         let mut features = Features::new(Isolation::None, MachinePath::new(&workspace).unwrap());
         (features.pty, features.stdin) = (!self.is_mute, !self.is_mute);
         let (name, stop) = (NEXT.fetch_add(1, Ordering::Relaxed), watch::Sender::new(false));
-        let machine = Arc::new(HostMachine { name, features, env, ports: spec.ports, stop, _directory: directory });
+        let is_hosted = self.is_hosted;
+        let machine = HostMachine { name, features, env, ports: spec.ports, stop, is_hosted, directory };
+        let machine = Arc::new(machine);
         self.machines.lock().unwrap().insert(name, Arc::downgrade(&machine));
         Ok(machine)
     }
@@ -117,7 +126,8 @@ pub(crate) struct HostMachine {
     env: HashMap<OsString, OsString>,
     ports: Vec<u16>,
     stop: watch::Sender<bool>,
-    _directory: tempfile::TempDir,
+    is_hosted: bool,
+    directory: tempfile::TempDir,
 }
 
 impl HostMachine {
@@ -126,6 +136,15 @@ impl HostMachine {
             return Err(MachineError::Gone);
         }
         user.map_or(Ok(()), |_| Err(MachineError::Unsupported("run as another user")))
+    }
+
+    async fn upload(&self, target: &Target, data: ByteStream) -> Result<()> {
+        let bytes = collect(data, 64 << 20).await?;
+        let spool = self.directory.path().join(format!("spool-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        std::fs::write(&spool, bytes).unwrap();
+        let placed = posix::place(self, target, &MachinePath::new(&spool).unwrap()).await;
+        assert!(!spool.exists(), "the spool is gone, whatever happened");
+        placed
     }
 
     fn mark(&self) -> String {
@@ -176,11 +195,23 @@ impl Machine for HostMachine {
         if !found.is_dir() {
             return Err(MachineError::from_io("enter", &cwd, io::ErrorKind::NotADirectory.into()));
         }
+        if self.is_hosted {
+            let command = Command { cwd: Some(cwd), ..command };
+            let Launch { argv, env, cwd } = posix::launch(&command, "tree")?;
+            let argv = argv.into_iter().map(Into::into).collect();
+            let env = env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+            let text = Command { argv, env, joined: false, ..command };
+            let cwd = cwd.unwrap_or_else(|| "/".to_owned());
+            return Ok(self.start(&text, Path::new(&cwd)).unwrap());
+        }
         self.start(&command, Path::new(cwd.as_os_str())).or_else(|error| Ok(stillborn(&command, &error)))
     }
 
     async fn read(&self, target: &Target) -> Result<ByteStream> {
         self.alive(target.user.as_ref())?;
+        if self.is_hosted {
+            return posix::read(self, target).await;
+        }
         let fail = |error| MachineError::from_io("read", &target.path, error);
         beneath(target, Path::new(target.path.as_os_str()))?;
         let metadata = std::fs::metadata(target.path.as_os_str()).map_err(fail)?;
@@ -194,6 +225,9 @@ impl Machine for HostMachine {
 
     async fn write(&self, target: &Target, mut data: ByteStream) -> Result<()> {
         self.alive(target.user.as_ref())?;
+        if self.is_hosted {
+            return self.upload(target, data).await;
+        }
         if let Some(expected) = target.expected
             && !expected.is(posix::stat(self, target).await?.as_ref())
         {

@@ -14,7 +14,8 @@ pub(super) async fn files_come_back_as_they_were_written(client: Arc<dyn Sandbox
     let session = open(&client, Manifest::new()).await;
     let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
     session.write("deep/er/file", bytes.clone()).await.unwrap();
-    assert_eq!(session.read("/workspace/deep/er/file").await.unwrap(), bytes);
+    let workspace = session.features().workspace.to_string();
+    assert_eq!(session.read(format!("{workspace}/deep/er/file")).await.unwrap(), bytes);
     let streamed = collect(session.read_stream("deep/er/file").await.unwrap(), 1 << 20).await.unwrap();
     assert_eq!(streamed, bytes);
     assert_eq!(session.read("nothing").await.unwrap_err().code(), "workspace_read_not_found");
@@ -25,7 +26,7 @@ pub(super) async fn files_come_back_as_they_were_written(client: Arc<dyn Sandbox
     session.remove("deep").await.unwrap();
     session.remove("deep").await.unwrap();
     assert!(session.stat("deep").await.unwrap().is_none());
-    assert!(session.remove(".").await.is_err() && session.remove("/workspace").await.is_err());
+    assert!(session.remove(".").await.is_err() && session.remove(workspace).await.is_err());
     session.delete().await.unwrap();
 }
 

@@ -49,7 +49,7 @@ pub(super) async fn a_command_says_how_it_ended(client: Arc<dyn SandboxClient>) 
     assert_eq!(result.exit.code, 128 + i32::from(Signal::Kill.number()));
     assert_eq!(session.exec(Exec::new(["no-such-program"])).await.unwrap().exit.code, 127);
     let result = session.exec(Exec::shell("pwd; echo $A").cwd("d").env("A", "b")).await.unwrap();
-    assert_eq!(result.stdout_text(), "/workspace/d\nb\n");
+    assert_eq!(result.stdout_text(), format!("{}/d\nb\n", session.features().workspace));
     assert_eq!(session.exec(Exec::new(["pwd"]).cwd("../..")).await.unwrap_err().code(), "invalid_manifest_path");
     session.delete().await.unwrap();
 }
@@ -137,6 +137,9 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
         Err(refused) if refused.to_string().contains("unsupported") => return,
         Err(other) => panic!("{other}"),
     };
+    if session.machine().commands().is_none() {
+        return session.delete().await.unwrap();
+    }
     let echo = "while read word; do echo \"got $word\"; done";
     let args = |cmd: &str| ExecCommandArgs::new(cmd).yield_time_ms(250);
     let terminal = session.exec_command(args(echo).tty()).await.unwrap().process_id.expect("it waits");

@@ -1,0 +1,16 @@
+//! Machines at E2B keep the promises of the suite as far as the service reaches, against a fake of it on a real socket.
+#![cfg(target_os = "linux")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
+
+#[path = "e2b/bench.rs"]
+mod bench;
+#[path = "e2b/facets.rs"]
+mod facets;
+#[path = "e2b/faults.rs"]
+mod faults;
+#[path = "e2b/golden.rs"]
+mod golden;
+#[path = "e2b/promises.rs"]
+mod promises;
+#[path = "e2b/sessions.rs"]
+mod sessions;
