@@ -40,7 +40,7 @@ missing_packages() {
   wants_engine && { have debootstrap || has_image bookworm || echo debootstrap; }
   return 0
 }
-# Whoever cannot install one, and is not the one machine that must have it, goes without an engine.
+# A user who cannot install an engine does without one, except in CI.
 wants_engine() { [ "$(id -u)" -eq 0 ] || [ "${CI:-}" = true ] || docker_answers; }
 docker_answers() { timeout 10 docker info >/dev/null 2>&1; }
 # An image is there when it was made by this very recipe, whose number changes with it.
@@ -118,7 +118,7 @@ await_engine() {
 start_engine() {
   docker_answers && return 0
   if [ -d /run/systemd/system ] && systemctl start docker && await_engine; then return 0; fi
-  # A pid file that outlived its engine, and whose number now belongs to somebody else, keeps a new one from starting.
+  # A stale pid file whose number now belongs to another process keeps a new engine from starting.
   pgrep -x dockerd >/dev/null || rm -f /var/run/docker.pid
   # A nested machine may lack overlayfs or packet filtering: try the engine's own choice first, then less.
   local choice

@@ -32,6 +32,6 @@ pub const DIFFERENT: &[Difference] = &[
     ),
     d("A4.write-passwd", &[0], "the file is the image's; its root may change it, and it ends with the machine"),
     d("A4.write-root", &[EACCES], "the root directory is the image's, and closed by Landlock"),
-    d("C19.descriptors-of-pid1", &[0], "whoever asked for root sees their numbers, and can open none of them"),
+    d("C19.descriptors-of-pid1", &[0], "a user that asked for root sees their numbers, and can open none of them"),
     d("J77.control-groups", &[EROFS, EPERM, EACCES], "an engine shows the machine's own, read-only"),
 ];

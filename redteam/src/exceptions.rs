@@ -72,7 +72,7 @@ pub const EXCEPTIONS: &[Exception] = &[
     e("J76.queued-signals", "user", "others here run as this user and need theirs; proven as root, with another user"),
     e("J76.terminals", "both", "a host without terminals would be the tests' end"),
     e("J76.spin", "both", "a host without processors would be the tests' end"),
-    e("J75", "both", "what a host process prints is bounded by nobody"),
+    e("J75", "both", "the output of a host process has no bound"),
     e("K78", "both", "it is about sandbar's own machinery, and there is nothing to attack without it"),
     e("K79", "both", "it is about sandbar's own machinery, and there is nothing to attack without it"),
     e("K80", "both", "it is about sandbar's own machinery, and there is nothing to attack without it"),

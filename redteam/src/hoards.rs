@@ -1,4 +1,4 @@
-//! Programs that take as much of something as they can get, and keep it while the runner looks who goes without.
+//! Programs that take as much of a resource as they can get, and keep it while the runner looks what is left for others.
 
 use crate::{
     Args, Outcome,
@@ -8,12 +8,12 @@ use crate::{
 
 pub(crate) const STORMS: &[Storm] = &[("hoard", hoard), ("dig", dig), ("names", names), ("spin", spin)];
 
-/// One signal that nobody uses.
+/// A signal that no program uses.
 const SIGNAL: u64 = 40;
-/// More than anybody has.
+/// More than any limit allows.
 const ALL: i64 = 1 << 20;
 
-/// Takes `what` until there is no more, or `most`, says how many that were, and keeps them if it is to `stay`.
+/// Takes the resource `what` until it is exhausted or `most` are taken, prints the count, and keeps them if `stay` is given.
 fn hoard(a: &Args) -> Outcome {
     let most = if a.number("most") > 0 { a.number("most") } else { ALL };
     let take: fn() -> Result<(), i32> = match a.get("what") {

@@ -63,7 +63,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         control: Namespaces,
         expect: &[EPERM, EINVAL],
         run: |a| {
-            // Whoever is root already wants to be somebody else.
+            // A process that is root tries to become another user.
             let is_root = !a.get("inside").is_empty() && call(libc::SYS_getuid, []) == Ok(0);
             Outcome::of(call(libc::SYS_setresuid, [u64::from(is_root); 3]))
         },
@@ -84,7 +84,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         call(libc::SYS_perf_event_open, [0, 0, u64::MAX, u64::MAX, 0])
     ),
     plain!("E35.io-uring", "Calls cannot be made around the filter through io_uring.", Host, [EPERM], io_uring()),
-    plain!("E35.file-lease", "Nobody can be kept waiting for a file by a lease.", Host, [EPERM], lease()),
+    plain!("E35.file-lease", "No process can be kept waiting for a file by a lease.", Host, [EPERM], lease()),
     plain!(
         "E35.file-delegation",
         "Nor by what newer kernels call a delegation.",
@@ -333,7 +333,7 @@ fn io_uring() -> Result<i64, i32> {
     Ok(ring)
 }
 
-/// A lease on a file of its own, which is all it takes to hold up whoever opens it.
+/// A lease on the attacker's own file, which delays every process that opens the file.
 fn lease() -> Result<i64, i32> {
     let file = std::env::temp_dir().join(format!("lease-{}", std::process::id()));
     std::fs::write(&file, "x").map_err(|error| error.raw_os_error().unwrap_or(EINVAL))?;

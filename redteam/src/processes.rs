@@ -186,7 +186,7 @@ fn limit_other(a: &Args) -> Outcome {
 fn sweep(_: &Args) -> Outcome {
     let mine = std::process::id() as i32;
     let parent = std::os::unix::process::parent_id() as i32;
-    // Even a signal that may not be sent shows that somebody is there.
+    // An error other than ESRCH shows that the process exists.
     let alive = |pid: i32| !matches!(kill(pid, 0), Err(ESRCH));
     let strangers = (2..100_000).filter(|pid| ![mine, parent].contains(pid) && alive(*pid)).count();
     if strangers > 20 {

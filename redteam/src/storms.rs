@@ -33,14 +33,14 @@ fn swap(a: &Args) -> Outcome {
     }
 }
 
-/// Prints for ever, without a line's end.
+/// Prints for ever, without a line break.
 fn flood(_: &Args) -> Outcome {
     let block = vec![b'x'; 1 << 16];
     while call(libc::SYS_write, [1, addr(block.as_slice()), block.len() as u64]).is_ok() {}
     Outcome::Refused(crate::sys::errno(), "flood".to_owned())
 }
 
-/// Chains of processes, each of which starts the next and ends: whoever looks at one finds it gone.
+/// Chains of processes, each of which starts the next and ends, so that a process is gone before it can be signalled.
 fn hop(a: &Args) -> Outcome {
     for _ in 0..a.number("chains").max(1) {
         if fork() == Ok(0) {

@@ -1,4 +1,4 @@
-//! A mount of a manifest is what was judged: a link that takes its place a moment later is not followed.
+//! A mount of a manifest shows the directory that was checked: a link that replaces it a moment later is not followed.
 #![cfg(target_os = "linux")]
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -18,13 +18,13 @@ use sandbar_redteam::sys::{at, call, text};
 use sandbar_sandbox::{Manifest, Mount, SandboxSession, SessionOptions};
 
 const EXCHANGE: u64 = 2;
-/// How long a swap that is held up with the link in place is waited for.
+/// Longest wait for a swap that is delayed with the link in place.
 const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mount_never_shows_what_a_link_leads_to() {
     let place = tempfile::tempdir().expect("a directory");
-    // What another sandbox can write to, and what it cannot.
+    // A directory that another sandbox can write to, and one that it cannot.
     let (shared, outside) = (place.path().join("shared"), place.path().join("outside"));
     for dir in [shared.join("d"), outside.clone()] {
         fs::create_dir_all(dir).expect("a directory");
@@ -56,5 +56,5 @@ async fn a_mount_never_shows_what_a_link_leads_to() {
     stop.store(true, Ordering::Relaxed);
     swapping.join().expect("it stops");
     assert!(opened > 0, "nothing began, so nothing was raced");
-    assert_eq!(reached, 0, "of {opened} sessions, {reached} were shown a directory that nobody mounted");
+    assert_eq!(reached, 0, "of {opened} sessions, {reached} were shown a directory that is not mounted");
 }

@@ -11,7 +11,7 @@ use crate::program::{self, Failure, Result};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// What to measure: `local` (machines on this host), `docker` (machines in containers), `workspace` (manifests, files and patches), `harness` (the loop) or
+    /// What to measure: `local` (machines on this host), `start` (how soon one answers), `docker` (machines in containers), `workspace` (manifests, files and patches), `harness` (the loop) or
     /// `agent` (the loop on machines)
     name: String,
     /// Print one JSON document instead of a table

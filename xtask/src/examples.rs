@@ -9,7 +9,7 @@ use std::{
 
 use crate::program::{self, Failure, Result};
 
-const FOLDER: &str = "crates/sandbar/examples";
+const FOLDERS: [&str; 2] = ["crates/sandbar/examples", "crates/runs/examples"];
 /// What a header says before the command that runs it.
 const RUN_WITH: &str = "Run with `cargo ";
 /// What an example types, and when, is written down; a busy machine may be slower than that.
@@ -17,15 +17,20 @@ const TRIES: usize = 3;
 
 pub(crate) fn run() -> Result {
     program::run(program::cargo().args(["build", "--quiet", "--workspace", "--all-features", "--examples"]))?;
-    let folder = program::root().join(FOLDER);
-    let files = fs::read_dir(&folder).map_err(|error| Failure::new(format!("{FOLDER}: {error}")))?;
-    let mut examples: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
-    examples.retain(|path| path.extension().is_some_and(|ending| ending == "rs"));
+    let mut examples = Vec::new();
+    for folder in FOLDERS {
+        let files = fs::read_dir(program::root().join(folder));
+        let files = files.map_err(|error| Failure::new(format!("{folder}: {error}")))?;
+        examples.extend(files.filter_map(|file| Some(file.ok()?.path())));
+    }
+    // A file, or a folder of several.
+    examples.retain(|path| path.extension().is_some_and(|ending| ending == "rs") || path.is_dir());
     examples.sort();
     for path in examples {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         println!("example {name}");
-        let text = fs::read_to_string(&path).map_err(|error| Failure::new(format!("{name}: {error}")))?;
+        let source = if path.is_dir() { path.join("main.rs") } else { path.clone() };
+        let text = fs::read_to_string(source).map_err(|error| Failure::new(format!("{name}: {error}")))?;
         let header = header(&text);
         let mut checked = check(&path, &header);
         for _ in 1..TRIES {
@@ -76,8 +81,8 @@ fn built(name: &str) -> Command {
 /// What the example itself is given by a `cargo run` of it; `None` if the words run something else.
 fn own_arguments<'a>(words: &'a [&'a str], name: &str) -> Option<&'a [&'a str]> {
     match words {
-        ["run", "-p", "sandbar", "--example", which] if *which == name => Some(&[]),
-        ["run", "-p", "sandbar", "--example", which, "--", rest @ ..] if *which == name => Some(rest),
+        ["run", "-p", "sandbar" | "sandbar-runs", "--example", which] if *which == name => Some(&[]),
+        ["run", "-p", "sandbar" | "sandbar-runs", "--example", which, "--", rest @ ..] if *which == name => Some(rest),
         _ => None,
     }
 }

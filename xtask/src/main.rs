@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its own streams")]
 
 mod bench;
+mod conformance;
 mod examples;
 mod fuzz;
 mod program;
@@ -30,6 +31,8 @@ enum Command {
     Test(test::Options),
     /// Run every example of the library, and compare what it prints with what it says it prints
     Examples,
+    /// Write docs/conformance.md anew from what the suites find
+    Conformance,
     /// Measure a client against its floor
     Bench(bench::Options),
     /// Fuzz every decoder of the guest protocol
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Setup(options) => setup::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Examples => examples::run(),
+        Command::Conformance => conformance::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
     };

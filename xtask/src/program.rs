@@ -40,8 +40,8 @@ pub(crate) fn target() -> PathBuf {
     found.map_or_else(|| root().join("target"), Path::to_path_buf)
 }
 
-/// The cargo that started us, in the repository's top directory. What it has told us about ourselves is kept from it: build
-/// scripts that watch these variables would build everything anew, here and again for whoever calls cargo directly.
+/// The cargo that started this program, in the top directory of the repository. The variables that cargo sets for this program
+/// are removed: build scripts that watch them would rebuild everything, here and again when cargo is called directly.
 pub(crate) fn cargo() -> Command {
     let mut command = at_root(cargo_from_env());
     for name in ourselves_from_env() {

@@ -4,6 +4,7 @@
 //! the rule and says why: `tidy: allow(rule) — reason`. For a rule about a whole file it may stand anywhere in it.
 
 mod rust;
+mod size;
 mod source;
 mod text;
 mod tree;
@@ -59,7 +60,10 @@ const RULES: &[Rule] = &[
     Rule { name: "opening", reach: Reach::File, check: rust::opening },
     Rule { name: "file-size", reach: Reach::File, check: rust::file_size },
     Rule { name: "trait-size", reach: Reach::Line, check: rust::trait_size },
+    Rule { name: "methods", reach: Reach::File, check: size::methods },
+    Rule { name: "folder-size", reach: Reach::File, check: size::folders },
     Rule { name: "name", reach: Reach::File, check: rust::forbidden_name },
+    Rule { name: "type-name", reach: Reach::Line, check: rust::type_name },
     Rule { name: "shell", reach: Reach::Line, check: rust::shell_text },
     Rule { name: "env", reach: Reach::Line, check: rust::environment },
     Rule { name: "print", reach: Reach::Line, check: rust::print },
@@ -69,6 +73,7 @@ const RULES: &[Rule] = &[
     Rule { name: "async-trait", reach: Reach::Line, check: rust::async_trait },
     Rule { name: "imports", reach: Reach::Line, check: rust::import_order },
     Rule { name: "provider", reach: Reach::Line, check: text::provider_name },
+    Rule { name: "pronoun", reach: Reach::Line, check: text::pronoun },
     Rule { name: "host-detail", reach: Reach::Line, check: text::host_detail },
     Rule { name: "doc-ignore", reach: Reach::Line, check: text::ignored_example },
     Rule { name: "link", reach: Reach::Line, check: text::broken_link },

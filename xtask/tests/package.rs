@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-const PACKAGES: [&str; 10] = [
+const PACKAGES: [&str; 11] = [
     "sandbar-http",
     "sandbar-machine",
     "sandbar-guest",
@@ -19,6 +19,7 @@ const PACKAGES: [&str; 10] = [
     "sandbar-agent",
     "sandbar-mock",
     "sandbar",
+    "sandbar-runs",
     "sandbar-cli",
 ];
 

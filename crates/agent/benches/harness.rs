@@ -1,4 +1,4 @@
-//! What the loop costs beside the Python SDK, both in one run, against the same model server.
+//! Benchmark of the agent loop against the Python SDK, with the same model server.
 //!
 //! Run with `cargo xtask bench harness [--json] [--quick] [--only NAME] [--check]`.
 

@@ -1,4 +1,4 @@
-//! An agent: who it is, what it may use, who it may hand over to, and how its model is asked.
+//! An agent: its instructions, model, tools, handoffs and settings.
 
 mod choices;
 mod nested;
@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc};
 
 use futures::future::FutureExt as _;
 
-pub(crate) use self::{choices::Asking, nested::Place, roster::Roster};
+pub(crate) use self::{choices::InstructionsContext, nested::NestedEnvironment, roster::Roster};
 pub use self::{
     choices::{Instructions, ModelChoice, PromptSource, ToolResult, ToolUse},
     nested::{AgentTool, NestedEvent},
@@ -18,7 +18,7 @@ use crate::{
     guardrail::{InputGuardrail, OutputGuardrail, Timing},
 };
 
-/// An agent. Cheap to clone, never changed by a run, and free to be in many runs at once.
+/// An agent. Cheap to clone. No run changes it, and one value can be used in many runs at once.
 ///
 /// ```
 /// use sandbar_agent::{Agent, ModelSettings};
@@ -53,7 +53,7 @@ pub(crate) struct Parts {
 }
 
 impl Agent {
-    /// An agent that answers in plain text and can use nothing yet.
+    /// An agent that answers in plain text and has no tools.
     pub fn new(name: impl Into<String>) -> Self {
         Self(Arc::new(Parts {
             name: name.into(),
@@ -87,19 +87,19 @@ impl Agent {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Its name.
+    /// Name of the agent.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The shape of its final output.
+    /// Type of the final output.
     #[must_use]
     pub fn output_type(&self) -> &OutputType {
         &self.0.output
     }
 
-    /// What it may use.
+    /// Tools of the agent.
     #[must_use]
     pub fn tools(&self) -> &[Arc<dyn Tool>] {
         &self.0.tools
@@ -111,137 +111,137 @@ impl Agent {
         self.with(|parts| parts.name = name.into())
     }
 
-    /// What it is told to be.
+    /// Sets the instructions.
     #[must_use]
     pub fn instructions(self, text: impl Into<String>) -> Self {
         self.with(|parts| parts.instructions = Instructions::Text(text.into()))
     }
 
-    /// What it is told to be, made anew for each turn.
+    /// Sets a function that makes the instructions for each turn.
     #[must_use]
     pub fn instructions_from<F, Fut>(self, make: F) -> Self
     where
         F: Fn(App, Agent) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<String, BoxError>> + Send + 'static,
     {
-        let make = Arc::new(move |Asking { app, agent }| make(app, agent).boxed());
+        let make = Arc::new(move |InstructionsContext { app, agent }| make(app, agent).boxed());
         self.with(|parts| parts.instructions = Instructions::Made(make))
     }
 
-    /// A prompt that the model's server keeps.
+    /// Sets a prompt that is stored on the model's server.
     #[must_use]
     pub fn prompt(self, prompt: Prompt) -> Self {
         self.with(|parts| parts.prompt = PromptSource::Given(prompt))
     }
 
-    /// A prompt that the model's server keeps, chosen anew for each turn.
+    /// Sets a function that chooses the stored prompt for each turn.
     #[must_use]
     pub fn prompt_from<F, Fut>(self, make: F) -> Self
     where
         F: Fn(App, Agent) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Prompt, BoxError>> + Send + 'static,
     {
-        let make = Arc::new(move |Asking { app, agent }| make(app, agent).boxed());
+        let make = Arc::new(move |InstructionsContext { app, agent }| make(app, agent).boxed());
         self.with(|parts| parts.prompt = PromptSource::Made(make))
     }
 
-    /// Something it may use.
+    /// Adds a tool.
     #[must_use]
     pub fn tool(self, tool: impl Tool + 'static) -> Self {
         self.with(|parts| parts.tools.push(Arc::new(tool)))
     }
 
-    /// More it may use.
+    /// Adds tools.
     #[must_use]
     pub fn with_tools(self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
         self.with(|parts| parts.tools.extend(tools))
     }
 
-    /// Another agent it may hand the conversation to: an [`Agent`], or a [`Handoff`] that says more.
+    /// Adds an agent that this one may hand the conversation over to: an [`Agent`], or a [`Handoff`] with options.
     #[must_use]
     pub fn handoff(self, to: impl Into<Handoff>) -> Self {
         self.with(|parts| parts.handoffs.push(to.into()))
     }
 
-    /// What it is good for, for agents that may hand over to it.
+    /// Describes this agent to the agents that may hand over to it.
     #[must_use]
     pub fn handoff_description(self, text: impl Into<String>) -> Self {
         self.with(|parts| parts.handoff_description = Some(text.into()))
     }
 
-    /// The model that thinks for it: a name, or a model itself.
+    /// Sets the model, by name or by value.
     #[must_use]
     pub fn model(self, model: impl Into<ModelChoice>) -> Self {
         self.with(|parts| parts.model = model.into())
     }
 
-    /// How its model is asked, in place of the model's defaults.
+    /// Sets the model settings, in place of the model's defaults.
     #[must_use]
     pub fn settings(self, settings: ModelSettings) -> Self {
         self.with(|parts| parts.settings = Some(settings))
     }
 
-    /// The shape of its final output: any type with a schema.
+    /// Sets the type of the final output: any type with a JSON schema.
     #[must_use]
     pub fn output<T: schemars::JsonSchema + serde::de::DeserializeOwned + 'static>(self) -> Self {
         self.output_as(OutputType::of::<T>())
     }
 
-    /// The shape of its final output, made by hand.
+    /// Sets the type of the final output by an [`OutputType`].
     #[must_use]
     pub fn output_as(self, output: OutputType) -> Self {
         self.with(|parts| parts.output = output)
     }
 
-    /// Looks at what a run starts with, while the model is already asked.
+    /// Adds a guardrail that checks the input of the run during the first model call.
     #[must_use]
     pub fn input_guardrail(self, guardrail: InputGuardrail) -> Self {
         self.with(|parts| parts.input_guardrails.push((Timing::Parallel, guardrail)))
     }
 
-    /// Looks at what a run starts with, before anything else happens.
+    /// Adds a guardrail that checks the input of the run before the first model call.
     #[must_use]
     pub fn blocking_guardrail(self, guardrail: InputGuardrail) -> Self {
         self.with(|parts| parts.input_guardrails.push((Timing::Blocking, guardrail)))
     }
 
-    /// Looks at what a run ends with.
+    /// Adds a guardrail that checks the final output of the run.
     #[must_use]
     pub fn output_guardrail(self, guardrail: OutputGuardrail) -> Self {
         self.with(|parts| parts.output_guardrails.push(guardrail))
     }
 
-    /// Told what happens to this agent.
+    /// Sets hooks that are called for this agent.
     #[must_use]
     pub fn hooks(self, hooks: impl Hooks + 'static) -> Self {
         self.with(|parts| parts.hooks = Some(Arc::new(hooks)))
     }
 
-    /// What happens after tools were used.
+    /// Sets what happens after tools were used.
     #[must_use]
     pub fn tool_use(self, behavior: ToolUse) -> Self {
         self.with(|parts| parts.tool_use = behavior)
     }
 
-    /// Keeps `tool_choice` also after a tool was used, where it is otherwise dropped so that the model can come to an end.
+    /// Keeps `tool_choice` after a tool was used. By default it is dropped then, so that the model can finish.
     #[must_use]
     pub fn keep_tool_choice(self) -> Self {
         self.with(|parts| parts.keeps_tool_choice = true)
     }
 
-    /// What an environment must know of it. An agent that needs something cannot work without an environment.
+    /// Sets data for the environment. An agent with such data cannot run without an environment.
     #[must_use]
     pub fn needing(self, needs: App) -> Self {
         self.with(|parts| parts.needs = needs)
     }
 
-    /// What an environment must know of it, if that is a `T`.
+    /// The data for the environment, if it is a `T`.
     #[must_use]
     pub fn needs<T: std::any::Any + Send + Sync>(&self) -> Option<&T> {
         self.0.needs.get()
     }
 
-    /// This agent as a tool of another: it works in a run of its own and answers with its final output.
+    /// This agent as a tool of another agent: each call is a run of its own and answers with the final output.
     pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
         AgentTool::new(self.clone(), name.into(), description.into())
     }

@@ -1,4 +1,4 @@
-//! How a run is made: what holds for all its agents, also for those that are used as tools.
+//! Configuration of a run; it applies to all agents of the run, including those used as tools.
 
 use std::{
     fmt,
@@ -20,12 +20,12 @@ use crate::{
 
 type Rejection = Arc<dyn Fn(&Interruption) -> String + Send + Sync>;
 
-/// How a run is made. Cheap to clone; agents used as tools inherit it.
+/// Configuration of a run. Cheap to clone; agents used as tools inherit it.
 #[derive(Clone)]
 pub struct RunConfig {
     pub(crate) model: ModelChoice,
     pub(crate) models: Option<Arc<dyn ModelSource>>,
-    /// Those of the environment, made when they are first needed.
+    /// Models from environment variables, created when first needed.
     usual_models: Arc<OnceLock<Models>>,
     pub(crate) settings: ModelSettings,
     pub(crate) input_guardrails: Vec<(Timing, InputGuardrail)>,
@@ -71,10 +71,10 @@ impl Default for RunConfig {
     }
 }
 
-/// What is about to be sent to a model, as a filter may change it.
+/// Input of a model request, as a filter may change it.
 #[derive(Clone, Debug)]
 pub struct ModelInput {
-    /// What the agent is told to be.
+    /// Instructions of the agent.
     pub instructions: Option<String>,
     /// The conversation.
     pub items: Vec<Item>,
@@ -82,20 +82,20 @@ pub struct ModelInput {
 
 type Filter = Arc<dyn Fn(ModelInput, String) -> BoxFuture<'static, Result<ModelInput, crate::BoxError>> + Send + Sync>;
 
-/// Changes what is sent to a model, right before it is; the run itself keeps everything.
+/// Changes the input of each model request; the run itself keeps all items.
 #[derive(Clone)]
 pub(crate) struct ModelInputFilter(pub(crate) Filter);
 
-/// A run that cannot go on as it should, for whoever may have a way out.
+/// A problem that would fail the run, as recovery functions get it.
 #[derive(Clone, Debug)]
-pub struct Trouble {
-    /// What happened.
+pub struct RunProblem {
+    /// Description of the problem.
     pub what: String,
-    /// The run as it stands.
+    /// The run so far.
     pub run: Run,
 }
 
-/// The way out of a trouble: an output to end with.
+/// Output that ends a run in place of a failure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recovery {
     pub(crate) output: Value,
@@ -103,12 +103,12 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Ends the run with this output, which is also added to the conversation.
+    /// Ends the run with this output, and adds it to the conversation.
     pub fn with(output: impl Into<Value>) -> Self {
         Self { output: output.into(), kept: true }
     }
 
-    /// Leaves the output out of the conversation.
+    /// Does not add the output to the conversation.
     #[must_use]
     pub fn not_in_history(mut self) -> Self {
         self.kept = false;
@@ -116,9 +116,9 @@ impl Recovery {
     }
 }
 
-pub(crate) type Recover = Arc<dyn Fn(Trouble) -> BoxFuture<'static, Option<Recovery>> + Send + Sync>;
+pub(crate) type Recover = Arc<dyn Fn(RunProblem) -> BoxFuture<'static, Option<Recovery>> + Send + Sync>;
 
-/// Ways out, by what they are a way out of.
+/// Recovery functions, by kind of problem.
 #[derive(Clone, Default)]
 pub(crate) struct Recoveries {
     pub(crate) max_turns: Option<Recover>,
@@ -133,7 +133,7 @@ macro_rules! recoveries {
             #[must_use]
             pub fn $method<F, Fut>(mut self, recover: F) -> Self
             where
-                F: Fn(Trouble) -> Fut + Send + Sync + 'static,
+                F: Fn(RunProblem) -> Fut + Send + Sync + 'static,
                 Fut: Future<Output = Option<Recovery>> + Send + 'static,
             {
                 self.recoveries.$field = Some(Arc::new(move |trouble| recover(trouble).boxed()));
@@ -144,71 +144,71 @@ macro_rules! recoveries {
 }
 
 recoveries! {
-    /// What to do when all turns are taken; `None` lets the run fail.
+    /// Called when the limit of turns is reached; `None` lets the run fail.
     on_max_turns => max_turns;
-    /// What to do when the model refuses; `None` lets the run fail.
+    /// Called when the model refuses; `None` lets the run fail.
     on_refusal => refusal;
-    /// What to do when the final output has not the shape it should have; `None` lets the run fail.
+    /// Called when the final output does not match the output type; `None` lets the run fail.
     on_invalid_output => invalid_output;
 }
 
 impl RunConfig {
-    /// The usual: ten turns, no budget, models by name from the environment.
+    /// The defaults: ten turns, no budget, models by name from environment variables.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The model that thinks for every agent, whatever they say themselves.
+    /// The model of all agents; overrides the agents' own.
     #[must_use]
     pub fn model(mut self, model: impl Into<ModelChoice>) -> Self {
         self.model = model.into();
         self
     }
 
-    /// Where models come from by their names.
+    /// Source of models by name.
     #[must_use]
     pub fn models(mut self, source: impl ModelSource + 'static) -> Self {
         self.models = Some(Arc::new(source));
         self
     }
 
-    /// Laid over every agent's settings.
+    /// Settings that override those of all agents.
     #[must_use]
     pub fn settings(mut self, settings: ModelSettings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Looks at what the run starts with, while the model is already asked.
+    /// Adds a guardrail that checks the input of the run during the first model call.
     #[must_use]
     pub fn input_guardrail(mut self, guardrail: InputGuardrail) -> Self {
         self.input_guardrails.push((Timing::Parallel, guardrail));
         self
     }
 
-    /// Looks at what the run starts with, before anything else happens.
+    /// Adds a guardrail that checks the input of the run before the first model call.
     #[must_use]
     pub fn blocking_guardrail(mut self, guardrail: InputGuardrail) -> Self {
         self.input_guardrails.push((Timing::Blocking, guardrail));
         self
     }
 
-    /// Looks at what the run ends with.
+    /// Adds a guardrail that checks the final output of the run.
     #[must_use]
     pub fn output_guardrail(mut self, guardrail: OutputGuardrail) -> Self {
         self.output_guardrails.push(guardrail);
         self
     }
 
-    /// What the next agent gets to see after a handoff that has no filter of its own.
+    /// Filter for handoffs that have none of their own; it changes what the next agent sees.
     #[must_use]
     pub fn handoff_filter(mut self, filter: InputFilter) -> Self {
         self.handoff_filter = Some(filter);
         self
     }
 
-    /// Changes what is sent to the model, right before it is; it gets the agent's name too.
+    /// Changes the input of each model request. The function gets the input and the agent's name.
     #[must_use]
     pub fn input_filter<F, Fut>(mut self, filter: F) -> Self
     where
@@ -219,35 +219,35 @@ impl RunConfig {
         self
     }
 
-    /// At most this many tools at a time; all of a turn unless said.
+    /// The most concurrent tool calls. The default is all calls of a turn.
     #[must_use]
     pub fn tool_concurrency(mut self, most: NonZeroUsize) -> Self {
         self.tool_concurrency = Some(most);
         self
     }
 
-    /// Tells the model when it calls a tool that is not there, where the run otherwise fails.
+    /// Answers calls of unknown tools with an error text for the model. By default the run fails.
     #[must_use]
     pub fn tell_unknown_tools(mut self) -> Self {
         self.on_unknown = OnUnknown::Tell;
         self
     }
 
-    /// What the model is told about a call that was refused without a message.
+    /// Makes the text that the model reads for a call that a person rejected without a message.
     #[must_use]
-    pub fn rejection(mut self, word: impl Fn(&Interruption) -> String + Send + Sync + 'static) -> Self {
-        self.rejection = Some(Arc::new(word));
+    pub fn rejection(mut self, message: impl Fn(&Interruption) -> String + Send + Sync + 'static) -> Self {
+        self.rejection = Some(Arc::new(message));
         self
     }
 
-    /// Where the agents work.
+    /// Environment that the agents work in.
     #[must_use]
     pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
         self.environment = Some(environment);
         self
     }
 
-    /// The most turns; ten unless said, `None` for no limit.
+    /// The most turns. The default is 10; `None` removes the limit.
     #[must_use]
     pub fn max_turns(mut self, most: Option<u32>) -> Self {
         self.max_turns = most;
@@ -261,35 +261,35 @@ impl RunConfig {
         self
     }
 
-    /// Who is told what happens, as a tree of spans; nobody unless said.
+    /// Tracer that records the run as a tree of spans. The default records nothing.
     #[must_use]
     pub fn tracer(mut self, tracer: Tracer) -> Self {
         self.tracer = tracer;
         self
     }
 
-    /// What the run is for, in its trace.
+    /// Name of the workflow, in the trace.
     #[must_use]
     pub fn workflow(mut self, name: impl Into<String>) -> Self {
         self.workflow = Some(name.into());
         self
     }
 
-    /// What the run belongs to, such as one conversation of many runs, in its trace.
+    /// Group that the run belongs to, such as one conversation of many runs, in the trace.
     #[must_use]
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.group = Some(group.into());
         self
     }
 
-    /// Something to find the run's trace by.
+    /// Adds metadata to the trace.
     #[must_use]
     pub fn trace_metadata(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
         self.trace_metadata.push((key.into(), value.into()));
         self
     }
 
-    /// The model for an agent that wants this one.
+    /// Resolves the model of an agent.
     pub(crate) fn choose(&self, wanted: &ModelChoice) -> Result<Arc<dyn Model>> {
         let name = match if matches!(self.model, ModelChoice::Usual) { wanted } else { &self.model } {
             ModelChoice::Given(model) => return Ok(Arc::clone(model)),

@@ -1,4 +1,4 @@
-//! The seam to the place where an agent works. The harness knows that there may be one, and nothing else about it.
+//! The interface to the environment that agents work in, such as machines. This crate has no implementation of it.
 
 use std::{fmt, sync::Arc};
 
@@ -9,31 +9,31 @@ use serde_json::Value;
 pub use crate::secrets::{HidingStream, KnownSecrets};
 use crate::{Agent, BoxError, Item, Items, Model, ModelSettings, Tool, Usage};
 
-/// Where agents work. One value serves many runs; each run has a [`Stay`] of its own.
+/// Environment that agents work in. One value serves many runs; each run opens its own [`EnvironmentSession`].
 #[async_trait]
 pub trait Environment: Send + Sync + fmt::Debug {
-    /// A run begins, or is taken up again with what was saved when it was left.
-    async fn open(&self, run: &str, saved: Option<Value>) -> Result<Box<dyn Stay>, BoxError>;
+    /// Opens the session of a run. `saved` is what [`EnvironmentSession::leave`] returned, if the run is resumed.
+    async fn open(&self, run: &str, saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError>;
 
-    /// The secrets that are given to whatever runs here. Their values are hidden in what the tools of a run answer.
+    /// Secrets that programs in this environment can read. Their values are hidden in the outputs of tools.
     fn secrets(&self) -> Option<Arc<dyn KnownSecrets>> {
         None
     }
 }
 
-/// One run's time in an environment. It is left when the run ends or is cancelled; one that is merely dropped belonged to a
-/// run that nobody waits for any more, and has to clean up after itself.
+/// Session of one run in an environment. [`leave`](Self::leave) is called when the run ends or is cancelled. If the future
+/// of the run is dropped, the session is dropped without `leave` and must clean up by itself.
 #[async_trait]
-pub trait Stay: Send + Sync {
-    /// An agent begins to work: what is lent to it.
+pub trait EnvironmentSession: Send + Sync {
+    /// An agent begins to work. Returns what the environment adds to it.
     async fn enter(&mut self, entering: Entering<'_>) -> Result<Kit, BoxError>;
 
-    /// The place itself, for an agent that is used as a tool and shall work where its caller does.
+    /// An environment that leads to this same session, for an agent used as a tool that shares the session of its caller.
     fn share(&self) -> Option<Arc<dyn Environment>> {
         None
     }
 
-    /// The run leaves: what must be saved to come back.
+    /// The run leaves. Returns what has to be saved so that the run can be resumed.
     async fn leave(self: Box<Self>, ending: Ending) -> Result<Option<Value>, BoxError>;
 }
 
@@ -41,40 +41,40 @@ pub trait Stay: Send + Sync {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Entering<'a> {
-    /// The agent's name in this run; no other agent of it has the same, and it has the same when the run is taken up again.
+    /// Unique name of the agent in this run; the same when the run is resumed.
     pub key: &'a str,
     /// The agent.
     pub agent: &'a Agent,
-    /// The model that will think for it.
+    /// Model of the agent.
     pub model: &'a Arc<dyn Model>,
 }
 
-/// How a run leaves.
+/// How a run leaves an environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It is finished.
+    /// The run is finished.
     Finished,
-    /// It may come back: it waits for a person, was cancelled, paused or has spent its budget.
+    /// The run may be resumed: it waits for a person, was cancelled, paused or has spent its budget.
     Paused,
-    /// It failed; it may still be taken up again.
+    /// The run failed; it may still be resumed.
     Failed,
 }
 
-/// Makes the whole instructions of the agent's own, anew for each turn.
+/// Makes the complete instructions from the agent's own; called for each turn.
 pub type Compose = Arc<dyn Fn(Option<String>) -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>;
 
-/// What an environment lends an agent.
+/// What an environment adds to an agent: instructions, tools and settings.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct Kit {
-    /// Makes the whole instructions of the agent's own.
+    /// Makes the complete instructions from the agent's own.
     pub instructions: Option<Compose>,
-    /// More tools.
+    /// Additional tools.
     pub tools: Vec<Arc<dyn Tool>>,
-    /// Laid over the agent's settings.
+    /// Settings that override the agent's.
     pub settings: ModelSettings,
-    /// Look at the conversation before each question, one after the other.
-    pub lenses: Vec<Arc<dyn Lens>>,
+    /// Transforms of the conversation, applied in order before each model request.
+    pub input_transforms: Vec<Arc<dyn InputTransform>>,
 }
 
 impl fmt::Debug for Kit {
@@ -84,35 +84,35 @@ impl fmt::Debug for Kit {
     }
 }
 
-/// Looks at the conversation right before the model is asked, and may show it something else.
+/// Sees the conversation right before it is sent to the model, and may send something else instead.
 #[async_trait]
-pub trait Lens: Send + Sync {
-    /// What the model shall see.
-    async fn look(&self, question: &Question) -> Result<Look, BoxError>;
+pub trait InputTransform: Send + Sync {
+    /// Decides what is sent to the model.
+    async fn transform(&self, question: &Question) -> Result<FilteredInput, BoxError>;
 }
 
-/// What a model is about to be asked.
+/// Request that is about to be sent to a model.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Question {
-    /// What the agent is told to be.
+    /// Instructions of the agent.
     pub instructions: Option<String>,
     /// The conversation as it would be sent.
     pub items: Items,
-    /// Who is asked.
+    /// Model that the request goes to.
     pub model: Arc<dyn Model>,
-    /// The input tokens of the question before, if there was one in this run: at least as many will be sent again.
+    /// Input tokens of the previous request of this run, if any. This request has at least as many.
     pub last_input_tokens: Option<u64>,
 }
 
-/// What a model gets to see.
+/// Result of an [`InputTransform`].
 #[derive(Clone, Debug)]
-pub enum Look {
-    /// The conversation as it is.
+pub enum FilteredInput {
+    /// The conversation is sent unchanged.
     Unchanged,
-    /// This, in this one question.
-    Once(Vec<Item>),
-    /// This in place of everything so far, from now on; the run's own record stays whole. Making it may have cost something,
-    /// which counts as the run's.
-    FromNowOn(Vec<Item>, Usage),
+    /// These items are sent in this one request.
+    ReplaceOnce(Vec<Item>),
+    /// These items replace the conversation so far in this and all later requests; the items of the run itself are kept. The
+    /// usage is what making them cost; it is added to the usage of the run.
+    ReplaceHistory(Vec<Item>, Usage),
 }

@@ -1,4 +1,4 @@
-//! Why a run cannot go on. What a tool gets wrong is an output that the model reads, and not in here.
+//! Errors that end a run. A failure of a tool is normally not one: the model reads it as the tool's output.
 
 use std::{error::Error, time::Duration};
 
@@ -6,92 +6,92 @@ use serde_json::Value;
 
 use crate::ModelError;
 
-/// Any error of user code.
+/// Error of user code.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The result of whatever belongs to a run.
+/// Result with [`AgentError`].
 pub type Result<T, E = AgentError> = std::result::Result<T, E>;
 
-/// Why a run cannot go on.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// It took more turns than it was given.
+    /// The limit of turns was reached.
     #[error("Max turns ({0}) exceeded")]
     MaxTurns(u32),
-    /// The model could not be asked, or did not answer.
+    /// A request to the model failed.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The model did something that no run can make sense of.
+    /// The model's reply is invalid.
     #[error("{0}")]
     ModelBehavior(String),
     /// The model refused.
     #[error("the model refused: {0}")]
     Refusal(String),
-    /// Something is put together wrongly: an agent, a tool, a setting.
+    /// An agent, a tool or a setting is used incorrectly.
     #[error("{0}")]
     Misuse(String),
-    /// A tool failed, and its failures end the run.
+    /// A tool failed, and its rules say that this ends the run.
     #[error("tool {tool} failed")]
     Tool {
-        /// Which tool.
+        /// Name of the tool.
         tool: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: BoxError,
     },
-    /// A tool took too long, and that ends the run.
+    /// A tool exceeded its timeout, and its rules say that this ends the run.
     #[error("tool {tool} took longer than {} s", .limit.as_secs_f64())]
     ToolTimeout {
-        /// Which tool.
+        /// Name of the tool.
         tool: String,
-        /// What it was given.
+        /// Timeout of the tool.
         limit: Duration,
     },
     /// A guardrail stopped the run.
     #[error("{place} guardrail {guardrail} stopped the run")]
     Tripwire {
-        /// What it guards.
+        /// What was checked.
         place: Guarded,
-        /// Which guardrail.
+        /// Name of the guardrail.
         guardrail: String,
-        /// What it has to say.
+        /// Details from the guardrail.
         info: Value,
     },
-    /// Code of the user's failed where the run cannot go on without it.
+    /// A function of the user failed: a hook, instructions, a guardrail.
     #[error("{what} failed")]
     Callback {
-        /// What it was for: a hook, instructions, a guardrail.
+        /// Which function.
         what: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: BoxError,
     },
-    /// A saved run refers to secrets that were not given when it was taken up.
+    /// A saved run refers to secrets that its new environment does not have.
     #[error(
         "this saved run refers to secrets that it was not given again: {}; give them by these names to the environment it \
          is run in",
         .0.join(", ")
     )]
     SecretNotGiven(Vec<String>),
-    /// A saved run cannot be taken up.
-    #[error("this saved run cannot be taken up: {0}")]
+    /// A saved run cannot be resumed.
+    #[error("this saved run cannot be resumed: {0}")]
     State(String),
-    /// The place where the agent works could not be entered or left.
+    /// The environment could not be opened, entered or left.
     #[error(transparent)]
     Environment(BoxError),
 }
 
-/// What a guardrail guards.
+/// What a guardrail checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guarded {
-    /// What the run starts with.
+    /// Input of the run.
     Input,
-    /// What it ends with.
+    /// Final output of the run.
     Output,
-    /// What a tool is called with.
+    /// Arguments of a tool call.
     ToolInput,
-    /// What a tool answers.
+    /// Output of a tool.
     ToolOutput,
 }
 
@@ -107,7 +107,7 @@ impl std::fmt::Display for Guarded {
 }
 
 impl AgentError {
-    /// A stable name for programs and logs.
+    /// Stable code for programs and logs.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

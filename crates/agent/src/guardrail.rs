@@ -1,4 +1,4 @@
-//! Checks around a run and its tools: they let pass, put words in place of something, or stop everything.
+//! Guardrails: checks of inputs, outputs and tool calls. A check passes, replaces a text, or stops the run.
 
 use std::{fmt, sync::Arc};
 
@@ -8,17 +8,17 @@ use serde_json::Value;
 
 use crate::{App, BoxError, Item, Role, ToolContext, ToolOutput, View};
 
-/// What a guardrail finds.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What it has to say, for the caller.
+    /// Details for the caller.
     pub info: Value,
     /// Whether the run must stop.
     pub tripped: bool,
 }
 
 impl Finding {
-    /// All is well.
+    /// The check passed.
     #[must_use]
     pub fn pass() -> Self {
         Self::default()
@@ -30,14 +30,14 @@ impl Finding {
     }
 }
 
-/// What a named guardrail found, as it is kept in results and saved runs.
+/// Result of a named guardrail, as results and saved runs contain it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GuardrailResult {
-    /// Which guardrail.
+    /// Name of the guardrail.
     pub guardrail: String,
-    /// The agent it was for.
+    /// Agent that was current.
     pub agent: String,
-    /// What it found.
+    /// Result of the check.
     #[serde(flatten)]
     pub finding: Finding,
 }
@@ -45,61 +45,61 @@ pub struct GuardrailResult {
 /// When an input guardrail runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timing {
-    /// While the model is already asked; a trip stops the asking.
+    /// During the first model call; a trip cancels the call.
     #[default]
     Parallel,
-    /// Before anything else happens.
+    /// Before the first model call.
     Blocking,
 }
 
 type Check<A, R> = Arc<dyn Fn(A) -> BoxFuture<'static, Result<R, BoxError>> + Send + Sync>;
 
-/// What an input guardrail looks at.
+/// What an input guardrail checks.
 #[derive(Clone, Debug)]
 pub struct InputCheck {
-    /// What the caller gave along.
+    /// The caller's [`App`] value.
     pub app: App,
-    /// The agent that starts.
+    /// First agent of the run.
     pub agent: String,
-    /// What the run starts with.
+    /// Input of the run.
     pub input: Vec<Item>,
 }
 
 impl InputCheck {
-    /// All that the user says, one message per line.
+    /// Text of all user messages, joined by newlines.
     #[must_use]
     pub fn text(&self) -> String {
-        let said = self.input.iter().filter_map(|item| match item.view() {
+        let texts = self.input.iter().filter_map(|item| match item.view() {
             View::Message(message) if message.role == Role::User => Some(message.text()),
             _ => None,
         });
-        said.collect::<Vec<_>>().join("\n")
+        texts.collect::<Vec<_>>().join("\n")
     }
 }
 
-/// What an output guardrail looks at.
+/// What an output guardrail checks.
 #[derive(Clone, Debug)]
 pub struct OutputCheck {
-    /// What the caller gave along.
+    /// The caller's [`App`] value.
     pub app: App,
-    /// The agent that ends.
+    /// Agent that made the output.
     pub agent: String,
-    /// The final output: a string, or what the structured output holds.
+    /// Final output: a string, or the value of the structured output.
     pub output: Value,
 }
 
-/// What a tool guardrail decides.
+/// Decision of a tool guardrail.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolVerdict {
-    /// Go on.
+    /// Continue.
     Allow,
-    /// The model reads this instead.
+    /// The model reads this text instead of the output of the tool.
     Reject(String),
     /// The run stops.
     Stop(Value),
 }
 
-/// Writes a named check: its constructor, its name, and how it is asked.
+/// Defines a guardrail type: a named async check.
 macro_rules! guardrails {
     ($($(#[$doc:meta])* $name:ident($($part:ident: $type:ty),*) -> $verdict:ty;)*) => { $(
         $(#[$doc])*
@@ -110,7 +110,7 @@ macro_rules! guardrails {
         }
 
         impl $name {
-            /// A check by this name.
+            /// A guardrail with this name.
             pub fn new<F, Fut>(name: impl Into<Arc<str>>, check: F) -> Self
             where
                 F: Fn($($type),*) -> Fut + Send + Sync + 'static,
@@ -119,7 +119,7 @@ macro_rules! guardrails {
                 Self { name: name.into(), check: Arc::new(move |($($part,)*)| check($($part),*).boxed()) }
             }
 
-            /// What it is called.
+            /// Name of the guardrail.
             #[must_use]
             pub fn name(&self) -> &str {
                 &self.name
@@ -139,13 +139,13 @@ macro_rules! guardrails {
 }
 
 guardrails! {
-    /// Looks at what a run starts with: only for its first agent, and once.
+    /// Checks the input of a run once, for its first agent.
     InputGuardrail(input: InputCheck) -> Finding;
-    /// Looks at what a run ends with.
+    /// Checks the final output of a run.
     OutputGuardrail(output: OutputCheck) -> Finding;
-    /// Looks at a call before it is made.
+    /// Checks a tool call before it is made.
     ToolInputGuardrail(call: ToolContext) -> ToolVerdict;
-    /// Looks at an answer before the model does.
+    /// Checks the output of a tool before the model reads it.
     ToolOutputGuardrail(call: ToolContext, answer: ToolOutput) -> ToolVerdict;
 }
 

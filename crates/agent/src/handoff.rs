@@ -1,4 +1,5 @@
-//! One agent handing the conversation over to another: how the model asks for it, and what the other gets to see.
+//! Handoffs: the tool with which a model hands the conversation over, and the filter of the history that the next agent
+//! sees.
 
 use std::{fmt, sync::Arc};
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{Agent, App, BoxError, Enabled, Item, Result, RunItem, ToolKind, ToolSpec};
 
-/// A way to hand the conversation over.
+/// A handoff to another agent.
 #[derive(Clone)]
 pub struct Handoff {
     pub(crate) target: Target,
@@ -19,7 +20,7 @@ pub struct Handoff {
     pub(crate) enabled: Enabled,
 }
 
-/// Whom a handoff leads to.
+/// Target of a handoff.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Agent(Agent),
@@ -28,17 +29,17 @@ pub(crate) enum Target {
 
 type OnHandoff = Arc<dyn Fn(App, Value) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
-/// Changes what the next agent gets to see.
+/// Changes the history that the next agent sees.
 #[derive(Clone)]
 pub struct InputFilter(Arc<dyn Fn(HandoffInput) -> HandoffInput + Send + Sync>);
 
 impl InputFilter {
-    /// A filter made of a function.
+    /// A filter that calls a function.
     pub fn new(filter: impl Fn(HandoffInput) -> HandoffInput + Send + Sync + 'static) -> Self {
         Self(Arc::new(filter))
     }
 
-    /// Leaves out every call and every answer to one.
+    /// Removes all calls and their outputs.
     #[must_use]
     pub fn without_tools() -> Self {
         fn talk(item: &Item) -> bool {
@@ -63,26 +64,26 @@ impl fmt::Debug for InputFilter {
     }
 }
 
-/// What the next agent gets to see, in three parts. Leaving something out here does not take it from the run's record.
+/// History that the next agent sees, in three parts. A filter does not change the items of the run itself.
 #[derive(Clone, Debug)]
 pub struct HandoffInput {
-    /// What the run started with.
+    /// Input of the run.
     pub history: Vec<Item>,
-    /// What happened before the turn of the handoff.
+    /// Items before the turn of the handoff.
     pub before: Vec<RunItem>,
-    /// What happened in that turn, the handoff and its answer included.
+    /// Items of the turn of the handoff, including the handoff and its output.
     pub new: Vec<RunItem>,
 }
 
 impl Handoff {
-    /// To this agent.
+    /// A handoff to this agent.
     #[must_use]
     pub fn to(agent: Agent) -> Self {
         Self::of(Target::Agent(agent))
     }
 
-    /// To the agent of this name, which some other handoff of the same run leads to; this is how agents can hand over to
-    /// each other in circles.
+    /// A handoff to the agent with this key, which another handoff of the same run must contain. This allows cycles of
+    /// handoffs.
     pub fn to_named(name: impl Into<String>) -> Self {
         Self::of(Target::Named(name.into()))
     }
@@ -99,21 +100,21 @@ impl Handoff {
         }
     }
 
-    /// What the tool is called that the model uses for it.
+    /// Sets the name of the tool that the model calls.
     #[must_use]
     pub fn tool_name(mut self, name: impl Into<String>) -> Self {
         self.tool_name = Some(name.into());
         self
     }
 
-    /// What the model is told about it.
+    /// Sets the description of the tool.
     #[must_use]
     pub fn description(mut self, text: impl Into<String>) -> Self {
         self.description = Some(text.into());
         self
     }
 
-    /// Called when it happens.
+    /// Sets a function that is called when the handoff takes place.
     #[must_use]
     pub fn on_handoff<F, Fut>(mut self, tell: F) -> Self
     where
@@ -124,7 +125,8 @@ impl Handoff {
         self
     }
 
-    /// The model says something along, of this type, and the function is called with it when it happens.
+    /// Sets the type of the arguments that the model passes, and a function that is called with them when the handoff takes
+    /// place.
     #[must_use]
     pub fn with_input<T, F, Fut>(mut self, tell: F) -> Self
     where
@@ -140,21 +142,21 @@ impl Handoff {
         self
     }
 
-    /// Changes what the next agent gets to see.
+    /// Sets a filter of the history that the next agent sees.
     #[must_use]
     pub fn filter(mut self, filter: InputFilter) -> Self {
         self.filter = Some(filter);
         self
     }
 
-    /// Whether it is offered.
+    /// Sets whether the handoff is offered.
     #[must_use]
     pub fn enabled(mut self, enabled: Enabled) -> Self {
         self.enabled = enabled;
         self
     }
 
-    /// What the model sees of it.
+    /// Specification of the tool for the model.
     pub(crate) fn spec(&self, target: &Agent) -> ToolSpec {
         let name = self.tool_name.clone().unwrap_or_else(|| tool_name_for(target.name()));
         let description = self.description.clone().unwrap_or_else(|| {
@@ -167,7 +169,7 @@ impl Handoff {
     }
 }
 
-/// `transfer_to_…`, in letters every server accepts.
+/// Name `transfer_to_…`, with characters that every server accepts.
 fn tool_name_for(agent: &str) -> String {
     let name: String =
         agent.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();

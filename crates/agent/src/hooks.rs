@@ -1,28 +1,27 @@
-//! Being told what happens in a run, at the moments where something can still be done about it.
+//! Hooks: methods that are called at defined points of a run.
 
 use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::{App, BoxError, Item, ModelReply, ToolContext, ToolOutput, Usage};
 
-/// Where a run stands when a hook is called.
+/// State of the run when a hook is called.
 #[derive(Clone, Debug)]
 pub struct HookContext {
-    /// The agent at work.
+    /// Key of the current agent.
     pub agent: String,
-    /// What the caller of the run gave along.
+    /// The caller's [`App`] value.
     pub app: App,
-    /// How many turns were finished.
+    /// Number of finished turns.
     pub turn: u32,
-    /// What the run has used so far, in sums.
+    /// Usage of the run so far, as totals without the single requests.
     pub usage: Usage,
 }
 
-/// What a hook returns; an error ends the run.
+/// Result of a hook; an error ends the run.
 pub type Told = Result<(), BoxError>;
 
-/// Somebody who is told what happens. The same trait serves for a whole run and for one agent; those of the run and those
-/// of the agent are called at the same time. All methods do nothing unless written.
+/// Hooks of a whole run or of one agent; both are called concurrently. The default of each method does nothing.
 #[async_trait]
 #[expect(unused_variables, reason = "the names are the documentation of what a hook gets")]
 pub trait Hooks: Send + Sync {
@@ -36,27 +35,27 @@ pub trait Hooks: Send + Sync {
         Ok(())
     }
 
-    /// Before the model is asked; once, also if it must be asked again.
+    /// Before the model is called. Retries do not call it again.
     async fn on_llm_start(&self, at: &HookContext, instructions: Option<&str>, input: &[Item]) -> Told {
         Ok(())
     }
 
-    /// When the model has answered, before any tool is called.
+    /// After the model has replied, before any tool is called.
     async fn on_llm_end(&self, at: &HookContext, reply: &ModelReply) -> Told {
         Ok(())
     }
 
-    /// Before a tool is called. Not for calls that were refused, wait for a person, or are made by the model's server.
+    /// Before a tool is called. Not for calls that were rejected, wait for a person, or are made by the model's server.
     async fn on_tool_start(&self, at: &HookContext, call: &ToolContext) -> Told {
         Ok(())
     }
 
-    /// When a tool has answered.
+    /// After a tool has answered.
     async fn on_tool_end(&self, at: &HookContext, call: &ToolContext, output: &ToolOutput) -> Told {
         Ok(())
     }
 
-    /// When the conversation is handed over. Of the two agents' hooks, those of the one that hands over are called.
+    /// After a handoff. The hooks of the agent that hands over are called, not those of the next agent.
     async fn on_handoff(&self, at: &HookContext, from: &str, to: &str) -> Told {
         Ok(())
     }

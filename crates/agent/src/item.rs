@@ -1,4 +1,4 @@
-//! One thing in a transcript, kept as it came: a message, a call, an answer to a call, or something newer than us.
+//! An item of a transcript, stored unchanged: a message, a call, an output, or an item of an unknown kind.
 
 mod items;
 mod view;
@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 pub use self::items::Items;
 pub use self::view::{CustomCall, FunctionCall, Message, Part, Role, View};
 
-/// A JSON object of the Responses API, cheap to clone. All fields are kept in their order, also where the kind is unknown:
-/// what a model sent is what the next request sends back. Only numbers beyond 64 bits become floating point, as nearly as
-/// that can say them. [`view`](Self::view) says what it is.
+/// A JSON object of the Responses API, cheap to clone. All fields are kept in their order, also if the kind is unknown: the
+/// next request contains the item exactly as the model sent it. Only numbers beyond 64 bits are rounded to floating point.
+/// [`view`](Self::view) returns a typed view.
 ///
 /// ```
 /// use sandbar_agent::{Item, View};
@@ -31,57 +31,57 @@ pub use self::view::{CustomCall, FunctionCall, Message, Part, Role, View};
 pub struct Item(Arc<Map<String, Value>>);
 
 impl Item {
-    /// What a person says.
+    /// A message of the user.
     pub fn user(text: impl Into<String>) -> Self {
         Self::of(json!({ "role": "user", "content": text.into() }))
     }
 
-    /// What a person says, in parts: texts, images, files.
+    /// A message of the user in parts: texts, images, files.
     pub fn user_parts(parts: impl IntoIterator<Item = Part>) -> Self {
         Self::of(json!({ "role": "user", "content": Vec::from_iter(parts) }))
     }
 
-    /// What whoever built the agent says.
+    /// A message of the developer of the agent.
     pub fn developer(text: impl Into<String>) -> Self {
         Self::of(json!({ "role": "developer", "content": text.into() }))
     }
 
-    /// What the model said, as one finished message.
+    /// A finished message of the model.
     pub fn assistant(text: impl Into<String>) -> Self {
         let content = json!([{ "type": "output_text", "text": text.into(), "annotations": [] }]);
         Self::of(json!({ "type": "message", "role": "assistant", "status": "completed", "content": content }))
     }
 
-    /// A model's wish to call a function.
+    /// A call of a function.
     pub fn function_call(call_id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         Self::of(json!({
             "type": "function_call", "call_id": call_id.into(), "name": name.into(), "arguments": arguments.into(),
         }))
     }
 
-    /// A model's wish to call a freeform tool.
+    /// A call of a freeform tool.
     pub fn custom_call(call_id: impl Into<String>, name: impl Into<String>, input: impl Into<String>) -> Self {
         Self::of(json!({
             "type": "custom_tool_call", "call_id": call_id.into(), "name": name.into(), "input": input.into(),
         }))
     }
 
-    /// The answer to a function call.
+    /// The output of a function call.
     pub fn function_output(call_id: impl Into<String>, output: impl Into<Value>) -> Self {
         Self::of(json!({ "type": "function_call_output", "call_id": call_id.into(), "output": output.into() }))
     }
 
-    /// The answer to a freeform call.
+    /// The output of a call of a freeform tool.
     pub fn custom_output(call_id: impl Into<String>, output: impl Into<Value>) -> Self {
         Self::of(json!({ "type": "custom_tool_call_output", "call_id": call_id.into(), "output": output.into() }))
     }
 
-    /// The answer to a call of this kind, which models were taught.
+    /// The output of a call of a built-in tool, by the kind of the call.
     pub(crate) fn built_in_output(call_kind: &str, call_id: &str, status: &str) -> Self {
         Self::of(json!({ "type": format!("{call_kind}_output"), "call_id": call_id, "status": status }))
     }
 
-    /// The item a JSON object is; `None` for anything but an object.
+    /// An item from a JSON object; `None` if the value is not an object.
     #[must_use]
     pub fn from_value(value: Value) -> Option<Self> {
         match value {
@@ -96,48 +96,48 @@ impl Item {
         &self.0
     }
 
-    /// A field that is a string.
+    /// A field, if it is a string.
     #[must_use]
     pub fn text_field(&self, name: &str) -> Option<&str> {
         self.0.get(name).and_then(Value::as_str)
     }
 
-    /// The kind on the wire; a message may do without one.
+    /// Type of the item on the wire; a message without a type is `message`.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.text_field("type").unwrap_or(if self.0.contains_key("role") { "message" } else { "" })
     }
 
-    /// The id the server gave it.
+    /// Id that the server assigned to the item.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.text_field("id")
     }
 
-    /// Which call it is, or answers.
+    /// Id of the call that the item is or answers.
     #[must_use]
     pub fn call_id(&self) -> Option<&str> {
         self.text_field("call_id")
     }
 
-    /// Whether it answers a call.
+    /// Whether the item is the output of a call.
     #[must_use]
     pub fn is_answer(&self) -> bool {
         self.call_id().is_some() && self.kind().ends_with("_output")
     }
 
-    /// Whether it answers this call.
+    /// Whether the item is the output of this call.
     pub(crate) fn is_answer_to(&self, call_id: &str) -> bool {
         self.is_answer() && self.call_id() == Some(call_id)
     }
 
-    /// Whether it is a call that somebody must answer.
+    /// Whether the item is a call that needs an output.
     #[must_use]
     pub fn is_call(&self) -> bool {
         self.call_id().is_some() && self.kind().ends_with("_call")
     }
 
-    /// The same without some fields.
+    /// A copy of the item without some fields.
     #[must_use]
     pub fn without(mut self, names: &[&str]) -> Self {
         if names.iter().any(|name| self.0.contains_key(*name)) {
@@ -149,7 +149,7 @@ impl Item {
         self
     }
 
-    /// The same with one field set.
+    /// A copy of the item with one field set.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         Arc::make_mut(&mut self.0).insert(name.to_owned(), value.into());

@@ -1,16 +1,16 @@
-//! The thinking half of sandbar: an agent, what it may use, and the loop that asks a model until there is an answer.
+//! Agents: models, tools, and the loop that calls the model until it gives a final answer. Nothing here needs a machine.
 //!
-//! - An [`Agent`] is a value: a name, instructions, a model, tools, and the agents it may hand over to. No run changes it,
-//!   and it can be in many runs at once.
-//! - A [`Run`] is a value too: what was said and done so far, and what has to happen next. It does nothing itself, so it can
-//!   be saved after any step, as a [`RunState`], and taken up again by another process.
-//! - [`run`] makes runs happen: it asks the model, calls the tools it wants, hands over, stops for people, and ends with a
-//!   [`RunResult`]. Awaiting it gives the result; its [`stream`](RunBuilder::stream) gives every event.
-//! - A [`Tool`] is something the model may call: [`#[tool]`](macro@tool) on an async function, a [`FunctionTool`] or
-//!   [`CustomTool`] made by hand, a [`HostedTool`] that the model's server runs, or another agent
-//!   ([`Agent::as_tool`]). What a tool gets wrong is told to the model.
-//! - A [`Model`] is somebody who can be asked: [`Responses`] and [`Chat`] over HTTP, [`ScriptedModel`] in tests. [`Models`]
-//!   finds them by name; without a word about models it asks the environment (`OPENAI_API_KEY`, `OPENAI_BASE_URL`).
+//! - An [`Agent`] is a value: a name, instructions, a model, tools, and the agents that it may hand over to. Runs do not
+//!   change it, and many runs can use it at the same time.
+//! - A [`Run`] is a value: the conversation so far, and the next step. It performs no I/O, so it can be saved after any
+//!   step, as a [`RunState`], and resumed by another process.
+//! - [`run`] executes runs: it calls the model and the tools, hands over, waits for approvals, and ends with a
+//!   [`RunResult`]. Awaiting it returns the result; its [`stream`](RunBuilder::stream) returns every event.
+//! - A [`Tool`] is a tool that the model may call: [`#[tool]`](macro@tool) on an async function, a [`FunctionTool`] or
+//!   [`CustomTool`], a [`HostedTool`] that the model's server runs, or another agent ([`Agent::as_tool`]). The model reads
+//!   the error of a tool that fails.
+//! - A [`Model`] is the interface to a model: [`Responses`] and [`Chat`] over HTTP, [`ScriptedModel`] in tests. [`Models`]
+//!   finds models by name. By default, it reads environment variables (`OPENAI_API_KEY`, `OPENAI_BASE_URL`).
 //!
 //! ```
 //! use sandbar_agent::{Agent, BoxError, Item, RunState, ScriptedModel, Stop, run, tool};
@@ -23,7 +23,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), BoxError> {
-//! // In place of `.model("gpt-5.5")`, which would need a key.
+//! // `.model("gpt-5.5")` would need a key; a script does not.
 //! let model = ScriptedModel::new([
 //!     vec![Item::function_call("call_1", "send", r#"{"to":"Ada","text":"Hello."}"#)],
 //!     vec![Item::assistant("It is on its way.")],
@@ -43,21 +43,21 @@
 //! # }
 //! ```
 //!
-//! # Where things are
+//! # Guide
 //!
 //! | to | look at |
 //! |---|---|
-//! | say what a run may do and spend | [`RunConfig`], [`Budget`], [`ModelSettings`] |
-//! | get an answer of a type of your own | [`Agent::output`], [`RunResult::final_output_as`], [`schema`] |
-//! | decide what follows a tool, a refusal, a wrong answer | [`agent::ToolUse`], [`Recovery`] |
-//! | lay rules on a tool: approval, time, who may see it | [`ToolExt`], [`ToolRules`] |
-//! | stop what should not happen | [`guardrail`] |
-//! | give the conversation to another agent | [`Handoff`], [`handoff`] |
-//! | be told while it happens | [`RunStream`], [`Hooks`] |
-//! | look at it afterwards | [`RunResult::new_items`], [`trace`] |
-//! | ask another server | [`Endpoint`], [`Models`], [`ModelSource`] |
-//! | give an agent a place to work in | [`environment`] |
-//! | make a run step by step, or look at one | [`RunBuilder::steps`], [`Run::next`], [`Step`] |
+//! | limit what a run may do and spend | [`RunConfig`], [`Budget`], [`ModelSettings`] |
+//! | get a final output of your own type | [`Agent::output`], [`RunResult::final_output_as`], [`schema`] |
+//! | handle a tool output, a refusal, an invalid output | [`agent::ToolUse`], [`Recovery`] |
+//! | set rules of a tool: approval, timeout, guardrails, whether it is offered | [`ToolExt`], [`ToolRules`] |
+//! | stop a run, or reject a call | [`guardrail`] |
+//! | hand the conversation over to another agent | [`Handoff`], [`handoff`] |
+//! | receive events while a run executes | [`RunStream`], [`Hooks`] |
+//! | inspect a run afterwards | [`RunResult::new_items`], [`trace`] |
+//! | use another server | [`Endpoint`], [`Models`], [`ModelSource`] |
+//! | give an agent an environment to work in | [`environment`] |
+//! | execute a run step by step | [`RunBuilder::steps`], [`Run::next`], [`Step`] |
 
 pub mod agent;
 mod config;
@@ -109,8 +109,8 @@ pub use sandbar_macros::tool;
 
 pub use self::{
     agent::Agent,
-    config::{ModelInput, Recovery, RunConfig, Trouble},
-    environment::{Environment, Kit, Lens, Look, Question},
+    config::{ModelInput, Recovery, RunConfig, RunProblem},
+    environment::{Environment, FilteredInput, InputTransform, Kit, Question},
     error::{AgentError, BoxError, Guarded, Result},
     handoff::Handoff,
     hooks::{HookContext, Hooks},
@@ -134,7 +134,7 @@ pub use self::{
     usage::{RequestUsage, Usage},
 };
 
-/// What the code that `#[tool]` writes is made of. Not for use by hand.
+/// Names that the code of `#[tool]` uses. Not a public interface.
 #[doc(hidden)]
 pub mod __private {
     pub use async_trait::async_trait;

@@ -1,4 +1,4 @@
-//! The seam to whoever thinks: one request in, a stream of events out, the last of which is the whole reply.
+//! The interface to models: a request leads to a stream of events, the last of which is the complete reply.
 
 mod chat;
 mod endpoint;
@@ -27,62 +27,62 @@ pub use self::{
 };
 use crate::{Item, Items, ModelSettings, ToolSpec, Usage};
 
-/// Somebody who can be asked. One method: whoever wants only the reply drains the stream.
+/// A model. A caller that needs only the reply reads the stream to its end.
 #[async_trait]
 pub trait Model: Send + Sync + fmt::Debug {
-    /// What it is called, in usage and traces.
+    /// Name of the model, in usage and traces.
     fn name(&self) -> &str;
 
-    /// What its server can do.
+    /// API of the model's server.
     fn wire(&self) -> Wire {
         Wire::Responses
     }
 
-    /// Asks. An error here means that nothing was seen of an answer.
+    /// Sends a request. An error means that no part of a reply was received.
     async fn stream(&self, request: ModelRequest) -> Result<ModelStream, ModelError>;
 }
 
-/// Which interface a model's server has, for whoever offers tools or wants the server to do more than answer.
+/// API of a model's server. It decides which kinds of tools and which features of the server can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
-    /// Responses: freeform tools with grammars, pictures in answers to calls, compaction by the server.
+    /// Responses: supports freeform tools with grammars, images in tool outputs, and compaction on the server.
     Responses,
-    /// Chat Completions: functions and text.
+    /// Chat Completions: supports functions and text.
     Chat,
 }
 
-/// What a model says while it answers. Ends with [`ModelEvent::Done`] or an error, and never without either.
+/// Events of a reply. The stream always ends with [`ModelEvent::Done`] or with an error.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent, ModelError>>;
 
-/// Where models come from: a name in, a model out.
+/// A source of models, by name.
 pub trait ModelSource: Send + Sync + fmt::Debug {
-    /// The model of this name; the usual one if there is no name.
+    /// The model of this name; the default model if there is no name.
     ///
     /// # Errors
-    /// When nobody here knows the name, or what is needed to reach it (a key, say) is missing.
+    /// If the name is unknown, or a setting that the model needs (such as a key) is missing.
     fn model(&self, name: Option<&str>) -> Result<Arc<dyn Model>, ModelError>;
 }
 
-/// One question to a model.
+/// A request to a model.
 #[derive(Clone, Debug, Default)]
 pub struct ModelRequest {
-    /// What the agent is told to be.
+    /// Instructions of the agent.
     pub instructions: Option<String>,
-    /// The conversation so far, or what is new of it when the server keeps the rest.
+    /// The conversation so far; only its new items if the server keeps the conversation.
     pub input: Items,
-    /// How to ask.
+    /// Settings of the model.
     pub settings: ModelSettings,
-    /// What the model may call, handoffs included.
+    /// Tools that the model may call, including handoffs.
     pub tools: Arc<[ToolSpec]>,
-    /// The shape of the final answer, when it is not plain text.
+    /// Format of the final output, unless it is plain text.
     pub output: Option<Arc<OutputFormat>>,
-    /// A prompt the server keeps, used in place of instructions.
+    /// Prompt that is stored on the server; used instead of instructions.
     pub prompt: Option<Prompt>,
-    /// Go on after this response.
+    /// Id of the response that this request continues.
     pub previous_response_id: Option<String>,
-    /// Go on in this conversation of the server's.
+    /// Id of the conversation on the server that this request continues.
     pub conversation_id: Option<String>,
-    /// How often the run has asked this before. From the second time on, the transport asks only once.
+    /// Number of earlier attempts of the run. If it is not zero, the transport does not retry.
     pub attempt: u32,
 }
 
@@ -94,53 +94,53 @@ impl ModelRequest {
     }
 }
 
-/// The shape of a final answer.
+/// Format of a final output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OutputFormat {
-    /// What the format is called.
+    /// Name of the format.
     pub name: String,
-    /// A JSON schema.
+    /// JSON schema of the output.
     pub schema: Value,
-    /// Whether the server must hold the model to it.
+    /// Whether the server enforces the schema.
     pub strict: bool,
 }
 
-/// A prompt that is kept on the server.
+/// A prompt that is stored on the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
-    /// Which one.
+    /// Id of the prompt.
     pub id: String,
-    /// Which version of it; the current one if none is named.
+    /// Version of the prompt; `None` is the current version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What to fill in.
+    /// Values of the variables of the prompt.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub variables: Map<String, Value>,
 }
 
-/// One thing a model says while it answers.
+/// An event of a reply.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ModelEvent {
-    /// An event of the Responses stream, as it came.
+    /// An event of the Responses stream, unchanged.
     Raw(RawEvent),
-    /// The whole reply: always the last event.
+    /// The complete reply; always the last event.
     Done(ModelReply),
 }
 
-/// An event of a Responses stream: its type, and all its fields.
+/// An event of a Responses stream, with all its fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RawEvent(pub Map<String, Value>);
 
 impl RawEvent {
-    /// Its type, such as `response.output_text.delta`.
+    /// Type of the event, such as `response.output_text.delta`.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.0.get("type").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The text that is new, if it is a piece of the answer's text.
+    /// New text, if the event is a piece of the text of the reply.
     #[must_use]
     pub fn text_delta(&self) -> Option<&str> {
         if self.kind() != "response.output_text.delta" {
@@ -149,8 +149,8 @@ impl RawEvent {
         self.0.get("delta")?.as_str()
     }
 
-    /// Whether it shows nothing of an answer: after such events alone a request may be made again. A failure shows nothing
-    /// either.
+    /// Whether the event contains no part of a reply. If only such events arrived, the request may be retried. A failure is
+    /// such an event.
     #[must_use]
     pub fn is_preamble(&self) -> bool {
         matches!(
@@ -160,71 +160,71 @@ impl RawEvent {
     }
 }
 
-/// What a model answered.
+/// Reply of a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelReply {
-    /// What it said and wants done.
+    /// Items of the reply: messages, calls and reasoning.
     pub output: Vec<Item>,
-    /// What it cost.
+    /// Tokens that the request used.
     #[serde(default)]
     pub usage: Usage,
-    /// The server's name for it.
+    /// Id of the response on the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_id: Option<String>,
-    /// The server's name for the request.
+    /// Id of the request on the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
 
-/// Why a model did not answer.
+/// Error of a model call.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The server refused.
+    /// The server returned an error.
     #[error("the model's server answered {status}: {message}{}", advice(*status))]
     Status {
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
-        /// The server's code for it.
+        /// Error code of the server.
         code: Option<String>,
-        /// What it says.
+        /// Error message of the server.
         message: String,
-        /// The server's name for the request.
+        /// Id of the request on the server.
         request_id: Option<String>,
-        /// When to come back.
+        /// Time after which the server accepts a retry.
         retry_after: Option<Duration>,
-        /// What the server says about trying again, if anything.
+        /// Whether the server allows a retry, if it says so.
         should_retry: Option<bool>,
     },
-    /// Nobody could be reached, or the connection broke.
+    /// The server cannot be reached, or the connection broke.
     #[error("lost contact with the model's server at {host}: {reason}")]
     Network {
-        /// Where it should be.
+        /// Address of the server.
         host: String,
-        /// What happened.
+        /// Cause.
         reason: String,
     },
-    /// The answer was too long in coming.
+    /// The reply took longer than the timeout.
     #[error("the model did not answer within {} s; raise the timeout in its settings", .0.as_secs_f64())]
     Timeout(Duration),
-    /// The model failed while it answered.
+    /// The model failed in the middle of a reply.
     #[error("the model failed: {message}")]
     Failed {
-        /// The server's code for it.
+        /// Error code of the server.
         code: Option<String>,
-        /// What it says.
+        /// Error message of the server.
         message: String,
     },
-    /// The answer breaks the rules of its own format.
+    /// The reply violates the format of its API.
     #[error("the model's server sent something that cannot be understood: {0}")]
     Malformed(String),
-    /// The request cannot be made at all.
+    /// The request is impossible, for instance because a setting is missing.
     #[error("{0}")]
     Unusable(String),
-    /// A failure after part of the answer was seen: asking again could show it twice.
+    /// A failure after a part of the reply was emitted: a retry could emit that part twice.
     #[error("{cause}; part of the answer had been shown, so it was not asked again")]
     AfterOutput {
-        /// What happened.
+        /// Cause.
         cause: Box<ModelError>,
     },
 }
@@ -240,7 +240,7 @@ fn advice(status: u16) -> &'static str {
 }
 
 impl ModelError {
-    /// Whether the same request may succeed if it is simply made again.
+    /// Whether the same request may succeed if it is retried unchanged.
     #[must_use]
     pub fn retryable(&self) -> bool {
         match self {
@@ -252,7 +252,7 @@ impl ModelError {
         }
     }
 
-    /// When the server wants to be asked again.
+    /// Time after which the server accepts a retry.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

@@ -1,4 +1,4 @@
-//! What a run ends with: plain text, or a value of a shape that the model is held to.
+//! Type of the final output: plain text, or a value that matches a schema.
 
 use std::{any::type_name, fmt, sync::Arc};
 
@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use crate::{
     OutputFormat,
-    schema::{self, Misfit, RESPONSE, SchemaError, decode},
+    schema::{self, DecodeError, RESPONSE, SchemaError, decode},
 };
 
-/// What the format is called on the wire.
+/// Name of the format in requests.
 const NAME: &str = "final_output";
 
 const NO_OBJECT: &str = "a JSON object is needed";
 
-/// What a run ends with. Cheap to clone.
+/// Type of the final output of a run. Cheap to clone.
 ///
 /// ```
 /// use sandbar_agent::OutputType;
@@ -31,7 +31,7 @@ const NO_OBJECT: &str = "a JSON object is needed";
 /// assert_eq!(verdict.parse(r#"{"good":true,"reason":null}"#), Ok(json!({ "good": true, "reason": null })));
 /// assert_eq!(verdict.parse(r#"{"good":1}"#).unwrap_err(), "/good: invalid type: integer `1`, expected a boolean");
 ///
-/// // What is no object travels inside one.
+/// // A value that is not an object is wrapped in one.
 /// let words = OutputType::of::<Vec<String>>();
 /// assert_eq!(words.parse(r#"{"response":["a"]}"#), Ok(json!(["a"])));
 /// ```
@@ -47,14 +47,14 @@ struct Shape {
     check: Check,
 }
 
-/// Whether the value travels under the key `response`.
+/// Whether the value is wrapped under the key `response`.
 #[derive(Clone, Copy, PartialEq)]
 enum Wrap {
     Bare,
     Response,
 }
 
-/// Looks at the text, and at the value in it once that is unwrapped.
+/// Checks the text, and the unwrapped value in it.
 type Check = Arc<dyn Fn(&str, &Value) -> Result<(), String> + Send + Sync>;
 
 #[derive(Deserialize)]
@@ -70,7 +70,7 @@ impl OutputType {
         Self::default()
     }
 
-    /// A value of this type. The server is held to its schema, and what comes is decoded to be sure.
+    /// A value of this type. The server gets its schema, and the output is decoded as a check.
     #[must_use]
     pub fn of<T: JsonSchema + DeserializeOwned>() -> Self {
         let bare = schema::schema_of::<T>();
@@ -82,7 +82,7 @@ impl OutputType {
         Self::shaped(short_name(type_name::<T>()), schema, wrap, check)
     }
 
-    /// A value of a shape made by hand: the schema of an object, and a check of what comes.
+    /// A value with a hand-written object schema and a function that checks the output.
     pub fn by_hand<F>(name: impl Into<String>, schema: Value, check: F) -> Self
     where
         F: Fn(&Value) -> Result<(), String> + Send + Sync + 'static,
@@ -96,7 +96,7 @@ impl OutputType {
         Self(Some(Arc::new(Shape { name, schema, format, wrap, check })))
     }
 
-    /// The same, with the schema sent as it is and as advice only: for types that have no strict form, such as maps.
+    /// Sends the schema unchanged and not enforced, for types that have no strict form, such as maps.
     #[must_use]
     pub fn lenient(self) -> Self {
         let lenient = self.0.map(|shape| {
@@ -108,19 +108,19 @@ impl OutputType {
         Self(lenient)
     }
 
-    /// Whether it is plain text.
+    /// Whether the type is plain text.
     #[must_use]
     pub fn is_text(&self) -> bool {
         self.0.is_none()
     }
 
-    /// What it is called, in traces.
+    /// Name of the type in traces.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.as_ref().map_or("str", |shape| &shape.name)
     }
 
-    /// What the model's server is told; nothing for plain text.
+    /// Format for the model's server; `None` for plain text.
     ///
     /// # Errors
     /// When the type has no strict form.
@@ -128,13 +128,13 @@ impl OutputType {
         self.0.as_ref().map(|shape| shape.format.clone()).transpose()
     }
 
-    /// The value in what a model said: a string for plain text.
+    /// Parses the text of a model; plain text becomes a string.
     ///
     /// # Errors
-    /// When it is no such value: what is wrong, and where.
+    /// What is wrong and where, if the text does not match.
     pub fn parse(&self, text: &str) -> Result<Value, String> {
         let Some(shape) = &self.0 else { return Ok(Value::String(text.to_owned())) };
-        let mut value: Value = decode(text).map_err(|misfit| misfit.to_string())?;
+        let mut value: Value = decode(text).map_err(|error| error.to_string())?;
         if shape.wrap == Wrap::Response {
             let fields = value.as_object_mut().ok_or(NO_OBJECT)?;
             value = fields.remove(RESPONSE).ok_or_else(|| format!("missing field `{RESPONSE}`"))?;
@@ -143,7 +143,7 @@ impl OutputType {
         Ok(value)
     }
 
-    /// Whether a value that no model said is of this type.
+    /// Checks a value that does not come from a model.
     pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
         let Some(shape) = &self.0 else { return Ok(()) };
         let text = match shape.wrap {
@@ -158,7 +158,7 @@ fn fits<T: DeserializeOwned>(text: &str) -> Result<(), String> {
     if !text.trim_start().starts_with('{') {
         return Err(NO_OBJECT.to_owned());
     }
-    decode::<T>(text).map(drop).map_err(|misfit: Misfit| misfit.to_string())
+    decode::<T>(text).map(drop).map_err(|error: DecodeError| error.to_string())
 }
 
 /// `Vec<String>` for `alloc::vec::Vec<alloc::string::String>`.

@@ -1,4 +1,4 @@
-//! What a run gives back: its output, everything that happened, and itself, to be gone on with.
+//! Result of a run: its output, its items, and its state, from which it can be resumed.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::{
     guardrail::GuardrailResult, trace::TraceId,
 };
 
-/// What a run gives back.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct RunResult {
     run: Run,
@@ -22,7 +22,7 @@ impl RunResult {
         Self { run, stop }
     }
 
-    /// Why it stopped: it is finished, waits for a person, has spent its budget, or was cancelled.
+    /// Why the run stopped: finished, waiting for a person, out of budget, or cancelled.
     #[must_use]
     pub fn stop(&self) -> &Stop {
         &self.stop
@@ -34,105 +34,105 @@ impl RunResult {
         self.run.final_output()
     }
 
-    /// The final output as text; what was said or answered by a tool last, if it has stopped before.
+    /// The final output as text. If the run stopped without one: the last message of the model or output of a tool.
     #[must_use]
     pub fn final_output(&self) -> String {
         match self.output() {
             Some(Value::String(text)) => text.clone(),
             Some(value) => value.to_string(),
-            None => self.last_words(),
+            None => self.last_text(),
         }
     }
 
-    /// The final output as the type the agent was told to answer with.
+    /// The final output as a typed value.
     ///
     /// # Errors
-    /// When there is none yet, or it is not a `T`.
+    /// When there is no final output, or it is not a `T`.
     pub fn final_output_as<T: DeserializeOwned>(&self) -> Result<T> {
         let output = self.output().ok_or_else(|| AgentError::Misuse("the run has no final output".to_owned()))?;
         serde_json::from_value(output.clone())
             .map_err(|error| AgentError::Misuse(format!("the final output is not of this type: {error}")))
     }
 
-    /// What it started with.
+    /// Input that the run started with.
     #[must_use]
     pub fn input(&self) -> &[Item] {
         self.run.input()
     }
 
-    /// What happened, in order.
+    /// Items that the run added, in order.
     #[must_use]
     pub fn new_items(&self) -> &[RunItem] {
         self.run.items()
     }
 
-    /// Each answer of the model as it came.
+    /// Replies of the model.
     #[must_use]
     pub fn replies(&self) -> Vec<ModelReply> {
         self.run.replies().collect()
     }
 
-    /// The conversation as the input of a next run.
+    /// The conversation, as input for another run.
     #[must_use]
     pub fn to_input_list(&self) -> Vec<Item> {
         self.run.input_list()
     }
 
-    /// The agent that spoke last.
+    /// Key of the last agent.
     #[must_use]
     pub fn last_agent(&self) -> &str {
         self.run.agent()
     }
 
-    /// The server's name for the last answer.
+    /// The server's id of the last reply.
     #[must_use]
     pub fn last_response_id(&self) -> Option<&str> {
         self.run.last_response_id()
     }
 
-    /// The calls that wait for a person.
+    /// Calls that wait for a person.
     #[must_use]
     pub fn interruptions(&self) -> Vec<Interruption> {
         self.run.interruptions()
     }
 
-    /// What it used, nested runs included.
+    /// Usage, including nested runs.
     #[must_use]
     pub fn usage(&self) -> &Usage {
         self.run.usage()
     }
 
-    /// What input guardrails found.
+    /// Results of input guardrails.
     #[must_use]
     pub fn input_guardrails(&self) -> &[GuardrailResult] {
         &self.run.checks.input
     }
 
-    /// What output guardrails found.
+    /// Results of output guardrails.
     #[must_use]
     pub fn output_guardrails(&self) -> &[GuardrailResult] {
         &self.run.checks.output
     }
 
-    /// What guardrails found before tools were called.
+    /// Results of guardrails on tool calls.
     #[must_use]
     pub fn tool_input_guardrails(&self) -> &[GuardrailResult] {
         &self.run.checks.tool_input
     }
 
-    /// What guardrails found in what tools answered.
+    /// Results of guardrails on tool outputs.
     #[must_use]
     pub fn tool_output_guardrails(&self) -> &[GuardrailResult] {
         &self.run.checks.tool_output
     }
 
-    /// The trace it is recorded in.
+    /// Trace that the run is recorded in.
     #[must_use]
     pub fn trace_id(&self) -> Option<TraceId> {
         self.run.trace.as_ref().map(|trace| trace.id)
     }
 
-    /// The run, to be saved or gone on with. A copy: it does not change with this result.
+    /// A copy of the run that can be saved and resumed.
     #[must_use]
     pub fn to_state(&self) -> RunState {
         RunState(self.run.clone())
@@ -142,19 +142,19 @@ impl RunResult {
         self.run
     }
 
-    /// The last thing the model said, or a tool answered.
-    pub(crate) fn last_words(&self) -> String {
+    /// Text of the last message or tool output that is not empty.
+    pub(crate) fn last_text(&self) -> String {
         let items = self.run.items().iter().rev();
-        let mut words = items.filter_map(|item| match (item.kind, item.raw.view()) {
+        let mut texts = items.filter_map(|item| match (item.kind, item.raw.view()) {
             (RunItemKind::Message, View::Message(message)) => Some(message.text()),
             (RunItemKind::ToolOutput, _) => item.raw.text_field("output").map(str::to_owned),
             _ => None,
         });
-        words.find(|text| !text.is_empty()).unwrap_or_default()
+        texts.find(|text| !text.is_empty()).unwrap_or_default()
     }
 }
 
-/// A run that failed: why, and the run as it stood, so that nothing it did is lost.
+/// Failure of a run, with the run so far, so that its work is not lost.
 pub struct RunError {
     error: AgentError,
     run: Box<Run>,
@@ -165,25 +165,25 @@ impl RunError {
         Self { error, run: Box::new(run) }
     }
 
-    /// Why.
+    /// Why the run failed.
     #[must_use]
     pub fn error(&self) -> &AgentError {
         &self.error
     }
 
-    /// Why, without the run.
+    /// Why the run failed, without the run.
     #[must_use]
     pub fn into_error(self) -> AgentError {
         self.error
     }
 
-    /// The run as it stood. Where the cause has gone away it can be gone on with.
+    /// The run so far. It can be resumed if the cause of the failure is gone.
     #[must_use]
     pub fn state(&self) -> RunState {
         RunState((*self.run).clone())
     }
 
-    /// What had happened.
+    /// The run so far.
     #[must_use]
     pub fn run(&self) -> &Run {
         &self.run

@@ -1,4 +1,4 @@
-//! A whole run as a value: what happened, where it stands, and what has to happen next. Nothing in here does any of it.
+//! A run as a value without I/O: its history, its phase, and the next step.
 
 mod approvals;
 mod budget;
@@ -36,8 +36,8 @@ use crate::{
     Item, ModelReply, Usage, environment::KnownSecrets, guardrail::GuardrailResult, secrets::Seal, trace::TraceInfo,
 };
 
-/// A run: serialisable, without I/O. [`next`](Self::next) says what has to happen; the driver makes it happen, tells the run
-/// so, and asks again. [`RunState`] is its saved form.
+/// A run: serialisable, without I/O. [`next`](Self::next) returns the next step; the driver executes it and reports the
+/// outcome to the run. [`RunState`] is its saved form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Run {
@@ -49,32 +49,32 @@ pub struct Run {
     input: Vec<Item>,
     items: Vec<RunItem>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    rewritten: Option<input::Rewritten>,
+    rewritten: Option<input::ReplacedInput>,
     replies: Vec<ReplyRecord>,
     ledger: ledger::Ledger,
     pub(crate) approvals: Approvals,
     usage: Usage,
     tools_used: BTreeMap<String, BTreeSet<String>>,
     pub(crate) checks: Checks,
-    /// Whether the current agent has been told that it starts.
+    /// Whether the start hook of the current agent was called.
     pub(crate) greeted: bool,
     pub(crate) thread: Thread,
     budget: Budget,
-    /// What the budget's clock has counted.
+    /// Time that counts against the budget.
     elapsed: Duration,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<TraceInfo>,
     pub(crate) environment: Option<Value>,
-    /// What references in it carry, in a run that was loaded and does not have their values yet.
+    /// Mark of the secret references, in a run that was loaded and does not have the values yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sealed: Option<Seal>,
     #[serde(skip)]
     secrets: Option<Arc<dyn KnownSecrets>>,
     #[serde(skip)]
-    seen: input::Seen,
+    model_input_cache: input::ModelInputCache,
 }
 
-/// What one model call left behind: which of the run's items it made, and what it cost.
+/// Record of one model call: the range of items it added, and its usage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReplyRecord {
     pub(crate) from: usize,
@@ -86,7 +86,7 @@ pub(crate) struct ReplyRecord {
     pub(crate) request_id: Option<String>,
 }
 
-/// What guardrails found, and which of those for the input have looked already.
+/// Results of guardrails, and which kinds of input guardrails are done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Checks {
     pub(crate) blocking_done: bool,
@@ -97,21 +97,21 @@ pub(crate) struct Checks {
     pub(crate) tool_output: Vec<GuardrailResult>,
 }
 
-/// Who keeps the conversation.
+/// Where the conversation is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Thread {
-    /// We do, and send it whole each time.
+    /// In this run; each request sends all of it.
     #[default]
     Ours,
-    /// The server does, as a chain of responses; the first one may go on after an earlier run's last.
+    /// On the server, as a chain of responses; the chain may continue after a response of an earlier run.
     Responses(Option<String>),
-    /// The server does, as a conversation.
+    /// On the server, as a conversation with this id.
     Conversation(String),
 }
 
 impl Run {
-    /// A run that is about to start with this agent.
+    /// A new run that starts with this agent.
     pub(crate) fn new(id: String, agent: String, input: Vec<Item>) -> Self {
         Self {
             id,
@@ -136,7 +136,7 @@ impl Run {
             environment: None,
             sealed: None,
             secrets: None,
-            seen: input::Seen::default(),
+            model_input_cache: input::ModelInputCache::default(),
         }
     }
 
@@ -145,55 +145,55 @@ impl Run {
         self.budget = budget;
     }
 
-    /// Its id.
+    /// Id of the run.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The agent at work.
+    /// Key of the current agent.
     #[must_use]
     pub fn agent(&self) -> &str {
         &self.agent
     }
 
-    /// How many turns were finished: model calls that were answered.
+    /// Number of finished turns, which are model calls that were answered.
     #[must_use]
     pub fn turn(&self) -> u32 {
         self.turn
     }
 
-    /// What it started with.
+    /// Input that the run started with.
     #[must_use]
     pub fn input(&self) -> &[Item] {
         &self.input
     }
 
-    /// What happened since, in order.
+    /// Items that were added since, in order.
     #[must_use]
     pub fn items(&self) -> &[RunItem] {
         &self.items
     }
 
-    /// What it has used, nested runs included.
+    /// Usage, including nested runs.
     #[must_use]
     pub fn usage(&self) -> &Usage {
         &self.usage
     }
 
-    /// The budget it was given.
+    /// Budget of the run.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// What it has spent of its budget's time.
+    /// Time that counts against the budget.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }
 
-    /// Each answer of the model as it came.
+    /// Replies of the model.
     pub fn replies(&self) -> impl Iterator<Item = ModelReply> + '_ {
         self.replies.iter().map(|record| ModelReply {
             output: self.made_by(record).iter().map(|item| item.raw.clone()).collect(),
@@ -203,24 +203,24 @@ impl Run {
         })
     }
 
-    /// The trace it is recorded in.
+    /// Trace that the run is recorded in.
     #[must_use]
     pub fn trace(&self) -> Option<&TraceInfo> {
         self.trace.as_ref()
     }
 
-    /// The server's name for the last answer.
+    /// The server's id of the last reply.
     #[must_use]
     pub fn last_response_id(&self) -> Option<&str> {
         self.replies.last()?.response_id.as_deref()
     }
 
-    /// What the last answer cost.
+    /// Usage of the last reply.
     pub(crate) fn last_usage(&self) -> Option<&Usage> {
         Some(&self.replies.last()?.usage)
     }
 
-    /// What the last reply said and wanted.
+    /// Items of the last reply.
     pub(crate) fn last_reply(&self) -> &[RunItem] {
         self.replies.last().map_or(&[], |reply| self.made_by(reply))
     }
@@ -229,7 +229,7 @@ impl Run {
         self.items.get(reply.from..reply.to).unwrap_or_default()
     }
 
-    /// Adds something that is said in the model's place.
+    /// Adds a message in the name of the model.
     pub(crate) fn add_message(&mut self, raw: Item) -> usize {
         self.items.push(RunItem { kind: RunItemKind::Message, agent: self.agent.clone(), raw, output: None });
         self.items.len() - 1
@@ -251,14 +251,14 @@ impl Run {
         self.budget = budget;
     }
 
-    /// Whether this agent has used any tool in this run.
+    /// Whether the current agent has used a tool in this run.
     pub(crate) fn has_used_tools(&self) -> bool {
         self.tools_used.get(&self.agent).is_some_and(|tools| !tools.is_empty())
     }
 }
 
-// Derived as functions of `Run` itself (`remote`), so that whatever is read is also looked over, and whatever is written
-// has references in the place of secret values.
+// The derived code becomes inherent functions (`remote = "Self"`). These two traits wrap them: a loaded run is checked, and
+// a saved run has references instead of secret values.
 impl Serialize for Run {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.secrets {
@@ -271,7 +271,7 @@ impl Serialize for Run {
 impl<'de> Deserialize<'de> for Run {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let run = Self::deserialize(deserializer)?;
-        run.whole().map_err(D::Error::custom)?;
+        run.check_references().map_err(D::Error::custom)?;
         Ok(run)
     }
 }

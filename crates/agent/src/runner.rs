@@ -1,18 +1,18 @@
-//! Making a run happen: one loop, which tells what it does to whoever listens.
+//! Executes runs: the builder, the event stream, and the driver behind both.
 
-mod acting;
-mod asking;
-mod calling;
-mod concluding;
+mod agent_setup;
+mod checkpoint;
+mod conclusion;
 mod driver;
-mod equipment;
-mod guarding;
-mod handing;
-mod hooking;
-mod keeping;
-mod nesting;
+mod events;
+mod guardrails;
+mod handoff;
+mod hooks;
+mod model_call;
+mod nested;
+mod single_call;
 mod spans;
-mod telling;
+mod tool_calls;
 
 use std::{
     future::IntoFuture,
@@ -25,15 +25,15 @@ use futures::{Stream, StreamExt, future::BoxFuture};
 use tokio::sync::{mpsc, watch};
 
 use self::driver::{Cancel, Driver};
-pub(crate) use self::telling::Events;
-pub use self::telling::RunEvent;
+pub(crate) use self::events::Events;
+pub use self::events::RunEvent;
 use crate::{
     Agent, AgentError, App, Budget, Environment, Hooks, Item, RunConfig, RunError, RunResult, RunState,
     agent::{ModelChoice, Roster},
     run::{Run, Thread},
 };
 
-/// How many events wait for whoever reads them before the run waits too.
+/// Capacity of the event channel; when it is full, the run waits for the reader.
 const EVENTS: usize = 256;
 
 /// Runs an agent. The run starts when this is awaited, or its [`stream`](RunBuilder::stream) is.
@@ -62,12 +62,12 @@ pub fn run(agent: impl Into<Agent>, input: impl Into<RunInput>) -> RunBuilder {
     }
 }
 
-/// What a run starts with: something new, or a run that was left.
+/// What a run starts with: new input, or a saved run.
 #[derive(Clone, Debug)]
 pub enum RunInput {
     /// A conversation.
     Items(Vec<Item>),
-    /// A run that is taken up again.
+    /// A saved run that is resumed.
     State(Box<RunState>),
 }
 
@@ -101,7 +101,7 @@ impl From<RunState> for RunInput {
     }
 }
 
-/// A run that is about to be made.
+/// A run that has not started yet.
 #[derive(Clone)]
 #[must_use = "a run does nothing unless it is awaited or streamed"]
 pub struct RunBuilder {
@@ -116,43 +116,43 @@ pub struct RunBuilder {
 }
 
 impl RunBuilder {
-    /// How it is made, all at once; what is said after this wins.
+    /// Replaces the whole configuration. Methods called after this one change the new configuration.
     pub fn config(mut self, config: RunConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// Where the agents work.
+    /// Environment that the agents work in.
     pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
         self.config.environment = Some(environment);
         self
     }
 
-    /// What is given along to tools, hooks and instructions.
+    /// A value that tools, hooks and instructions can read.
     pub fn app(mut self, app: App) -> Self {
         self.app = app;
         self
     }
 
-    /// Told what happens.
+    /// Hooks that are called while the run executes.
     pub fn hooks(mut self, hooks: impl Hooks + 'static) -> Self {
         self.hooks = Some(Arc::new(hooks));
         self
     }
 
-    /// The most turns. A run that is taken up keeps the limit it has.
+    /// The most turns. A resumed run keeps the limit it has.
     pub fn max_turns(mut self, most: u32) -> Self {
         self.config.max_turns = Some(most);
         self
     }
 
-    /// What it may spend. A run that is taken up keeps the budget it has.
+    /// What the run may spend. A resumed run keeps the budget it has.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.config.budget = budget;
         self
     }
 
-    /// The model that thinks for every agent of this run.
+    /// The model of every agent of this run.
     pub fn model(mut self, model: impl Into<ModelChoice>) -> Self {
         self.config.model = model.into();
         self
@@ -164,43 +164,43 @@ impl RunBuilder {
         self
     }
 
-    /// Stops after this many steps, to be saved and gone on with: a model call is one, all calls of a reply are one,
-    /// and so are entering, handing over and concluding.
+    /// Pauses after this many steps, so that the run can be saved and resumed. A model call is one step; so are all tool
+    /// calls of a reply together, entering an agent, a handoff, and the conclusion of a turn.
     pub fn steps(mut self, most: usize) -> Self {
         self.steps = Some(most);
         self
     }
 
-    /// Lets the server keep the conversation, going on after this response of an earlier run.
+    /// The server keeps the conversation; it continues after this response of an earlier run.
     pub fn previous_response(mut self, id: impl Into<String>) -> Self {
         self.thread = Thread::Responses(Some(id.into()));
         self
     }
 
-    /// Lets the server keep the conversation, from the first turn on.
+    /// The server keeps the conversation, from the first turn on.
     pub fn chain_responses(mut self) -> Self {
         self.thread = Thread::Responses(None);
         self
     }
 
-    /// Lets the server keep the conversation, in this one of its conversations.
+    /// The server keeps the conversation, in the server-side conversation with this id.
     pub fn conversation(mut self, id: impl Into<String>) -> Self {
         self.thread = Thread::Conversation(id.into());
         self
     }
 
-    /// Gives events as they happen. The run makes progress only while the stream is read; dropping it stops everything at
-    /// once, without leaving the environment: cancel it to end well.
+    /// Streams events as they happen. The run makes progress only while the stream is read. Dropping the stream stops the
+    /// run at once without leaving the environment; cancel the run to end it cleanly.
     pub fn stream(self) -> RunStream {
         let (sender, events) = mpsc::channel(EVENTS);
         let (cancel, cancelled) = watch::channel(Cancel::No);
         RunStream { state: State::Running(self.drive(Events::Channel(sender), cancelled)), events, cancel }
     }
 
-    /// Runs on a small runtime of its own, for programs that have none.
+    /// Runs on its own single-threaded runtime, for programs without a runtime.
     ///
     /// # Errors
-    /// When the run fails, or this is called from within a runtime.
+    /// When the run fails, or when this is called from within a runtime.
     pub fn blocking(self) -> Result<RunResult, RunError> {
         let runtime = match tokio::runtime::Handle::try_current() {
             Ok(_) => Err("a run cannot block inside a runtime; await it instead".to_owned()),
@@ -222,7 +222,7 @@ impl RunBuilder {
         Box::pin(driver.at_most(steps).drive(None))
     }
 
-    /// The agents, and the run as it begins or goes on.
+    /// The agents, and the new or resumed run.
     fn start(self) -> (Roster, Run) {
         let roster = Roster::of(&self.agent);
         let run = match self.input {
@@ -254,7 +254,7 @@ impl IntoFuture for RunBuilder {
     }
 }
 
-/// A run as it happens.
+/// The events of a run that is being executed.
 ///
 /// ```
 /// # use sandbar_agent::{Agent, Item, RunEvent, ScriptedModel, run};
@@ -285,18 +285,18 @@ enum State {
     Taken,
 }
 
-/// Stops a run from elsewhere: another task, a signal handler. Cheap to clone.
+/// Stops a run from another task or a signal handler. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Canceller(watch::Sender<Cancel>);
 
 impl Canceller {
-    /// Stops the run at once, in the middle of whatever it does. What calls have answered is kept; of tools that
-    /// were under way the model will be told that nobody knows what they did, and agents used as tools go on where they were.
+    /// Stops the run at once. Answers of completed calls are kept. If the run is resumed, the model is told that the effect
+    /// of tools that were interrupted is unknown, and agents used as tools continue where they stopped.
     pub fn now(&self) {
         self.0.send_replace(Cancel::Now);
     }
 
-    /// Lets the current turn finish, and stops then.
+    /// Stops the run when the current turn is finished.
     pub fn after_turn(&self) {
         self.0.send_if_modified(|cancel| {
             let first = *cancel == Cancel::No;
@@ -309,28 +309,28 @@ impl Canceller {
 }
 
 impl RunStream {
-    /// What happens next; `None` when the run is over.
+    /// The next event; `None` when the run is over.
     pub async fn next(&mut self) -> Option<RunEvent> {
         StreamExt::next(self).await
     }
 
-    /// A way to stop the run while its stream is read.
+    /// A handle that stops the run while its stream is read.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         Canceller(self.cancel.clone())
     }
 
-    /// Stops the run at once, in the middle of whatever it does: [`Canceller::now`].
+    /// Stops the run at once: [`Canceller::now`].
     pub fn cancel_now(&self) {
         self.canceller().now();
     }
 
-    /// Lets the current turn finish, and stops then: [`Canceller::after_turn`].
+    /// Stops the run when the current turn is finished: [`Canceller::after_turn`].
     pub fn cancel_after_turn(&self) {
         self.canceller().after_turn();
     }
 
-    /// The result, when the run is over; events that nobody has read are dropped.
+    /// Runs to the end and returns the result; events that were not read are dropped.
     ///
     /// # Errors
     /// When the run failed.
@@ -355,7 +355,7 @@ impl Stream for RunStream {
             if let Poll::Ready(Some(event)) = self.events.poll_recv(cx) {
                 return Poll::Ready(Some(event));
             }
-            // The channel ends with the run; until then it may be only this task's turn that is over.
+            // The channel closes when the run ends. Until then an empty channel means: poll the run itself.
             let State::Running(run) = &mut self.state else { return self.events.poll_recv(cx) };
             match run.as_mut().poll(cx) {
                 Poll::Ready(result) => self.state = State::Over(Box::new(result)),

@@ -1,6 +1,6 @@
-//! JSON schemas: those of Rust types, and the strict form that servers can hold a model to.
+//! JSON schemas: those of Rust types, and the strict form that servers can enforce.
 
-mod place;
+mod decode;
 mod strict;
 #[cfg(test)]
 mod tests;
@@ -8,62 +8,62 @@ mod tests;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Value, json};
 
-pub(crate) use self::place::{Misfit, decode};
+pub(crate) use self::decode::{DecodeError, decode};
 pub use self::strict::strict;
 
-/// The formats of strings that strict servers know.
+/// String formats that servers accept in strict schemas.
 const FORMATS: &[&str] = &["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
 
-/// The key under which a value that is no object is put, where an object is asked for.
+/// Key that wraps a value that is not an object where an object is required.
 pub(crate) const RESPONSE: &str = "response";
 
-/// Why a schema has no strict form, and at which place (a JSON pointer).
+/// Why a schema has no strict form, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the schema cannot be strict: at {}: {fault}", if .at.is_empty() { "its root" } else { .at })]
 pub struct SchemaError {
-    /// Where: a JSON pointer into the schema; empty for its root.
+    /// JSON pointer into the schema; empty for its root.
     pub at: String,
-    /// What is wrong there.
+    /// What is wrong at that position.
     pub fault: SchemaFault,
 }
 
-/// What keeps a schema from being strict.
+/// Why a part of a schema cannot be strict.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaFault {
-    /// Something else stands where a schema should be.
+    /// The value is not a schema.
     #[error("this is not a schema; an object is needed here")]
     NotASchema,
-    /// It says nothing about the value.
+    /// The schema allows any value.
     #[error("nothing is said about the type, so anything would be allowed; name a type, or make it lenient")]
     Anything,
-    /// Properties nobody named are allowed.
-    #[error("properties nobody named are allowed (a map?); use a list of pairs, or make it lenient")]
+    /// Properties that are not declared are allowed.
+    #[error("properties that are not declared are allowed (a map?); use a list of pairs, or make it lenient")]
     OpenObject,
-    /// A reference stands beside keywords that would add to what it says.
+    /// A reference has sibling keywords that restrict it.
     #[error("a `$ref` beside {0} cannot be merged")]
     RefBeside(String),
-    /// A reference that leads nowhere, or out of the schema.
+    /// A reference to nothing, or outside of the schema.
     #[error("`$ref` to {0} leads to no part of this schema")]
     UnknownRef(String),
-    /// An `allOf` of one says something else than the schema around it.
+    /// An `allOf` with one schema contradicts the schema around it.
     #[error("`allOf` and the schema around it disagree about `{0}`")]
     Conflict(String),
-    /// What the root of a strict schema may not be.
+    /// The root is not a plain object.
     #[error("the root must be an object, and may not be {0}")]
     Root(&'static str),
-    /// Nested too deeply.
+    /// The schema is nested too deeply.
     #[error("nested more than {0} levels deep")]
     TooDeep(usize),
-    /// Too many parts.
+    /// The schema has too many parts.
     #[error("more than {0} parts")]
     TooLarge(usize),
-    /// Too much text, once references are put in place.
+    /// The schema has too much text after references are inlined.
     #[error("more than {0} bytes of text, once references are put in place")]
     TooLong(usize),
 }
 
-/// The schema of a type, as it is decoded, without what only people or other programs need.
+/// The schema of a type for deserialization, without title and without formats that strict servers reject.
 ///
 /// ```
 /// use sandbar_agent::schema;
@@ -90,7 +90,7 @@ pub fn schema_of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// The schema of an object that holds the type under the one key `response`.
+/// The schema of an object with the type under the single key `response`.
 pub(crate) fn wrapped_schema_of<T: JsonSchema>() -> Value {
     let mut generator = generator();
     let inner = generator.subschema_for::<T>().to_value();
@@ -103,7 +103,7 @@ pub(crate) fn wrapped_schema_of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Whether a schema is that of an object and nothing else.
+/// Whether a schema describes an object without alternatives or references.
 pub(crate) fn is_plain_object(schema: &Value) -> bool {
     let choices = ["anyOf", "oneOf", "allOf", "$ref"];
     schema["type"] == "object" && !choices.iter().any(|key| schema.get(key).is_some())
@@ -113,7 +113,7 @@ fn generator() -> SchemaGenerator {
     SchemaSettings::draft2020_12().with(|settings| settings.meta_schema = None).into_generator()
 }
 
-/// Drops the formats that strict servers refuse, such as those of numbers.
+/// Drops the formats that strict servers reject, such as those of numbers.
 fn drop_formats(schema: &mut Value) {
     let Value::Object(fields) = schema else { return };
     if fields.get("format").and_then(Value::as_str).is_some_and(|format| !FORMATS.contains(&format)) {

@@ -1,4 +1,4 @@
-//! A model that answers from a script, for tests, demonstrations and benchmarks.
+//! A model that replies from a script, for tests, demonstrations and benchmarks.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{Item, Model, ModelError, ModelEvent, ModelReply, ModelRequest, ModelStream, RawEvent, Usage, Wire};
 
-/// A model that answers from a script, turn by turn, and remembers what it was asked.
+/// A model that replies from a script, turn by turn, and records the requests.
 ///
 /// ```
 /// # use sandbar_agent::{Agent, Item, ScriptedModel, run};
@@ -39,16 +39,16 @@ struct Script {
     answered: usize,
 }
 
-/// One turn of a script: what the model answers, or how it fails.
+/// One turn of a script: a reply or a failure.
 #[derive(Clone, Debug)]
 pub enum Turn {
-    /// It answers with these items.
+    /// A reply with these items.
     Items(Vec<Item>),
-    /// It answers with exactly this.
+    /// Exactly this reply.
     Reply(ModelReply),
-    /// It fails.
+    /// A failure.
     Error(ModelError),
-    /// It says some of this, and then fails.
+    /// These events, and then a failure.
     Broken(Vec<RawEvent>, ModelError),
 }
 
@@ -72,33 +72,33 @@ impl From<ModelReply> for Turn {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
-    turns: Vec<WrittenTurn>,
+struct JsonScript {
+    turns: Vec<JsonTurn>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenTurn {
+struct JsonTurn {
     output: Vec<Item>,
     #[serde(default)]
     usage: Option<crate::usage::WireUsage>,
 }
 
 impl ScriptedModel {
-    /// A model that answers these turns in order.
+    /// A model that plays these turns in order.
     pub fn new<T: Into<Turn>>(turns: impl IntoIterator<Item = T>) -> Self {
         let script = Script { turns: turns.into_iter().map(Into::into).collect(), ..Script::default() };
         Self { name: Arc::from("scripted"), wire: Wire::Responses, script: Arc::new(Mutex::new(script)) }
     }
 
-    /// A script from JSON: `{"turns":[{"output":[…]}…]}`, the output being items of the Responses API.
+    /// Reads a script from JSON: `{"turns":[{"output":[…]}…]}`, where `output` has items of the Responses API.
     ///
     /// # Errors
-    /// When the text is not such a script; the message says where.
+    /// When the text is not such a script; the message gives the position.
     pub fn from_json(text: &str) -> Result<Self, ModelError> {
-        let written: Written = serde_json::from_str(text)
+        let script: JsonScript = serde_json::from_str(text)
             .map_err(|error| ModelError::Unusable(format!("the script of the model is wrong: {error}")))?;
-        Ok(Self::new(written.turns.into_iter().map(|turn| match turn.usage {
+        Ok(Self::new(script.turns.into_iter().map(|turn| match turn.usage {
             None => Turn::Items(turn.output),
             Some(usage) => {
                 Turn::Reply(ModelReply { output: turn.output, usage: usage.into(), ..ModelReply::default() })
@@ -106,37 +106,37 @@ impl ScriptedModel {
         })))
     }
 
-    /// The same under another name.
+    /// Sets the name of the model.
     #[must_use]
     pub fn named(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The same, taken for a model whose server has this interface.
+    /// Sets the API that the model claims to use.
     #[must_use]
     pub fn with_wire(mut self, wire: Wire) -> Self {
         self.wire = wire;
         self
     }
 
-    /// Everything it was asked so far.
+    /// All requests so far.
     #[must_use]
     pub fn requests(&self) -> Vec<ModelRequest> {
         self.lock(|script| script.asked.clone())
     }
 
-    /// How many turns nobody has asked for yet.
+    /// Number of turns that were not played yet.
     #[must_use]
     pub fn left(&self) -> usize {
         self.lock(|script| script.turns.len())
     }
 
-    fn lock<T>(&self, look: impl FnOnce(&mut Script) -> T) -> T {
-        look(&mut self.script.lock().unwrap_or_else(PoisonError::into_inner))
+    fn lock<T>(&self, use_script: impl FnOnce(&mut Script) -> T) -> T {
+        use_script(&mut self.script.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The next turn of the script, and its number.
+    /// The number of the next turn, and the turn.
     fn take(&self, request: ModelRequest) -> Result<(usize, Turn), ModelError> {
         self.lock(|script| {
             script.asked.push(request);
@@ -181,7 +181,7 @@ impl Model for ScriptedModel {
     }
 }
 
-/// The events a server would send before such a reply.
+/// Events that a server would send before this reply.
 fn narrate(reply: &ModelReply) -> Vec<Result<ModelEvent, ModelError>> {
     let mut events = vec![event("response.created", json!({}))];
     for (index, item) in reply.output.iter().enumerate() {

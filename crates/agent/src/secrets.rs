@@ -1,4 +1,4 @@
-//! The seam to the secrets that a run knows: hidden in what tools answer, and referred to by name in what is saved.
+//! Secrets of a run: hidden in the outputs of tools, and replaced by references in saved runs.
 
 use std::{
     borrow::Cow,
@@ -12,40 +12,40 @@ use serde_json::Value;
 
 use crate::{AgentError, BoxError, Part, Result, ToolOutput};
 
-/// The secrets that a run knows. An [`Environment`](crate::Environment) has them.
+/// Secrets of a run, provided by its [`Environment`](crate::Environment).
 ///
-/// Hiding them is a net against accidents, not a wall: a tool that has a value can write it in a form that is not known.
+/// Hiding protects against accidents only: a tool that has a value can print it in a form that is not recognised.
 pub trait KnownSecrets: Send + Sync + fmt::Debug {
-    /// The text without the values of these secrets.
+    /// Hides the values of these secrets in a text.
     fn hide<'t>(&self, text: &'t str) -> Cow<'t, str>;
 
-    /// Hides values in a text that comes in pieces, wherever those are cut.
+    /// Hides values in a text that arrives in pieces, also where a value is split between two pieces.
     fn stream(&self) -> Box<dyn HidingStream>;
 
-    /// The text with references in the place of values, and the names they refer to; nothing if it holds no value. A
-    /// reference needs the mark, so that no text can forge one.
+    /// Replaces values by references. Returns the text and the names of the secrets in it; `None` if the text has no value.
+    /// Each reference contains the mark, so that a text cannot forge one.
     fn seal(&self, text: &str, mark: &str) -> Option<(String, BTreeSet<String>)>;
 
-    /// The text with values in the place of the references that carry this mark; nothing if there are none.
+    /// Replaces references with this mark by values; `None` if there are none.
     ///
     /// # Errors
-    /// The name of a secret that is not known.
+    /// The name of a secret that is unknown.
     fn fill(&self, text: &str, mark: &str) -> Result<Option<String>, String>;
 }
 
-/// Hides values in a text that comes in pieces.
+/// Hides values in a text that arrives in pieces.
 pub trait HidingStream: Send {
-    /// Adds a piece, and gives what can be shown by now.
+    /// Adds a piece, and returns the text that can be shown now.
     fn push(&mut self, piece: &str) -> String;
 
-    /// What is left at the end.
+    /// Returns the text that was held back.
     fn finish(&mut self) -> String;
 }
 
-/// What a call tells while it is made, without secret values.
+/// Hides secret values in the progress texts of a call.
 pub(crate) type Hiding = Option<Arc<Mutex<Box<dyn HidingStream>>>>;
 
-/// Passes a piece through, or what is left at the end.
+/// Passes a piece through the stream; `None` flushes the stream at the end.
 pub(crate) fn pass(hiding: &Hiding, piece: Option<String>) -> Option<String> {
     let shown = match hiding {
         None => piece?,
@@ -60,15 +60,15 @@ pub(crate) fn pass(hiding: &Hiding, piece: Option<String>) -> Option<String> {
     (!shown.is_empty()).then_some(shown)
 }
 
-/// What a saved run says about the references in it.
+/// What a saved run records about the references in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seal {
-    /// What a reference carries that stands for a value; anything else that looks like one is text.
+    /// Mark of the real references; anything else that looks like a reference is plain text.
     pub(crate) mark: String,
     pub(crate) names: BTreeSet<String>,
 }
 
-/// What a tool answered, without secret values.
+/// Output of a tool, without secret values.
 pub(crate) fn hidden(secrets: &dyn KnownSecrets, output: ToolOutput) -> ToolOutput {
     let hide = |text: String| match secrets.hide(&text) {
         Cow::Owned(hidden) => hidden,
@@ -91,21 +91,21 @@ pub(crate) fn hidden(secrets: &dyn KnownSecrets, output: ToolOutput) -> ToolOutp
     }
 }
 
-/// An error of a tool that ends the run: the error itself, or its words if they hold a value.
+/// An error of a tool that ends the run: the error itself, or its message with values hidden if it contains any.
 pub(crate) fn hidden_error(secrets: &dyn KnownSecrets, error: BoxError) -> BoxError {
-    let mut words = vec![error.to_string()];
+    let mut messages = vec![error.to_string()];
     let mut cause = error.source();
     while let Some(error) = cause {
-        words.push(error.to_string());
+        messages.push(error.to_string());
         cause = error.source();
     }
-    if words.iter().all(|text| matches!(secrets.hide(text), Cow::Borrowed(_))) {
+    if messages.iter().all(|text| matches!(secrets.hide(text), Cow::Borrowed(_))) {
         return error;
     }
-    secrets.hide(&words.join(": ")).into_owned().into()
+    secrets.hide(&messages.join(": ")).into_owned().into()
 }
 
-/// Does something with each text of a value; the names of fields stay.
+/// Calls a function for each string in a value, but not for the names of fields.
 pub(crate) fn each_text(value: &mut Value, change: &mut impl FnMut(&mut String)) {
     match value {
         Value::String(text) => change(text),
@@ -115,7 +115,7 @@ pub(crate) fn each_text(value: &mut Value, change: &mut impl FnMut(&mut String))
     }
 }
 
-/// Puts references in the place of values; nothing if there are none.
+/// Replaces secret values by references; `None` if there are none.
 pub(crate) fn seal(secrets: &dyn KnownSecrets, value: &mut Value) -> Option<Seal> {
     use sha2::{Digest as _, Sha256};
 
@@ -128,7 +128,7 @@ pub(crate) fn seal(secrets: &dyn KnownSecrets, value: &mut Value) -> Option<Seal
             }
         });
     };
-    // What the run says cannot contain its own digest, so nothing in it can have been written to look like a reference.
+    // The mark is a digest of the run. A text inside the run cannot contain that digest, so it cannot forge a reference.
     let mut unmarked = value.clone();
     with_mark(&mut unmarked, "");
     let digest = Sha256::digest(unmarked.to_string());
@@ -137,10 +137,10 @@ pub(crate) fn seal(secrets: &dyn KnownSecrets, value: &mut Value) -> Option<Seal
     (!names.is_empty()).then_some(Seal { mark, names })
 }
 
-/// Puts values in the place of references.
+/// Replaces references by secret values.
 ///
 /// # Errors
-/// `secret_not_given` with the names of secrets that are not known.
+/// `secret_not_given` with the names of the unknown secrets.
 pub(crate) fn fill(secrets: Option<&dyn KnownSecrets>, seal: &Seal, value: &mut Value) -> Result<()> {
     let Some(secrets) = secrets else { return Err(AgentError::SecretNotGiven(seal.names.iter().cloned().collect())) };
     let mut missing = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! How a model is asked: sampling, tools, reasoning, retries; everything optional, later wishes laid over earlier ones.
+//! Settings of a model: sampling, tools, reasoning, retries. Every setting is optional; settings can override other
+//! settings.
 
 mod private;
 
@@ -13,48 +14,48 @@ pub use self::private::Private;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model decides.
     Auto,
-    /// Some tool.
+    /// The model must call a tool.
     Required,
-    /// None.
+    /// The model must not call a tool.
     None,
-    /// This one: a function, a custom tool or a kind of hosted tool.
+    /// The model must call this tool: a function, a custom tool or a kind of hosted tool.
     Named(String),
-    /// This one of a hosted MCP server.
+    /// The model must call this tool of a hosted MCP server.
     Mcp {
-        /// The server.
+        /// Label of the server.
         server_label: String,
-        /// The tool.
+        /// Name of the tool.
         name: String,
     },
 }
 
-/// How much a reasoning model thinks, and what it shows of it.
+/// Effort and summary of the reasoning of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reasoning {
-    /// `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`.
+    /// Effort: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// `auto`, `concise` or `detailed`.
+    /// Summary: `auto`, `concise` or `detailed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
 }
 
-/// How often and when a failed model call is made again by the run, above what the transport does by itself.
+/// Retry policy of a run for failed model calls, in addition to the retries of the transport.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Retry {
-    /// At most this many more attempts.
+    /// Maximum number of retries.
     pub max_retries: u32,
-    /// The first wait.
+    /// Delay before the first retry.
     pub initial: Duration,
-    /// The longest wait.
+    /// Maximum delay before a retry.
     pub max: Duration,
-    /// How much longer each wait is than the one before.
+    /// Factor by which the delay grows with each retry.
     pub multiplier: f64,
-    /// What is worth another attempt.
+    /// Failures that are retried.
     pub on: Vec<RetryOn>,
 }
 
@@ -70,21 +71,21 @@ impl Default for Retry {
     }
 }
 
-/// One reason to ask again.
+/// A kind of failure that is retried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryOn {
-    /// The server says that it is worth it.
+    /// The server allows a retry.
     Suggested,
-    /// The connection failed, or the answer was too long in coming.
+    /// The connection failed, or the timeout passed.
     Network,
-    /// The server says when to come back.
+    /// The server named a time for the retry.
     RetryAfter,
-    /// One of these HTTP statuses.
+    /// The response has one of these HTTP statuses.
     Status(Vec<u16>),
 }
 
-/// How a model is asked. What is `None` is left to the server, or to the settings below.
+/// Settings of a model. The server, or settings of lower precedence, decide a setting that is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -92,7 +93,7 @@ pub struct ModelSettings {
     /// Sampling temperature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// Nucleus sampling.
+    /// Probability mass of nucleus sampling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
     /// Chat Completions only.
@@ -107,61 +108,61 @@ pub struct ModelSettings {
     /// Whether several tools may be called in one turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
-    /// `auto` or `disabled`.
+    /// Truncation of a conversation that is too long: `auto` or `disabled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncation: Option<String>,
-    /// The longest answer, in tokens.
+    /// Maximum length of a reply, in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// How much to think.
+    /// Effort and summary of the reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Reasoning>,
-    /// `low`, `medium` or `high`.
+    /// Verbosity: `low`, `medium` or `high`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verbosity: Option<String>,
-    /// Labels for the server's records.
+    /// Labels that the server stores with the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Whether the server keeps the response.
+    /// Whether the server stores the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<bool>,
-    /// What else the response should contain.
+    /// Additional data that the response contains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<String>,
-    /// How many alternatives per token to report.
+    /// Number of most likely tokens to return for each position.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_logprobs: Option<u32>,
-    /// When the server should compact the conversation.
+    /// Rules for the compaction of the conversation on the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_management: Option<Value>,
-    /// How long cached prompts are kept.
+    /// How long the server caches prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_cache_retention: Option<String>,
-    /// What to do when a call fails.
+    /// Retry policy for failed model calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// The longest time one attempt may take.
+    /// Timeout of one attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
-    /// More fields of the request's body; they win over ours.
+    /// Additional fields of the request body; they override all others.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra_body: Map<String, Value>,
-    /// More headers. Never saved: they may hold secrets.
+    /// Additional headers. They are never saved, because they may contain secrets.
     #[serde(skip)]
     pub extra_headers: Private,
-    /// More query parameters. Never saved: they may hold secrets.
+    /// Additional query parameters. They are never saved, because they may contain secrets.
     #[serde(skip)]
     pub extra_query: Private,
 }
 
 impl ModelSettings {
-    /// Nothing in particular.
+    /// Settings in which every field is unset.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// These settings with those of `over` laid over them: what `over` says wins; maps are merged.
+    /// Merges two sets of settings: settings of `over` take precedence, maps are merged.
     #[must_use]
     pub fn overlaid(&self, over: &Self) -> Self {
         macro_rules! later {
@@ -194,8 +195,8 @@ impl ModelSettings {
         )
     }
 
-    /// What a model is best asked with when nobody says otherwise: the GPT-5 family answers briefly and thinks as its
-    /// vendor advises, other models keep their server's defaults.
+    /// Default settings of a model: low verbosity and the recommended reasoning effort for the GPT-5 family. Other models
+    /// use the defaults of their server.
     #[must_use]
     pub fn defaults_for(model: &str) -> Self {
         let name = model.rsplit('/').next().unwrap_or(model);
@@ -222,7 +223,7 @@ fn merged(below: &[String], over: &[String]) -> Vec<String> {
     all
 }
 
-/// Objects are merged field by field, all else is replaced.
+/// Merges objects field by field; replaces all other values.
 fn merged_fields(below: &Map<String, Value>, over: &Map<String, Value>) -> Map<String, Value> {
     let mut all = below.clone();
     for (name, value) in over {

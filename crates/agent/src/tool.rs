@@ -1,4 +1,4 @@
-//! The seam to whatever an agent can use: what the model sees of a tool, how it is called, and by which rules.
+//! The interface to tools: the specification that the model sees, the call, and the rules.
 
 mod answer;
 mod custom;
@@ -27,36 +27,37 @@ use crate::{
     secrets::{self, Hiding},
 };
 
-/// Something an agent can use. A failure is told to the model, unless the [rules](ToolRules) say that it ends the run.
+/// A tool that an agent can call. The model reads the error of a failed call, unless the [rules](ToolRules) say that a
+/// failure ends the run.
 ///
-/// Most tools are made by `#[tool]` on an async function, or by [`FunctionTool`](crate::FunctionTool); this is what they are
-/// made of.
+/// Most tools are created by `#[tool]` on an async function, or by [`FunctionTool`](crate::FunctionTool); both implement
+/// this trait.
 #[async_trait]
 pub trait Tool: Send + Sync {
-    /// What the model sees. Asked once per turn, and must not change within a run.
+    /// Specification of the tool for the model. Called once per turn; the result must not change within a run.
     fn spec(&self) -> ToolSpec;
 
-    /// Approval, timeout, guardrails and the like.
+    /// Rules of the tool: approval, timeout, guardrails.
     fn rules(&self) -> &ToolRules {
         ToolRules::usual()
     }
 
-    /// Does it. `arguments` is what the model wrote: for a function a JSON object that is known to parse, for a freeform
-    /// tool any text.
+    /// Calls the tool. `arguments` is the text of the model: for a function, the valid text of a JSON object; for a freeform
+    /// tool, any text.
     async fn call(&self, call: &ToolContext, arguments: &str) -> Result<ToolOutput, BoxError>;
 
-    /// Why it cannot be offered as it was meant, if so: a run refuses to begin with such a tool.
+    /// Fault of the schema of the tool, if it has one. A run does not start with such a tool.
     fn fault(&self) -> Option<String> {
         None
     }
 
-    /// The agent behind it, if it is one: then the run is nested and `call` is never used.
+    /// The agent behind the tool, if there is one. The call is then a nested run, and `call` is not used.
     fn as_agent(&self) -> Option<&AgentTool> {
         None
     }
 }
 
-/// Which call this is, and what the caller of the run gave along. Cheap to clone.
+/// Context of a call: its ids, and the [`App`] value of the run's caller. Cheap to clone.
 #[derive(Clone)]
 pub struct ToolContext {
     pub(crate) facts: Arc<CallFacts>,
@@ -75,7 +76,7 @@ pub(crate) struct CallFacts {
 }
 
 impl ToolContext {
-    /// The context of a call that no run makes, for the tests of tools.
+    /// A context outside of a run, for tests of tools.
     pub fn for_test(tool: impl Into<String>, app: App) -> Self {
         let facts = CallFacts {
             tool: tool.into(),
@@ -87,45 +88,46 @@ impl ToolContext {
         Self { facts: Arc::new(facts), app, events: Events::None, hiding: None }
     }
 
-    /// The tool's name.
+    /// Name of the tool.
     #[must_use]
     pub fn tool(&self) -> &str {
         &self.facts.tool
     }
 
-    /// Which call.
+    /// Id of the call.
     #[must_use]
     pub fn call_id(&self) -> &str {
         &self.facts.call_id
     }
 
-    /// What the model wrote.
+    /// Arguments as the model wrote them.
     #[must_use]
     pub fn arguments(&self) -> &str {
         &self.facts.arguments
     }
 
-    /// The agent that calls.
+    /// Name of the calling agent.
     #[must_use]
     pub fn agent(&self) -> &str {
         &self.facts.agent
     }
 
-    /// The run it is in.
+    /// Id of the run.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.facts.run
     }
 
-    /// Tells the listeners of the run how far the call is. The model does not hear it. Values of the environment's secrets
-    /// are hidden, also where they are cut; an end that could become one is told later, at the latest when the call is over.
+    /// Emits a progress text as an event of the run. The model does not read it. Values of the environment's secrets are
+    /// hidden, also if a value is split between two texts: a possible beginning of a value is held back, at most until the
+    /// call ends.
     pub async fn tell(&self, text: impl Into<String>) {
         if self.is_heard() {
             self.tell_hidden(secrets::pass(&self.hiding, Some(text.into()))).await;
         }
     }
 
-    /// Tells what was held back.
+    /// Emits the text that was held back.
     pub(crate) async fn tell_rest(&self) {
         if self.is_heard() {
             self.tell_hidden(secrets::pass(&self.hiding, None)).await;
@@ -134,17 +136,17 @@ impl ToolContext {
 
     async fn tell_hidden(&self, text: Option<String>) {
         if let Some(text) = text {
-            self.events.tell(RunEvent::Progress { call_id: self.call_id().to_owned(), text }).await;
+            self.events.emit(RunEvent::Progress { call_id: self.call_id().to_owned(), text }).await;
         }
     }
 
-    /// Whether anybody listens to the run.
+    /// Whether the events of the run are read.
     #[must_use]
     pub fn is_heard(&self) -> bool {
         !matches!(self.events, Events::None)
     }
 
-    /// What the caller of the run gave along, if it is a `T`.
+    /// The [`App`] value of the run's caller, if it is a `T`.
     #[must_use]
     pub fn app<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.app.get()
@@ -157,12 +159,12 @@ impl fmt::Debug for ToolContext {
     }
 }
 
-/// What the caller of a run gives along for tools, hooks and instructions. The model never sees it, and it is never saved.
+/// A value of the caller of a run, for tools, hooks and instructions. It is never sent to the model and never saved.
 #[derive(Clone, Default)]
 pub struct App(Option<Arc<dyn Any + Send + Sync>>);
 
 impl App {
-    /// A value to give along.
+    /// Wraps a value.
     pub fn new<T: Any + Send + Sync>(value: T) -> Self {
         Self(Some(Arc::new(value)))
     }

@@ -1,7 +1,7 @@
-//! What happened in a run, as a tree of spans, and who is told about it.
+//! Traces: the events of a run as a tree of spans, and the processors that receive them.
 //!
 //! A [`Tracer`] is a value with [processors](TraceProcessor). It starts a [`Trace`]; below that are [`Span`]s, each of
-//! which ends when it is dropped. A tracer that is off costs nothing: what a span would hold is not even made.
+//! which ends when it is dropped. A tracer that is off has no cost: it does not create the data of spans.
 //!
 //! ```
 //! use sandbar_agent::trace::{MemoryTraces, NewTrace, SpanData, Tracer};

@@ -1,4 +1,4 @@
-//! What model calls cost in tokens: per request, and added up.
+//! Usage of model calls in tokens: per request and in total.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -6,43 +6,43 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// How often a model was asked, failed attempts included.
+    /// Number of requests, including failed ones.
     pub requests: u64,
-    /// Tokens read.
+    /// Input tokens.
     pub input_tokens: u64,
-    /// Of those, read from a cache.
+    /// Input tokens that were read from a cache.
     pub cached_tokens: u64,
-    /// Of those, written to a cache.
+    /// Input tokens that were written to a cache.
     pub cache_write_tokens: u64,
-    /// Tokens written.
+    /// Output tokens.
     pub output_tokens: u64,
-    /// Of those, thinking.
+    /// Output tokens of reasoning.
     pub reasoning_tokens: u64,
-    /// Both, as the server counts.
+    /// Total tokens, as the server counts them.
     pub total_tokens: u64,
     /// One entry per request that used tokens.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<RequestUsage>,
 }
 
-/// What one request used.
+/// Usage of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequestUsage {
-    /// The model that was asked.
+    /// Name of the model.
     pub model: String,
-    /// Tokens read.
+    /// Input tokens.
     pub input_tokens: u64,
-    /// Of those, read from a cache.
+    /// Input tokens that were read from a cache.
     pub cached_tokens: u64,
-    /// Tokens written.
+    /// Output tokens.
     pub output_tokens: u64,
-    /// Of those, thinking.
+    /// Output tokens of reasoning.
     pub reasoning_tokens: u64,
 }
 
 impl Usage {
-    /// Adds what one request to `model` used.
+    /// Adds the usage of one request to `model`.
     pub fn add_request(&mut self, model: &str, used: &Self) {
         if used.total_tokens > 0 || used.input_tokens > 0 || used.output_tokens > 0 {
             self.entries.push(RequestUsage {
@@ -56,13 +56,13 @@ impl Usage {
         self.add_totals(used);
     }
 
-    /// Adds everything a nested run used.
+    /// Adds the usage of a nested run.
     pub fn add(&mut self, used: &Self) {
         self.entries.extend(used.entries.iter().cloned());
         self.add_totals(used);
     }
 
-    /// What was used since it stood at `before`.
+    /// Difference between this usage and an earlier one.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(before.requests),
@@ -91,7 +91,7 @@ impl Usage {
     }
 }
 
-/// Usage as a Responses server writes it; every part may be missing or null.
+/// Usage in the format of a Responses server; every field can be missing or null.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireUsage {

@@ -1,4 +1,4 @@
-//! The corners of the harness: odd replies, odd states, odd moments; each test says what holds there.
+//! Edge cases of the harness: unusual replies, states and interruptions.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 #[path = "edges/hidden.rs"]

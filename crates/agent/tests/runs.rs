@@ -1,4 +1,4 @@
-//! Runs as values: taken up after a crash, refused when damaged, cancelled, and many at once.
+//! Runs as values: resumed after a crash, refused if damaged, cancelled, and executed concurrently.
 #![allow(clippy::expect_used, reason = "a test")]
 
 use std::{sync::Arc, time::Duration};
@@ -48,7 +48,7 @@ async fn cancelling_now_keeps_the_last_finished_step() {
     assert_eq!(*result.stop(), Stop::Cancelled);
     assert_eq!(result.final_output(), "work of c1");
 
-    // The call was never begun, so it is made when the run goes on; give it a tool that answers.
+    // The call was never begun, so the resumed run makes it; this tool returns.
     let agent = Agent::new("a")
         .tool(tool("work"))
         .tool(tool("hang"))
@@ -138,7 +138,7 @@ async fn what_was_shown_is_never_asked_for_again() {
     let agent = Agent::new("a").settings(settings).model(model.clone());
     let error = run(&agent, "go").await.expect_err("it fails");
     assert_eq!((error.error().code(), model.left()), ("model", 1));
-    // The run itself is whole, and can be gone on with.
+    // The run itself is intact and can be resumed.
     assert_eq!(run(&agent, error.state()).await.expect("it goes on").final_output(), "again");
 }
 
@@ -173,7 +173,7 @@ async fn what_the_caller_gives_along_reaches_tools_and_is_never_saved() {
         key: String,
     }
     let pay = FunctionTool::raw("pay", "Pays.", open_schema(), |call: ToolContext, _: Value| async move {
-        let account = call.app::<Account>().ok_or("nobody pays")?;
+        let account = call.app::<Account>().ok_or("there is no account")?;
         Ok::<_, BoxError>(format!("paid with a key of {} letters", account.key.len()))
     });
     let model = ScriptedModel::new([call("c1", "pay"), vec![Item::assistant("paid")]]);

@@ -1,4 +1,4 @@
-//! Whole runs over real HTTP, against a model server that judges every request and goes wrong on demand.
+//! Whole runs over real HTTP, with a model server that checks every request and injects faults.
 
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -26,7 +26,7 @@ fn serve(script: Script) -> MockServer {
     MockServer::start(script).expect("a server")
 }
 
-fn nothing_was_wrong(server: &MockServer) {
+fn has_no_problems(server: &MockServer) {
     assert_eq!(server.problems(), []);
 }
 
@@ -46,36 +46,36 @@ async fn a_run_over_http_ends_like_one_in_memory() {
     let result = run(&agent, "go").await.expect("it runs");
     assert_eq!(result.final_output(), "counted to three");
     assert_eq!(result.usage().requests, 3);
-    nothing_was_wrong(&server);
+    has_no_problems(&server);
 
     let server = serve(script());
     let chat = Chat::new("test", Endpoint::new(server.base_url()).api_key("k"));
     let agent = Agent::new("counter").instructions("Count.").tool(tool("count")).model(chat);
     assert_eq!(run(&agent, "go").await.expect("it runs").final_output(), "counted to three");
-    nothing_was_wrong(&server);
+    has_no_problems(&server);
 }
 
 #[tokio::test]
-async fn a_server_that_keeps_the_conversation_is_sent_only_what_is_new() {
+async fn a_server_that_keeps_the_conversation_gets_only_new_items() {
     let server = serve(Script::new().turn(item::function_call("count", json!({ "n": 1 }))).turn(item::text("done")));
     let agent = Agent::new("counter").tool(tool("count")).model(model(&server));
     assert_eq!(run(&agent, "go").chain_responses().await.expect("it runs").final_output(), "done");
-    nothing_was_wrong(&server);
+    has_no_problems(&server);
 }
 
 #[tokio::test]
-async fn a_run_that_waited_is_taken_up_by_another_process() {
+async fn a_waiting_run_is_resumed_by_another_process() {
     let server = serve(Script::new().turn(item::function_call("count", json!({ "n": 1 }))).turn(item::text("done")));
     let agent = || Agent::new("counter").tool(tool("count").needs_approval()).model(model(&server));
     let saved = run(agent(), "go").await.expect("it waits").to_state().to_json().expect("saved");
     let mut state = RunState::from_json(&saved).expect("loaded");
     state.approve(&state.interruptions()[0].clone()).expect("it waits");
     assert_eq!(run(agent(), state).await.expect("it finishes").final_output(), "done");
-    nothing_was_wrong(&server);
+    has_no_problems(&server);
 }
 
 #[tokio::test]
-async fn agents_hand_over_and_help_each_other_over_http() {
+async fn handoffs_and_agents_as_tools_work_over_http() {
     let script = Script::new()
         .conversation(
             Conversation::new()
@@ -95,14 +95,14 @@ async fn agents_hand_over_and_help_each_other_over_http() {
         .model(model(&server));
     let result = run(&sorter, "go").await.expect("it runs");
     assert_eq!((result.final_output().as_str(), result.last_agent()), ("closed", "closer"));
-    nothing_was_wrong(&server);
+    has_no_problems(&server);
 }
 
 #[tokio::test]
-async fn troubles_that_pass_are_waited_out() {
+async fn temporary_faults_are_retried() {
     let soon = |status| Fault::status(status).header("retry-after-ms", "1");
     let mut ends = Vec::new();
-    // A busy machine may need longer for an answer than that.
+    // A busy host may need longer for an answer.
     for seconds in [2, 30] {
         let script = Script::new()
             .turn(Turn::new([item::function_call("count", json!({ "n": 1 }))]).fault(soon(429)).fault(soon(500)))
@@ -121,7 +121,7 @@ async fn troubles_that_pass_are_waited_out() {
 }
 
 #[tokio::test]
-async fn troubles_that_stay_are_told_and_the_run_is_kept() {
+async fn permanent_faults_fail_the_run_which_can_be_resumed() {
     let refused =
         json!({ "error": { "message": "who are you?", "type": "invalid_request_error", "code": "invalid_api_key" } });
     for (name, fault, says) in [
@@ -148,7 +148,7 @@ async fn troubles_that_stay_are_told_and_the_run_is_kept() {
         assert!(error.to_string().contains(says), "{name}: {error}");
         assert_eq!((error.run().turn(), error.run().items().len()), (1, 2), "{name}: the first turn is kept");
 
-        // The trouble has gone away: the run goes on where it stood.
+        // The fault is gone: the run continues at the same point.
         let state = RunState::from_json(&error.state().to_json().expect("saved")).expect("loaded");
         let result = run(&agent, state).await.expect(name);
         assert!(result.final_output().starts_with("a rather long answer"), "{name}");
@@ -157,18 +157,18 @@ async fn troubles_that_stay_are_told_and_the_run_is_kept() {
 }
 
 #[tokio::test]
-async fn a_model_that_calls_for_ever_runs_out_of_turns() {
+async fn a_model_that_calls_tools_forever_reaches_the_limit_of_turns() {
     let script = (0..20).fold(Script::new(), |script, n| script.turn(item::function_call("count", json!({ "n": n }))));
     let server = serve(script);
     let agent = Agent::new("counter").tool(tool("count")).model(model(&server));
     let error = run(&agent, "go").await.expect_err("it must end");
     assert!(matches!(error.error(), AgentError::MaxTurns(10)), "{error}");
     assert_eq!(error.run().turn(), 10);
-    nothing_was_wrong(&server);
+    has_no_problems(&server);
 }
 
 #[tokio::test]
-async fn a_stream_shows_the_text_as_it_comes() {
+async fn a_stream_emits_the_text_in_pieces() {
     let server = serve(Script::new().turn(item::text("Größe: 10 µm, 日本")).delta_chars(3));
     let agent = Agent::new("a").model(model(&server));
     let mut stream = run(&agent, "go").stream();

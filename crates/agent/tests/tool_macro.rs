@@ -1,4 +1,4 @@
-//! Tools made by `#[tool]`: what the model sees of them, how they are called, and what the compiler says of wrong ones.
+//! Tools from `#[tool]`: their specification, their calls, and compiler errors.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ async fn label(labels: std::collections::BTreeMap<String, String>) -> usize {
 }
 
 mod inner {
-    //! A module with names that a careless macro would trip over.
+    //! A module with names that would break unhygienic code of a macro.
 
     use super::tool;
 

@@ -1,4 +1,4 @@
-//! Runs in their traces: the tree of spans, what a resumed run adds to it, and what is left out.
+//! Traces of runs: the tree of spans, the spans of a resumed run, and omitted inputs and outputs.
 
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -75,7 +75,7 @@ Test
     assert_eq!((Some(info.id), info.group_id.as_deref()), (result.trace_id(), Some("group_1")));
 }
 
-/// Depth and kind of each line, since names are worded by the trace itself.
+/// Depth and kind of each line; the names differ between the two forms.
 fn shape(tree: &str) -> Vec<(usize, String)> {
     let kind = |line: &str| line.split_whitespace().next().unwrap_or_default().to_owned();
     tree.lines().map(|line| (line.len() - line.trim_start().len(), kind(line))).collect()

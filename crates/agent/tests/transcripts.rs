@@ -1,4 +1,4 @@
-//! Whole runs on a scripted model, compared with readable snapshots, and run again with a save and a load at every step.
+//! Whole runs with a scripted model, compared with readable snapshots, and repeated with a save and a load after every step.
 #![allow(clippy::expect_used, reason = "a test")]
 
 #[path = "transcripts/play.rs"]

@@ -1,4 +1,4 @@
-//! The command line: every subcommand, option and word of help.
+//! The command line: subcommands, options and help texts.
 
 mod demo;
 mod document;
@@ -17,7 +17,7 @@ use clap_complete::Shell;
 pub(crate) use self::{
     demo::DemoArgs,
     document::{CheckArgs, ManifestTask, PatchArgs, ProfileArg, RenderArgs, SourceArgs},
-    gc::{GcArgs, GcPlace},
+    gc::GcArgs,
     machine::{CommandArgs, FillArgs, GitArg, Level, MachineArgs, NetworkArg, UsageArgs},
     mcp::McpArgs,
     run::{AskArg, RunArgs},
@@ -27,23 +27,22 @@ pub(crate) use self::{
         ShellArgs, StopArgs,
     },
 };
-pub(crate) use crate::values::SandboxArg;
-use crate::{failure, values::Place};
+use crate::{failure, values::CopyPath};
 
 const EXAMPLES: &str = "\
 Examples:
-  sandbar demo                                    see an agent at work, without a key
-  sandbar run \"fix the failing test\" --workspace .  let one work on a copy of this directory
-  sandbar exec -- sh -c 'id; ls /'                run a program that sees nothing of yours
-  sandbar exec --workspace . -- make test         let it work here, and only here
-  sandbar exec --tty --workspace . -- bash        a shell in a sandbox
-  sandbar session create --name work              a sandbox that stays
-  sandbar session exec work -- make test          run something in it
-  sandbar manifest check workspace.yaml           what is wrong with a declared workspace
-  sandbar patch < changes.patch                   change files here, all of them or none
-  sandbar mcp --workspace .                       a sandbox for any MCP client
-  sandbar gc --dry-run                            what dead processes left
-  sandbar doctor                                  what this host can enforce";
+  sandbar demo                                    watch an agent work, without an API key
+  sandbar run \"fix the failing test\" --workspace .  let an agent work on a copy of this directory
+  sandbar exec -- sh -c 'id; ls /'                run a program that cannot see your files
+  sandbar exec --workspace . -- make test         run a program that can change only this directory
+  sandbar exec --tty --workspace . -- bash        open a shell in a new sandbox
+  sandbar session create --name work              create a sandbox that outlives this command
+  sandbar session exec work -- make test          run a program in that sandbox
+  sandbar manifest check workspace.yaml           list the mistakes in a manifest
+  sandbar patch < changes.patch                   apply a patch to this directory, completely or not at all
+  sandbar mcp --workspace .                       serve a sandbox to an MCP client
+  sandbar gc --dry-run                            list the leftovers of dead processes
+  sandbar doctor                                  show which isolation this host supports";
 
 const EXEC_EXAMPLES: &str = "\
 Examples:
@@ -57,9 +56,9 @@ Examples:
   sandbar exec --workspace . --git rw -- git add --all
 
 Exit codes:
-  The command's own, or 128 + the number of the signal that ended it.
+  The exit code of the command, or 128 + the number of the signal that ended it.
   124  the command ran longer than --timeout
-  125  sandbar itself failed, or was used wrongly; nothing is left running
+  125  sandbar failed, or the command line is wrong; nothing is left running
   126  the command was found but could not be run
   127  the command was not found";
 
@@ -70,101 +69,102 @@ Examples:
 
 Exit codes:
   0  applied
-  1  refused, and nothing is changed
-  2  used wrongly";
+  1  refused; nothing is changed
+  2  the command line is wrong";
 
-/// A computer of its own for an AI agent, or for any program you do not trust: isolated, without root, without a daemon.
+/// Run AI agents, and any program you do not trust, on an isolated machine: without root, without a daemon.
 #[derive(Debug, Parser)]
 #[command(name = "sandbar", version, after_help = EXAMPLES, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) task: Task,
 
-    /// Say more about what sandbar does, on standard error; twice for details.
+    /// Log to standard error; repeat for more detail.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// When sandbar colours its own words. NO_COLOR is respected.
+    /// When to colour the output of sandbar. NO_COLOR is respected.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = false)]
     pub(crate) color: Color,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
-    /// Let an agent work on something, on a machine of its own, and show what it changed.
+    /// Run an agent on an isolated machine, and show what it changed.
     ///
     /// The agent gets a shell, a patch tool and an image viewer on an isolated machine without network, and works until it
-    /// is done. With --workspace it works on a copy: `sandbar diff` and `sandbar apply` bring the changes home.
+    /// is done. With --workspace it works on a copy: `sandbar diff` shows the changes, and `sandbar apply` copies them back.
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
-    /// See an agent at work without a key, without a network: only the model is played, by a script.
+    /// Watch an agent work, without an API key and without network: a script replaces the model.
     ///
-    /// The agent finds and fixes a bug in a small C project: every command, patch, process and refusal is real, on a real
-    /// isolated machine. The finished workspace and the record of everything are kept.
+    /// The agent finds and fixes a bug in a small C project. Every command, patch, process and refusal is real, on an
+    /// isolated machine. The resulting workspace and the audit log are kept.
     Demo(DemoArgs),
     /// Run a command in a new sandbox.
     ///
-    /// The command sees the host's programs, an empty workspace and nothing else: none of your files, none of your
-    /// environment, no network. Its output, its exit code and its standard input pass through unchanged (a terminal
-    /// as input only with --tty). When it ends, everything it started is ended and removed.
+    /// The command sees the programs of the host and an empty workspace. It does not see your files, your environment
+    /// variables or the network. Its output, exit code and standard input pass through unchanged (a terminal as input only
+    /// with --tty). When the command ends, its processes are killed and its temporary files are removed.
     #[command(after_help = EXEC_EXAMPLES, override_usage = "sandbar exec [OPTIONS] -- <COMMAND>...")]
     Exec(Box<ExecArgs>),
-    /// Sandboxes that stay: make one, work in it from anywhere, remove it.
+    /// Create, use and remove sandboxes that outlive a command.
     ///
-    /// A session is a sandbox that outlives the command that made it. ID is its id, its name, or at least four
-    /// characters that its id begins or ends with. Sessions are kept in $XDG_STATE_HOME/sandbar.
+    /// A session is a sandbox that outlives the command that created it. ID is the id or the name of the session, or at
+    /// least four characters that the id begins or ends with. Sessions are stored in $XDG_STATE_HOME/sandbar.
     #[command(subcommand)]
     Session(SessionTask),
-    /// Declared workspaces: check them, show them.
+    /// Check and show manifests.
     #[command(subcommand)]
     Manifest(ManifestTask),
-    /// Apply a patch to the files of a directory: all of it, or nothing.
+    /// Apply a patch to the files of a directory, completely or not at all.
     ///
-    /// The patch is in the format of the apply_patch tool (`*** Begin Patch`). Links that lead out of the directory are
-    /// not followed, and what belongs to a git repository is not changed. One that is killed in the middle is taken back by
-    /// the next.
+    /// The patch is in the format of the apply_patch tool (`*** Begin Patch`). Links that lead out of the directory are not
+    /// followed, and the files of git repositories (.git) are not changed. If the command is killed, the next one undoes its
+    /// changes.
     #[command(after_help = PATCH_EXAMPLES)]
     Patch(PatchArgs),
-    /// Give any MCP client a sandbox: an MCP server on standard input and output.
+    /// Serve a sandbox to an MCP client, on standard input and output.
     ///
-    /// One sandbox is made when the server starts and removed when its standard input ends. Its tools run commands there,
-    /// type to them, patch, read, write and list files and show images; they reach nothing that you do not name here. At
-    /// most 64 commands are kept running: one more ends the one that was used least recently, and the answer says which.
+    /// The server creates one sandbox when it starts, and removes the sandbox when its standard input ends. The tools run
+    /// commands, type to them, patch, read, write and list files, and show images. They reach only what the options name. At
+    /// most 64 commands run at a time: one more ends the least recently used command, and the answer names it.
     #[command(after_help = mcp::EXAMPLES)]
     Mcp(Box<McpArgs>),
-    /// Show what a run changed in its working copy, as a diff that git understands.
+    /// Show what a run changed in its working copy, as a git diff.
     ///
-    /// New files that the copy's ignore rules name are left out, and what changed in repositories (.git) is only counted.
+    /// New files that match the ignore rules of the copy are left out. Changes in repositories (.git) are only counted.
     #[command(after_help = runs::DIFF_EXAMPLES)]
     Diff(DiffArgs),
-    /// Bring what a run changed in its working copy to the directory that was copied: all of it, or nothing.
+    /// Apply the changes of a run to the directory that was copied, completely or not at all.
     ///
-    /// A file that is no longer what was copied is a conflict: all of them are named, and nothing is changed. Links in the
-    /// directory are not followed, and what belongs to a repository (.git) and links that would lead out are refused. Files
-    /// that tools run or obey by themselves (.envrc, .vscode, .github/workflows) are marked, and written only after a yes.
+    /// A file that changed since it was copied is a conflict: all conflicts are listed, and nothing is changed. Links in the
+    /// directory are not followed. Changes to repositories (.git) and links that lead out of the directory are refused. Files
+    /// that tools run or read on their own (.envrc, .vscode, .github/workflows) are marked, and written only after you agree.
     #[command(after_help = runs::APPLY_EXAMPLES)]
     Apply(ApplyArgs),
-    /// Runs that were made: list them, remove them.
+    /// List and remove runs.
     ///
-    /// Runs are kept in $XDG_STATE_HOME/sandbar/runs, each with its working copy, until they are removed.
+    /// Runs are stored in $XDG_STATE_HOME/sandbar/runs, each with its working copy, until they are removed.
     #[command(subcommand)]
     Runs(RunsTask),
-    /// Remove what dead harnesses left: containers, volumes, machines, half-removed runs. And nothing else.
+    /// Remove the leftovers of dead processes: containers, volumes, machines, partly removed runs.
     ///
-    /// Normally nothing is left. A machine whose supervisor died, a container whose maker was killed at the wrong moment, or
-    /// a power cut leave something, and here it goes. What belongs to a process that lives, to a sandbox that stays, to
-    /// another user or another host, what somebody named, and what cannot be judged is kept; -v says why.
+    /// Normally there are none. Leftovers remain after a power cut, if the supervisor of a machine dies, or if the process
+    /// that creates a container is killed. Resources of a live process, of a session, of another user or of another host are
+    /// retained, and so are named resources and those whose owner is unknown; -v shows why.
     #[command(after_help = gc::EXAMPLES)]
     Gc(GcArgs),
-    /// Show what this host can enforce, what it costs, and how to get what is missing; and what its container engine is.
+    /// Show which isolation and limits this host supports, what a sandbox costs, and how to enable what is missing.
     ///
-    /// Exits 0 when `sandbar exec` reaches full isolation here, otherwise 1.
+    /// The report also describes the container engine. The exit code is 0 if `sandbar exec` reaches full isolation on this
+    /// host, otherwise 1.
     Doctor(DoctorArgs),
     /// Print a completion script for a shell.
     ///
     /// For example: sandbar completions bash > ~/.local/share/bash-completion/completions/sandbar
     Completions {
-        /// Which shell.
+        /// Shell.
         shell: Shell,
     },
 }
@@ -183,16 +183,16 @@ pub(crate) struct ExecArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// Print a report for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show an AppArmor profile that lets this program use user namespaces, and install it after asking.
+    /// Show an AppArmor profile that lets sandbar use user namespaces, and install the profile after asking.
     ///
-    /// For hosts that leave them without powers to programs that have none (Ubuntu 23.10 and newer). It takes root; without,
-    /// it is only shown.
+    /// Ubuntu 23.10 and newer give programs without a profile user namespaces without capabilities. Installing needs root;
+    /// without root, the profile is only shown.
     #[arg(long)]
     pub(crate) fix: bool,
-    /// Install it without asking.
+    /// Install the profile without asking.
     #[arg(long, requires = "fix")]
     pub(crate) yes: bool,
 }
@@ -216,15 +216,15 @@ impl Args {
         Ok(args)
     }
 
-    /// What clap has no words for.
+    /// Checks that clap cannot express.
     fn check(&self) -> Result<(), clap::Error> {
         let Task::Session(SessionTask::Cp(CopyArgs { from, to, .. })) = &self.task else { return Ok(()) };
         let reason = match (from, to) {
-            (Place::Host(_), Place::Host(_)) => "neither side is in a session; one must be ID:PATH",
-            (Place::Inside(_), Place::Inside(_)) => {
-                "both sides are in a session; one must be of the host (write ./a:b for a name with a colon)"
+            (CopyPath::Host(_), CopyPath::Host(_)) => "neither path is in a session; write one of them as ID:PATH",
+            (CopyPath::Session(_), CopyPath::Session(_)) => {
+                "both paths are in a session; one must be on the host (write ./a:b for a name with a colon)"
             }
-            (Place::Host(_), Place::Inside(_)) | (Place::Inside(_), Place::Host(_)) => return Ok(()),
+            (CopyPath::Host(_), CopyPath::Session(_)) | (CopyPath::Session(_), CopyPath::Host(_)) => return Ok(()),
         };
         let mut command = Self::command();
         command.build();
@@ -235,7 +235,7 @@ impl Args {
         ))
     }
 
-    /// Whether failures are told to programs.
+    /// Whether failures are reported as JSON.
     pub(crate) fn json(&self) -> bool {
         match &self.task {
             Task::Session(task) => task.json(),
@@ -256,7 +256,7 @@ impl Args {
     }
 }
 
-/// What a mistake on the command line exits with: a command run by `exec` could itself exit with the usual 2.
+/// Exit code for a mistake on the command line: a command of `exec` can itself exit with the usual 2.
 pub(crate) fn usage_code(words: impl Iterator<Item = OsString>) -> u8 {
     const TASKS: [&str; 13] = [
         "run",
@@ -300,12 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_makes_sense_to_clap() {
+    fn clap_accepts_the_definition_of_the_command_line() {
         Args::command().debug_assert();
     }
 
     #[test]
-    fn everything_after_the_command_is_its_own() {
+    fn arguments_after_the_command_belong_to_the_command() {
         let words = |given: &[&str]| exec(given).map(|args| args.command.command);
         let ls = || Ok(["ls", "-l", "--tty"].map(OsString::from).to_vec());
         assert_eq!(words(&["--", "ls", "-l", "--tty"]), ls());
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_option_is_never_taken_for_the_command() {
+    fn a_misspelled_option_is_not_the_command() {
         assert_eq!(exec(&["--netwrok", "off", "--", "ls"]).err(), Some(ErrorKind::UnknownArgument));
         assert_eq!(exec(&[]).err(), Some(ErrorKind::MissingRequiredArgument));
         assert_eq!(exec(&["--tty"]).err(), Some(ErrorKind::MissingRequiredArgument));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_runs_a_command_has_a_code_of_its_own_for_mistakes() {
+    fn only_tasks_that_run_a_command_have_their_own_exit_code_for_mistakes() {
         let code = |line: &str| usage_code(line.split(' ').map(OsString::from));
         for line in ["sandbar exec --x", "sandbar -v exec", "sandbar session exec a", "sandbar session -v shell"] {
             assert_eq!(code(line), failure::OWN, "{line}");
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_one_side_in_a_session() {
+    fn exactly_one_path_of_a_copy_is_in_a_session() {
         let copy = |from: &str, to: &str| {
             let args = Args::try_parse_from(["sandbar", "session", "cp", from, to]).expect("parsed");
             args.check().is_ok()

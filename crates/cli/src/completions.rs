@@ -1,4 +1,4 @@
-//! `sandbar completions`: the command line as a script for a shell to complete it.
+//! `sandbar completions`: completion scripts for shells.
 
 use clap::CommandFactory;
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! A person's yes at the terminal, for what is not done without one.
+//! Asks for consent at the terminal.
 
 use std::io::{self, BufRead as _, IsTerminal as _};
 
@@ -6,26 +6,26 @@ use rustix::termios::{QueueSelector, tcflush};
 
 use crate::render;
 
-/// The exit code where it is missing or refused.
+/// Exit code if consent is missing or refused.
 pub(crate) const UNASKED: u8 = 3;
 
-/// What was answered.
+/// Answer to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consent {
     Given,
-    /// There is no terminal to ask at.
+    /// There is no terminal to ask on.
     Missing,
     Refused,
 }
 
-/// Asks; anything but a yes is a no.
+/// Asks the question; every answer except yes is a no.
 pub(crate) fn ask(question: &str) -> Consent {
     let stdin = io::stdin();
     if !stdin.is_terminal() || !io::stderr().is_terminal() {
         return Consent::Missing;
     }
     render::question(&format!("{question} [y/N] "));
-    // What was typed before the question is no answer to it.
+    // Discard what was typed before the question was shown.
     let _no_terminal_any_more = tcflush(&stdin, QueueSelector::IFlush);
     let mut answer = String::new();
     let read = stdin.lock().read_line(&mut answer);

@@ -1,4 +1,4 @@
-//! `sandbar demo`: an agent fixes a small C project on a real isolated machine. Only its model is played, by a script.
+//! `sandbar demo`: an agent fixes a small C project on an isolated machine; a script replaces the model.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,25 +6,24 @@ use sandbar::{
     Budget, Content, Exec, File, MachineSpec, Manifest, Prices, RunConfig, SandboxSession, ScriptedModel,
     SessionOptions,
     agent_file::{AgentFile, Asking},
-    doctor::cgroups,
     processes::{Ids, TableOptions},
 };
 
 use crate::{
-    args::{DemoArgs, Level},
+    args::DemoArgs,
+    client,
     failure::Failure,
-    making, plan,
+    plan, provision,
     render::Render,
-    run::{self, Approver, Job, Order, Thinker, Wanted},
-    runs::RunStore,
+    run::{self, Approver, Job, ModelChoice, RunOrder, WorkspaceChoice},
+    runs,
     signals::Signals,
-    values::SandboxArg,
     view::{Status, View},
 };
 
 const PROMPT: &str = "Do what task.md says.";
 
-/// The project as it is before the agent comes. Of these only the script is executable.
+/// Files of the project before the run.
 const PROJECT: [(&str, &[u8], u32); 8] = [
     ("AGENTS.md", include_bytes!("demo/project/AGENTS.md"), 0o644),
     ("task.md", include_bytes!("demo/project/task.md"), 0o644),
@@ -51,50 +50,56 @@ async fn play(args: &DemoArgs, render: &Render) -> Result<u8, (Failure, u8)> {
     let mut signals = Signals::listen().map_err(failed)?;
     let job = job().map_err(failed)?;
     let mode = run::mode(render, args.json);
-    let view = View::new(render, mode).map_err(failed)?;
-    if args.sandbox == SandboxArg::Local {
-        plan::can_be_held(&args.usage, Level::Full, &cgroups()).map_err(failed)?;
-    }
+    let view = View::new(render, mode);
+    client::refuse_unenforced(&args.sandbox, &machine(args)).map_err(failed)?;
     let begun = match run::make(order(args), PROMPT, &mut signals, render).await {
         Ok(begun) => begun,
         Err(halt) => return run::halted(halt, mode, render),
     };
-    if let Err(halt) = making::unless_signalled(can_compile(&begun.session), &mut signals).await {
+    if let Err(halt) = provision::unless_signalled(can_compile(&begun.session), &mut signals).await {
         let id = begun.run.id().to_owned();
-        making::discard(&begun.session).await;
+        provision::discard(&begun.session).await;
         drop(begun);
-        RunStore::open().and_then(|store| store.remove(&id)).map_err(failed)?;
+        runs::store().and_then(|store| Ok(store.remove(&id)?)).map_err(failed)?;
         return run::halted(halt, mode, render);
     }
     Ok(job.work(begun, view, &mut signals, render).await)
 }
 
-fn order(args: &DemoArgs) -> Order {
-    let machine = MachineSpec::default().limits(plan::using(&args.usage));
-    Order { client: args.sandbox.clone(), options: options().machine(machine), wanted: Wanted::Empty, git: None }
+fn machine(args: &DemoArgs) -> MachineSpec {
+    MachineSpec::default().limits(plan::using(&args.usage))
 }
 
-/// The script cannot know what to do without a compiler.
+fn order(args: &DemoArgs) -> RunOrder {
+    RunOrder {
+        client: args.sandbox.clone(),
+        options: options().machine(machine(args)),
+        wanted: WorkspaceChoice::Empty,
+        git: None,
+    }
+}
+
+/// Checks for a C compiler, which the script needs.
 async fn can_compile(session: &SandboxSession) -> Result<(), Failure> {
     match session.exec(Exec::new(["cc", "--version"])).await?.success() {
         true => Ok(()),
-        false => Err(Failure::new("the demo's project is written in C, and there is no C compiler here")
-            .next("install one, for instance with `apt install gcc`")),
+        false => Err(Failure::new("cannot run the demo; its project is written in C, and there is no C compiler here")
+            .next("install one, for example with `apt install gcc`")),
     }
 }
 
 fn job() -> Result<Job, Failure> {
     let model = ScriptedModel::from_json(include_str!("demo/script.json"));
-    let model = model.map_err(|error| Failure::new("cannot read the demo's own script").because(error))?;
+    let model = model.map_err(|error| Failure::new("cannot read the script of the demo").because(error))?;
     let model = Arc::new(model.named("script"));
     let agent = AgentFile::from_toml(include_str!("demo/agent.toml"))?.agent(Asking::ByRule)?;
     let config = RunConfig::new().model(Arc::clone(&model) as Arc<dyn sandbar::Model>).budget(Budget::new());
     Ok(Job {
         agent,
         config: config.max_turns(Some(20)),
-        thinker: Thinker { model, scripted: true, address: None },
+        model_choice: ModelChoice { model, scripted: true, address: None },
         prompt: PROMPT.to_owned(),
-        approver: Approver::Itself,
+        approver: Approver::Demo,
         prices: Prices::default(),
     })
 }
@@ -103,7 +108,7 @@ fn options() -> SessionOptions {
     let manifest = PROJECT.iter().fold(Manifest::new(), |manifest, (path, content, mode)| {
         manifest.entry(path, File::new(Content::from(content.to_vec())).mode(*mode))
     });
-    // The script must know the number of the process it types to, and cannot look again if an answer comes in two parts.
+    // The script must know the number of the process that it types to, and cannot poll for a second part of the output.
     let silence = Duration::from_millis(300);
     let table = TableOptions { ids: Ids::Sequential, silence, ..TableOptions::default() };
     SessionOptions::new(manifest).processes(table)

@@ -1,51 +1,53 @@
-//! `sandbar doctor`: what this host can enforce, what it costs, and what to do about the rest.
+//! `sandbar doctor`: which isolation and limits this host supports, their cost, and how to enable what is missing.
 
 mod apparmor;
-mod engine;
 
 use std::{
+    collections::BTreeMap,
     fmt::Write,
     time::{Duration, Instant},
 };
 
 use sandbar::{
     Command, Cpus, Demand, Enforcement, LimitReport, Limits, Machine, MachineError, MachineSpec, Output, SandboxClient,
-    client::UnixLocal,
-    doctor::{LandlockReport, LevelReport, Report, probe},
+    client::{UnixLocal, registry::Diagnosis},
+    doctor::{CgroupState, CgroupVersion, LandlockReport, LevelReport, Report, probe},
 };
 use serde::Serialize;
 
-use self::{apparmor::AppArmorFindings, engine::EngineFindings};
+use self::apparmor::AppArmorFindings;
 use crate::{
     args::DoctorArgs,
+    client,
     failure::Failure,
     render::{Render, Style, inert, inert_line},
 };
 
-/// Machines that are made and commands that are run to tell what they cost.
+/// Number of machines and commands that the measurement starts.
 const MACHINES: usize = 10;
 const COMMANDS: usize = 100;
 
-/// The report as programs read it. Keys are only ever added.
+/// The report. Its JSON keys are stable; new versions only add keys.
 #[derive(Debug, Serialize)]
 struct Findings {
     version: &'static str,
     user: u32,
-    /// What `sandbar exec` demands when it is not told otherwise.
+    /// Default isolation of `sandbar exec`.
     demanded: Demand,
-    /// What it gets; nothing runs when this is `null`.
+    /// Isolation that `sandbar exec` reaches; `null` if it refuses to run.
     reached: Option<Demand>,
-    /// How strongly each limit is held there.
+    /// Enforcement of each limit at that level.
     limits: LimitReport,
     cost: Option<Cost>,
     fixes: Vec<String>,
     apparmor: AppArmorFindings,
-    engine: EngineFindings,
+    /// Diagnoses of the other providers.
+    providers: BTreeMap<&'static str, Diagnosis>,
     #[serde(flatten)]
     host: Report,
 }
 
-/// What the level that `exec` reaches costs, in microseconds.
+/// Cost of the level that `exec` reaches, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Cost {
     create_p50_us: u64,
@@ -71,7 +73,7 @@ pub(crate) async fn run(args: &DoctorArgs, render: &Render) -> Result<u8, Failur
 }
 
 async fn examine(client: &UnixLocal) -> Result<Findings, Failure> {
-    let engine = engine::examine().await;
+    let providers = providers().await;
     let host = probe(client).await;
     let demanded = Demand::default();
     let reached = host.levels.iter().find(|level| level.level == demanded && level.works).map(|level| level.level);
@@ -82,10 +84,37 @@ async fn examine(client: &UnixLocal) -> Result<Findings, Failure> {
     let fixes = fixes(&host);
     let user = rustix::process::getuid().as_raw();
     let (version, apparmor) = (env!("CARGO_PKG_VERSION"), AppArmorFindings::examine(&host));
-    Ok(Findings { version, user, demanded, reached, limits, cost, fixes, apparmor, engine, host })
+    Ok(Findings { version, user, demanded, reached, limits, cost, fixes, apparmor, providers, host })
 }
 
-/// What to do about the levels that do not work. Where nobody knows, the switches that stand in the way are a guess.
+/// Diagnoses every provider that this user has configured.
+async fn providers() -> BTreeMap<&'static str, Diagnosis> {
+    let registry = client::registry();
+    let mut found = BTreeMap::new();
+    for provider in registry.providers().filter(|provider| provider.is_set_up()) {
+        if let Some(diagnosis) = provider.diagnose().await {
+            found.insert(provider.name(), diagnosis);
+        }
+    }
+    found
+}
+
+/// Lines that describe a provider.
+fn describe_provider(diagnosis: &Diagnosis, render: &Render) -> Vec<String> {
+    if diagnosis.reached {
+        return diagnosis.lines.iter().map(|line| inert_line(line)).collect();
+    }
+    let none = render.paint(Style::Faint, "none");
+    let address = match diagnosis.address.as_str() {
+        "" => String::new(),
+        address => format!(" at {address}"),
+    };
+    let reason = diagnosis.reason.as_deref().unwrap_or("no reason was given");
+    let fix = diagnosis.fix.as_ref().map(|fix| format!("; {fix}")).unwrap_or_default();
+    vec![format!("{none}{}", inert_line(&format!("{address}: {reason}{fix}")))]
+}
+
+/// Fixes for the levels that do not work. If a level has no known fix, the fixes of kernel settings are a guess.
 fn fixes(host: &Report) -> Vec<String> {
     let broken: Vec<_> = host.levels.iter().filter(|level| !level.works).collect();
     let mut fixes: Vec<String> = Vec::new();
@@ -120,7 +149,7 @@ async fn measure(client: &UnixLocal) -> sandbar::Result<(LimitReport, Cost)> {
     Ok((limits(client).await?, cost))
 }
 
-/// How strongly limits are held on a machine that has them all; those that nobody asks for cost nothing, and are not held.
+/// Enforcement of all limits, measured on a machine that sets all of them; limits that are not set are not enforced.
 async fn limits(client: &UnixLocal) -> sandbar::Result<LimitReport> {
     let all = Limits::default().memory(1 << 30).cpus(Cpus::thousandths(1000).ok()).disk(1 << 30);
     let machine = client.create(MachineSpec::default().limits(all)).await?;
@@ -152,7 +181,7 @@ fn percentile(times: &mut [Duration], percent: usize) -> u64 {
     times.get(at).map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// The same for people, in lines of `name  value`.
+/// The report as text, in lines of `name  value`.
 fn describe(findings: &Findings, render: &Render) -> String {
     let mut lines: Vec<(&str, String)> = Vec::new();
     let user = if findings.user == 0 { "root".to_owned() } else { format!("user {}", findings.user) };
@@ -186,9 +215,11 @@ fn describe(findings: &Findings, render: &Render) -> String {
         ));
     }
     lines.extend(findings.apparmor.line().map(|line| ("apparmor", line)));
-    lines.push(("cgroups", engine::cgroups(&findings.host.cgroups)));
-    for (at, line) in findings.engine.lines(render).into_iter().enumerate() {
-        lines.push((if at == 0 { "engine" } else { "" }, line));
+    lines.push(("cgroups", cgroups(&findings.host.cgroups)));
+    for (name, diagnosis) in &findings.providers {
+        for (at, line) in describe_provider(diagnosis, render).into_iter().enumerate() {
+            lines.push((if at == 0 { name } else { "" }, line));
+        }
     }
     for (at, fix) in findings.fixes.iter().enumerate() {
         lines.push((if at == 0 { "to fix" } else { "" }, inert(fix)));
@@ -221,7 +252,7 @@ fn describe_level(report: &LevelReport, render: &Render) -> String {
     format!("{name} {}  {missing}", render.paint(Style::Bad, "missing"))
 }
 
-/// The version, and what it means where a newer one would do more.
+/// Landlock version, and what it lacks compared with a newer one.
 fn describe_landlock(report: &LandlockReport) -> Vec<String> {
     let version = report.version.map_or("none".to_owned(), |version| format!("version {version}"));
     if report.landlock == "works" {
@@ -232,7 +263,7 @@ fn describe_landlock(report: &LandlockReport) -> Vec<String> {
     [version + ", which means for"].into_iter().chain(meanings).collect()
 }
 
-/// The limits' names, strongest first; strengths that no limit has are left out.
+/// Names of the limits by enforcement, strongest first; empty groups are left out.
 fn by_strength(limits: &LimitReport) -> Vec<(Enforcement, Vec<&'static str>)> {
     let all = [
         ("processes", limits.pids),
@@ -252,6 +283,23 @@ fn by_strength(limits: &LimitReport) -> Vec<(Enforcement, Vec<&'static str>)> {
         .collect()
 }
 
+/// The control groups of the host in one line.
+fn cgroups(found: &CgroupState) -> String {
+    let version = match found.version {
+        CgroupVersion::V2 => "v2",
+        CgroupVersion::V1 => "v1",
+        CgroupVersion::Hybrid => "v1 and v2 (hybrid)",
+        CgroupVersion::None => return "none to be seen".to_owned(),
+    };
+    let list = |usable: bool, word: &str| {
+        let names = found.controllers.iter().filter(|one| one.usable == usable).map(|one| one.name.as_str());
+        let names: Vec<&str> = names.collect();
+        (!names.is_empty()).then(|| format!("; {word} {}", names.join(", ")))
+    };
+    let parts = [list(true, "this user can limit"), list(false, "not for this user:")];
+    parts.into_iter().flatten().fold(version.to_owned(), |line, part| line + &part)
+}
+
 fn millis(micros: u64) -> String {
     format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10)
 }
@@ -261,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_what_was_measured() {
+    fn percentiles_are_measured_values() {
         let mut times: Vec<Duration> = (1..=100).rev().map(Duration::from_micros).collect();
         assert_eq!((percentile(&mut times, 50), percentile(&mut times, 95)), (51, 96));
         assert_eq!(percentile(&mut [], 50), 0);
@@ -270,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_grouped_by_how_strongly_they_are_held() {
+    fn limits_are_grouped_by_enforcement() {
         let mut limits = LimitReport::NONE;
         (limits.pids, limits.memory) = (Enforcement::Hard, Enforcement::Soft);
         let groups = by_strength(&limits);

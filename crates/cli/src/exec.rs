@@ -1,33 +1,33 @@
-//! `sandbar exec`: one command on a machine of its own, from the first signal it may get to the last thing it leaves.
+//! `sandbar exec`: runs one command on a new machine, and removes the machine.
 
 use std::sync::Arc;
 
 use sandbar::{Machine, MachineError, SandboxSession, SessionOptions};
+use sandbar_runs::git::Guard;
 use tokio::time::Instant;
 
 use crate::{
     args::ExecArgs,
-    attend::{attend, conclude},
     client,
     failure::Failure,
-    git::Guard,
-    making::{self, Halt},
+    foreground::{attach, conclude},
     plan::{self, Input},
     progress,
+    provision::{self, Halt},
     render::Render,
     signals::{self, Signals},
     terminal,
 };
 
 /// Where the command runs.
-enum Ground {
-    /// A bare machine, which is the quickest.
+enum Sandbox {
+    /// A machine without a session, which starts fastest.
     Machine(Arc<dyn Machine>),
-    /// A workspace that was filled first.
+    /// A session whose workspace was filled.
     Session(SandboxSession),
 }
 
-impl Ground {
+impl Sandbox {
     fn machine(&self) -> &dyn Machine {
         match self {
             Self::Machine(machine) => machine.as_ref(),
@@ -47,36 +47,36 @@ pub(crate) async fn run(args: Box<ExecArgs>, render: &Render) -> Result<u8, Fail
     let input = Input::choose(args.command.tty, terminal::is_terminal());
     let mut signals = Signals::listen()?;
     let mut command = plan::command(&args.command, input)?;
-    let (ground, guard) = match ground(&args, render, &mut signals).await {
+    let (sandbox, guard) = match make_sandbox(&args, render, &mut signals).await {
         Ok(made) => made,
         Err(Halt::Signal(signal)) => return Ok(signals::code(signal)),
         Err(Halt::Failed(failure)) => return Err(*failure),
     };
-    if let Ground::Session(session) = &ground {
+    if let Sandbox::Session(session) = &sandbox {
         command = command.cwd(session.paths().root().clone());
     }
-    let ended = match announce(ground.machine(), &args.machine.ports, render).await {
-        Ok(()) => attend(ground.machine(), command, input, &mut signals).await,
+    let ended = match announce(sandbox.machine(), &args.machine.ports, render).await {
+        Ok(()) => attach(sandbox.machine(), command, input, &mut signals).await,
         Err(error) => Err(error.into()),
     };
-    if let Err(failure) = remove(&ground, &mut signals).await {
+    if let Err(failure) = remove(&sandbox, &mut signals).await {
         render.hurried().failure(&failure);
     }
     guard.findings().iter().for_each(|finding| render.note(finding));
     conclude(ended?, &args.command, render)
 }
 
-/// Makes what the command runs on, and fills it if there is something to fill it with.
-async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Result<(Ground, Guard), Halt> {
+/// Creates the machine, and fills its workspace if the arguments ask for that.
+async fn make_sandbox(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Result<(Sandbox, Guard), Halt> {
     let (mut spec, user) = (plan::spec(&args.machine)?, args.command.user.as_ref());
     let manifest = plan::with_user(plan::manifest(&args.fill, &[])?, user)?;
     let guard = plan::guard(&mut spec, &manifest, &args.machine, render)?;
-    plan::warn_of_strangers(args.machine.workspace.as_ref(), user, render);
+    plan::warn_of_foreign_files(args.machine.workspace.as_ref(), user, render);
     if args.fill.is_empty() {
         let spec = plan::inhabited(spec, user);
-        return making::machine(client::choose(&args.machine.sandbox, render)?, spec, signals)
+        return provision::machine(client::choose(&args.machine.sandbox, render)?, spec, signals)
             .await
-            .map(|machine| (Ground::Machine(machine), guard));
+            .map(|machine| (Sandbox::Machine(machine), guard));
     }
     plan::can_be_filled(&args.machine)?;
     let mut options = SessionOptions::new(manifest).machine(spec);
@@ -84,14 +84,14 @@ async fn ground(args: &ExecArgs, render: &Render, signals: &mut Signals) -> Resu
     options.proxies = plan::proxies(&args.fill)?;
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
-    let session = making::session(client::choose(&args.machine.sandbox, render)?, options, signals).await?;
-    let arrived = making::fill(&session, signals).await?;
+    let session = provision::session(client::choose(&args.machine.sandbox, render)?, options, signals).await?;
+    let arrived = provision::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);
-    Ok((Ground::Session(session), guard))
+    Ok((Sandbox::Session(session), guard))
 }
 
-/// Opens the ports and says where they are, before there is anything to connect to.
+/// Opens the ports and prints their addresses, before the command starts.
 async fn announce(machine: &dyn Machine, ports: &[u16], render: &Render) -> sandbar::Result<()> {
     for port in ports {
         let facet = machine.ports().ok_or(MachineError::Unsupported("expose ports"))?;
@@ -101,11 +101,11 @@ async fn announce(machine: &dyn Machine, ports: &[u16], render: &Render) -> sand
     Ok(())
 }
 
-/// Removes everything. Somebody who cannot wait for it leaves that to the machine's supervisor.
-async fn remove(ground: &Ground, signals: &mut Signals) -> Result<(), Failure> {
+/// Removes the machine. After a signal, the supervisor of the machine completes the removal.
+async fn remove(sandbox: &Sandbox, signals: &mut Signals) -> Result<(), Failure> {
     let begun = Instant::now();
     tokio::select! {
-        removed = ground.remove() => {
+        removed = sandbox.remove() => {
             tracing::info!(took = ?begun.elapsed(), "removed the machine");
             removed
         }

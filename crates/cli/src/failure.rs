@@ -1,17 +1,18 @@
-//! Why sandbar itself could not go on, in three parts: what happened, why, and what to do next.
+//! A failure of the command itself, in three parts: what happened, why, and what to do next.
 
 use std::{collections::BTreeMap, error::Error, fmt, io, iter};
 
-use sandbar::{MachineError, SandboxError, client::docker::Unreachable};
+use sandbar::{MachineError, SandboxError, client::registry::Unreachable};
+use sandbar_runs::ErrorKind;
 use serde_json::{Value, json};
 
-/// The exit code of sandbar's own failures; a command's own codes pass through.
+/// Exit code of failures of sandbar itself; exit codes of commands are passed on.
 pub(crate) const OWN: u8 = 125;
 
-/// The exit code where something is still being removed when a command stops waiting for it.
+/// Exit code if a removal continues after the command stops waiting for it.
 const UNFINISHED: u8 = 75;
 
-/// What is printed, as `what; why: its cause; what to do next`.
+/// A failure, printed as `what; why: its cause; what to do next`.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: &'static str,
@@ -43,13 +44,13 @@ impl Failure {
         self
     }
 
-    /// The same, told as this.
+    /// Replaces the first part.
     pub(crate) fn saying(mut self, what: impl Into<String>) -> Self {
         self.what = what.into();
         self
     }
 
-    /// The same where no machine was to be started.
+    /// Removes the mention of a machine from the first part, for commands that start none.
     pub(crate) fn without_machine(mut self) -> Self {
         if let Some(rest) = self.what.strip_prefix("cannot start the machine: ") {
             self.what = rest.to_owned();
@@ -57,34 +58,34 @@ impl Failure {
         self
     }
 
-    /// The same without a next step.
+    /// Removes the next step.
     pub(crate) fn without_next(mut self) -> Self {
         self.next = None;
         self
     }
 
-    /// Names it for programs.
+    /// Sets the code for programs.
     pub(crate) fn code(mut self, code: &'static str) -> Self {
         self.code = code;
         self
     }
 
-    /// What programs call it.
+    /// The code for programs.
     pub(crate) fn name(&self) -> &'static str {
         self.code
     }
 
-    /// Whether it is called this.
+    /// Whether the code is this one.
     pub(crate) fn is(&self, code: &str) -> bool {
         self.code == code
     }
 
-    /// The exit code, where a command's failures usually have this one.
+    /// The exit code, for a command whose failures usually have the code `usual`.
     pub(crate) fn exit(&self, usual: u8) -> u8 {
         if usual == 1 && self.is("still_being_removed") { UNFINISHED } else { usual }
     }
 
-    /// The document that programs get.
+    /// The JSON document.
     pub(crate) fn document(&self) -> Value {
         json!({"error": {"code": self.code, "message": self.to_string(), "context": self.facts}})
     }
@@ -93,12 +94,12 @@ impl Failure {
 /// An error and its causes.
 fn chain(first: Option<&(dyn Error + 'static)>) -> Vec<String> {
     let mut words: Vec<String> = iter::successors(first, |error| (*error).source()).map(plain).collect();
-    // Some say what their cause says.
+    // Some errors repeat the text of their cause.
     words.dedup();
     words
 }
 
-/// An error in its own words; the number of a system error helps nobody who reads it in English.
+/// The text of an error without the number that the standard library adds to system errors.
 fn plain(error: &(dyn Error + 'static)) -> String {
     without_number(&error.to_string())
 }
@@ -110,7 +111,7 @@ pub(crate) fn without_number(text: &str) -> String {
     }
 }
 
-/// Whether what failed, failed for want of space.
+/// Whether the error was caused by a full disk.
 fn is_full(error: &MachineError) -> bool {
     error.source().and_then(|cause| cause.downcast_ref()).is_some_and(has_no_room)
 }
@@ -119,12 +120,12 @@ fn has_no_room(cause: &io::Error) -> bool {
     matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whether the directory for what machines keep could not be used.
+/// Whether the error is about the state directory of machines.
 fn is_about_state(error: &MachineError) -> bool {
     matches!(error, MachineError::Start { stage, .. } if stage.contains("the state directory"))
 }
 
-/// Whether an image is missing, and the error says itself what to do.
+/// Whether an image is missing; the error then contains the next step.
 fn is_missing(error: &MachineError) -> bool {
     error.to_string().contains("cannot be pulled")
 }
@@ -132,8 +133,8 @@ fn is_missing(error: &MachineError) -> bool {
 impl From<MachineError> for Failure {
     fn from(error: MachineError) -> Self {
         if let Some(unreachable) = error.source().and_then(|cause| cause.downcast_ref::<Unreachable>()) {
-            // The system's own words add nothing to it.
-            tracing::debug!(%unreachable, "no engine");
+            // The cause adds nothing.
+            tracing::debug!(%unreachable, "no way to the provider");
             return Self { code: error.code(), ..Self::new(plain(&error)) };
         }
         let next = match error.code() {
@@ -143,6 +144,9 @@ impl From<MachineError> for Failure {
                 Some("set TMPDIR, or XDG_STATE_HOME for sessions, to a directory that you can write to")
             }
             "isolation" | "start" => Some("`sandbar doctor` shows what this host can enforce"),
+            "unsupported" if error.to_string().contains("directories of the host") => {
+                Some("copy them: with `sandbar run`, `sandbar session cp`, or a manifest's local_dir")
+            }
             "gone" | "transport" => Some("run it again with -vv to see more"),
             "still_being_removed" => Some("that goes on by itself"),
             "invalid" if error.to_string().contains("its own door") => {
@@ -155,11 +159,46 @@ impl From<MachineError> for Failure {
     }
 }
 
+impl From<sandbar_runs::Error> for Failure {
+    fn from(error: sandbar_runs::Error) -> Self {
+        let next = next_of_run(&error).or_else(|| error.advice().map(str::to_owned));
+        let (code, what, why) = (error.code(), error.to_string(), chain(error.source()));
+        match error.into_cause().map(|cause| cause.downcast::<SandboxError>()) {
+            Some(Ok(error)) => Self::from(*error),
+            Some(Err(cause)) => match cause.downcast::<MachineError>() {
+                Ok(error) => Self::from(*error),
+                Err(_) => Self { code, facts: BTreeMap::new(), what, why, next },
+            },
+            None => Self { code, facts: BTreeMap::new(), what, why, next },
+        }
+    }
+}
+
+/// The next step after an error about a run, as an option or a command.
+fn next_of_run(error: &sandbar_runs::Error) -> Option<String> {
+    match error.kind() {
+        ErrorKind::RunNotFound => Some("`sandbar runs ls` shows them all".to_owned()),
+        ErrorKind::RunDamaged | ErrorKind::IncompleteCopy => {
+            Some(format!("`sandbar runs rm {}` removes it", error.subject()?))
+        }
+        ErrorKind::RunKilled => Some("look at it with `sandbar diff`, and apply it with --force".to_owned()),
+        ErrorKind::Destination if error.advice().is_some() => None,
+        ErrorKind::Destination if error.source().is_none() => Some("give --to DIR".to_owned()),
+        ErrorKind::Destination | ErrorKind::DestinationInRepository => {
+            Some("give another directory with --to DIR".to_owned())
+        }
+        ErrorKind::NoSpace | ErrorKind::LimitExceeded | ErrorKind::IgnoreRules | ErrorKind::NotCopied => {
+            Some(format!("{}, or work on the directory itself with --in-place", error.advice()?))
+        }
+        _ => None,
+    }
+}
+
 impl From<SandboxError> for Failure {
     fn from(error: SandboxError) -> Self {
         let (code, facts) = (error.code(), error.context());
         let error = match error {
-            // What the machine says is all there is to say.
+            // The error of the machine says everything.
             SandboxError::WorkspaceStart { source: Some(source), path, reason } => {
                 match source.downcast::<MachineError>() {
                     Ok(machine) if machine.code() == reason => return Self { code, facts, ..Self::from(*machine) },
@@ -172,7 +211,7 @@ impl From<SandboxError> for Failure {
         let next = next(&error);
         let mut what = plain(&error);
         if next.as_deref() == Some(GRANT) {
-            // Said twice otherwise, and better the second time.
+            // The next step says the same, with the option.
             what.truncate(what.trim_end_matches("; grant it").len());
         }
         let why = error.causes().into_iter().map(|cause| without_number(&cause)).collect();
@@ -180,10 +219,10 @@ impl From<SandboxError> for Failure {
     }
 }
 
-/// What to do about a source that lies elsewhere.
+/// Next step for a source outside of the manifest's directory.
 const GRANT: &str = "allow it with --grant HOST";
 
-/// What to do about it, where that is known.
+/// The next step, if it is known.
 fn next(error: &SandboxError) -> Option<String> {
     if let SandboxError::SessionDamaged { session, .. } = error {
         return Some(format!("`sandbar session rm {session}` removes it"));
@@ -200,7 +239,7 @@ fn next(error: &SandboxError) -> Option<String> {
         "session_store_error" => "set XDG_STATE_HOME to a directory of your own",
         "exposed_port_unavailable" => "declare ports when the session is made: --port PORT",
         "local_dir_read_error" | "local_file_read_error" | "mount_config_invalid" if is_outside() => GRANT,
-        // Nobody can tell from the manifest alone.
+        // The cause is not in the manifest.
         "manifest_invalid" if error.source().is_some_and(|cause| cause.is::<SandboxError>()) => return None,
         "manifest_invalid" => "`sandbar manifest check FILE` lists all that is wrong",
         "workspace_archive_read_error" | "workspace_archive_write_error" | "machine_error" => {
@@ -211,7 +250,7 @@ fn next(error: &SandboxError) -> Option<String> {
     Some(next.to_owned())
 }
 
-/// What to do about something that a machine said of a file.
+/// The next step after an error of a machine about a file.
 fn of_machine(cause: &MachineError) -> Option<&'static str> {
     match cause {
         MachineError::Gone | MachineError::Transport { .. } => {

@@ -1,4 +1,4 @@
-//! A directory of the host behind the walls of a machine that runs nothing: what its guest writes cannot land outside.
+//! A directory of the host that is written to through an isolated machine, whose guest cannot write outside of it.
 
 use std::{
     ffi::OsStr,
@@ -14,31 +14,31 @@ use sandbar::{
     Access, Demand, FileIdentity, HostMount, Machine, MachinePath, MachineSpec, SandboxClient, Target, Workspace,
     client::UnixLocal,
 };
+use sandbar_runs::git::Guard;
 use tokio::time::timeout;
 
 use crate::{
     args::GitArg,
     failure::Failure,
-    git::Guard,
-    making::{Halt, unless_signalled},
+    provision::{Halt, unless_signalled},
     signals::Signals,
 };
 
-/// How long the guest may take to clean up after something that was given up.
+/// Time limit for the guest to finish cancelled requests.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// Where a directory is shown by machines that can show it anywhere.
+/// Path of the directory on machines with their own file tree.
 const SHOWN: &str = "/workspace/out";
 
-/// A directory that was opened once. Whatever its path leads to later, no other one is written to.
+/// An open directory. If its path leads to another directory later, that one is not written to.
 pub(crate) struct OpenDir {
     path: PathBuf,
-    /// As long as it is open, no other directory can have its number.
+    /// While the directory is open, its inode number is not reused.
     place: File,
 }
 
 impl OpenDir {
-    /// Opens it, unless it is a symbolic link without a slash after it.
+    /// Opens the directory, unless the path is a symbolic link without a slash after it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Self { path: path.to_owned(), place: rustix::fs::open(path, flags, Mode::empty())?.into() })
@@ -55,7 +55,7 @@ impl OpenDir {
     }
 }
 
-/// The directory, reached through its machine, which ends with this.
+/// A directory with its machine.
 pub(crate) struct HostSide {
     machine: Arc<dyn Machine>,
     root: MachinePath,
@@ -68,7 +68,7 @@ impl HostSide {
         Ok(Self { root: machine.features().workspace.clone(), machine })
     }
 
-    /// A directory that is written to: the one that was opened, or none. Repositories in what is written to are read-only.
+    /// Starts a machine that can write to exactly the opened directory. Repositories in the directory are read-only.
     pub(crate) async fn writing(
         dir: &OpenDir,
         name: Option<&OsStr>,
@@ -80,7 +80,7 @@ impl HostSide {
         let mut mounts = vec![mount];
         let mut guard = Guard::default();
         if git != Some(GitArg::Rw) {
-            let (own, protected) = Guard::of_copy((&dir.path, &root), name)?;
+            let (own, protected) = Guard::for_copy_to((&dir.path, &root), name)?;
             guard = own;
             mounts.extend(protected);
         }
@@ -93,20 +93,20 @@ impl HostSide {
         self.machine.clone()
     }
 
-    /// Where the machine sees the directory.
+    /// Path of the directory on the machine.
     pub(crate) fn root(&self) -> MachinePath {
         self.root.clone()
     }
 
-    /// Something in the directory, or the directory itself.
+    /// Target for an entry of the directory, or for the directory itself.
     pub(crate) fn target(&self, name: Option<&OsStr>) -> Result<Target, Failure> {
         let root = self.root();
         let path = name.map_or_else(|| Ok(root.clone()), |name| root.join(name))?;
         Ok(Target::from(path).beneath(root))
     }
 
-    /// Does something with the directory, unless a signal comes first. What was given up then is over when this returns; the
-    /// machine is there until [`close`](Self::close).
+    /// Runs work on the directory until a signal arrives. Cancelled requests have finished when this returns; the machine
+    /// lives until [`close`](Self::close).
     pub(crate) async fn during(
         &self,
         work: impl Future<Output = Result<(), Failure>>,
@@ -114,7 +114,7 @@ impl HostSide {
     ) -> Result<(), Halt> {
         let done = unless_signalled(work, signals).await;
         if matches!(done, Err(Halt::Signal(_))) {
-            // Requests are taken in order: when this one is answered, what was given up before it is over.
+            // The guest handles requests in order: when this one is answered, the cancelled ones have finished.
             let _settled = timeout(SETTLING, self.machine.stat(&Target::from(self.root()))).await;
         }
         done
@@ -122,7 +122,7 @@ impl HostSide {
 
     pub(crate) async fn close(&self) {
         if let Err(error) = self.machine.stop().await {
-            tracing::warn!(%error, "the machine between did not end cleanly");
+            tracing::warn!(%error, "the machine of the directory did not stop cleanly");
         }
     }
 }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_was_exchanged_is_not_written_to() {
+    fn a_replaced_directory_is_not_written_to() {
         let temp = tempfile::tempdir().expect("tempdir");
         let at = |name: &str| temp.path().join(name);
         let refused = |dir: &OpenDir| {

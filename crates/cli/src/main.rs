@@ -1,7 +1,6 @@
-//! The `sandbar` command: reads its arguments, does the one thing they ask for, and leaves with the right code.
+//! The `sandbar` command: parses its arguments, runs one subcommand, and exits with its code.
 
 mod args;
-mod attend;
 mod client;
 mod completions;
 mod consent;
@@ -9,16 +8,15 @@ mod demo;
 mod doctor;
 mod exec;
 mod failure;
+mod foreground;
 mod gc;
-mod git;
 mod host_side;
-mod making;
 mod manifest;
 mod mcp;
 mod patch;
-mod place;
 mod plan;
 mod progress;
+mod provision;
 mod relay;
 mod render;
 mod run;
@@ -39,6 +37,7 @@ use self::{
 };
 
 fn main() -> ExitCode {
+    client::prepare(std::env::args_os());
     let words = match run::words(std::env::args_os().collect()) {
         Ok(words) => words,
         Err(failure) => {
@@ -79,7 +78,7 @@ fn main() -> ExitCode {
         Task::Completions { shell } => completions::write(shell, &render).map_err(|failure| (failure, 1)),
     };
     ExitCode::from(code.unwrap_or_else(|(failure, code)| {
-        // Signals may be heard by now, and so end nothing by themselves: words without a reader must not keep us.
+        // A handler may have replaced the default action of signals, so a blocked write must not keep the process.
         let render = render.hurried();
         if json {
             render.failure_document(&failure)
@@ -90,7 +89,7 @@ fn main() -> ExitCode {
     }))
 }
 
-/// One thread: everything that could block has a thread of its own, and those that do are left behind at the end.
+/// Runs a task on one thread. Blocking work has its own threads, which are abandoned at the end.
 fn on_runtime(task: impl Future<Output = Result<u8, (Failure, u8)>>) -> Result<u8, (Failure, u8)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (Failure::new("cannot start").because(error), failure::OWN))?;
@@ -99,7 +98,7 @@ fn on_runtime(task: impl Future<Output = Result<u8, (Failure, u8)>>) -> Result<u
     code
 }
 
-/// The same task, whose failures have this code, but for the few that have one of their own.
+/// Adds the exit code to failures: `failed`, or the failure's own code.
 async fn coded(task: impl Future<Output = Result<u8, Failure>>, failed: u8) -> Result<u8, (Failure, u8)> {
     task.await.map_err(|failure| {
         let code = failure.exit(failed);

@@ -1,4 +1,4 @@
-//! `sandbar manifest`: what is wrong with a declared workspace, and what it declares.
+//! `sandbar manifest`: checks and shows manifests.
 
 use std::{
     fs::File,
@@ -16,10 +16,10 @@ use crate::{
     render::{Render, Style, inert, inert_line},
 };
 
-/// One byte more than the longest text that is read.
+/// One byte more than the maximum length of a manifest.
 const TEXT_LIMIT: u64 = (64 << 20) + 1;
 
-/// The exit code when there is nothing to look at.
+/// Exit code if the manifest cannot be read.
 const USAGE: u8 = 2;
 
 pub(crate) fn run(task: &ManifestTask, render: &Render) -> Result<u8, (Failure, u8)> {
@@ -29,18 +29,18 @@ pub(crate) fn run(task: &ManifestTask, render: &Render) -> Result<u8, (Failure, 
     }
 }
 
-/// The manifest of a file, sound, its sources beginning where the file is.
+/// Loads and checks a manifest file; its sources are relative to the directory of the file.
 pub(crate) fn load(path: &Path) -> Result<Manifest, Failure> {
     let shown = path.display();
     Manifest::load(path).map_err(|error| match error.code() {
         "local_file_read_error" => {
             let failure = Failure::from(error).saying(format!("cannot read --manifest {shown}")).code("usage");
-            failure.next("give a file that exists and that you can read")
+            failure.next("name a file that exists and that you can read")
         }
         _ if Format::of_name(path).is_none() => {
             unknown_format(path, "--manifest").next("name it .json, .yaml or .toml")
         }
-        _ => Failure::from(error).next(format!("`sandbar manifest check {shown}` lists all that is wrong")),
+        _ => Failure::from(error).next(format!("`sandbar manifest check {shown}` lists all mistakes")),
     })
 }
 
@@ -71,16 +71,16 @@ fn judge(args: &CheckArgs, text: &str, format: Format) -> Result<Report, Failure
     Ok(Report { file, entries: manifest.flatten().len(), faults, unchecked })
 }
 
-/// Where users of a machine of this host can write, unless it is given a file tree of its own.
+/// Writable directories of a local machine without `--rootfs`.
 const WRITABLE: &[&str] = &["/workspace", "/tmp", "/var/tmp", "/home/agent", "/dev/shm"];
 
-/// What a local machine would refuse.
+/// Parts of the manifest that a local machine refuses.
 fn unfit(manifest: &Manifest) -> Vec<SandboxError> {
     let mut faults = Vec::new();
     let granted = manifest.extra_path_grants.iter().map(|grant| grant.path.clone());
     let places = WRITABLE.iter().filter_map(|place| MachinePath::new(*place).ok());
     if manifest.root != MachinePath::root() && !places.chain(granted).any(|place| manifest.root.is_within(&place)) {
-        let reason = format!("a local machine can make it below {} only", WRITABLE.join(", "));
+        let reason = format!("a local machine can create it only below {}", WRITABLE.join(", "));
         faults.push(SandboxError::unsupported_feature(manifest.root.to_string(), reason).because("in root"));
     }
     let Err(one) = UnixLocal::several_users() else { return faults };
@@ -92,7 +92,7 @@ fn unfit(manifest: &Manifest) -> Vec<SandboxError> {
     faults
 }
 
-/// What is known of a manifest.
+/// Result of a check.
 struct Report {
     file: String,
     entries: usize,
@@ -130,12 +130,12 @@ fn told(fault: &SandboxError) -> String {
     parts.map(|part| without_number(&part)).collect::<Vec<_>>().join(": ")
 }
 
-/// A fault for programs.
+/// A mistake as JSON.
 fn document(fault: &SandboxError) -> Value {
     json!({"code": fault.code(), "path": place(fault), "message": told(fault), "context": fault.context()})
 }
 
-/// Where in the manifest it is.
+/// Position of the mistake in the manifest.
 fn place(fault: &SandboxError) -> Value {
     let causes = fault.causes();
     match causes.last().and_then(|cause| cause.strip_prefix("in ")) {
@@ -172,7 +172,7 @@ fn read(source: &SourceArgs) -> Result<(String, Format), Failure> {
     let format = match source.input_format {
         Some(format) => format.into(),
         None => Format::of_name(&source.file).ok_or_else(|| {
-            let next = "say --input-format json, yaml or toml";
+            let next = "add --input-format json, yaml or toml";
             if source.file == Path::new("-") {
                 return Failure::new("cannot tell the format of standard input").code("usage").next(next);
             }
@@ -197,6 +197,6 @@ fn text_of(path: &Path) -> Result<String, Failure> {
         }
         io::Result::Ok(text)
     };
-    let text = read().map_err(|error| refuse().because(error).next("give a file that exists and that you can read"))?;
-    String::from_utf8(text).map_err(|error| refuse().because(error.utf8_error()).next("write it as UTF-8"))
+    let text = read().map_err(|error| refuse().because(error).next("name a file that exists and that you can read"))?;
+    String::from_utf8(text).map_err(|error| refuse().because(error.utf8_error()).next("save it as UTF-8"))
 }

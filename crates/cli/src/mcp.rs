@@ -1,13 +1,13 @@
-//! `sandbar mcp`: one sandbox for one MCP client, from before its first word until after its last.
+//! `sandbar mcp`: serves one sandbox to one MCP client.
 
 mod calls;
 mod files;
+mod instructions;
 mod lines;
 mod server;
 mod tools;
 mod transport;
 mod window;
-mod words;
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use sandbar::{
     Access, MachineSpec, Manifest, PathGrant, SandboxSession, SessionOptions, Workspace,
     audit::{Flushed, Jsonl},
 };
+use sandbar_runs::{git::Guard, writable_parent};
 
 use self::server::Server;
 use crate::{
     args::{Level, McpArgs},
     client,
     failure::Failure,
-    git::Guard,
-    making::{self, Halt},
-    patch, place, plan, progress,
+    patch, plan, progress,
+    provision::{self, Halt},
     render::Render,
     signals::{self, Signals},
     terminal,
 };
 
-/// How long the last answers, and then the last events of the audit, may take to be written.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Time limit for writing the last responses, and then the last events of the audit log.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
@@ -49,19 +49,19 @@ pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failu
     served
 }
 
-/// Makes the sandbox and fills it.
+/// Creates the sandbox and fills its workspace.
 async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<(SandboxSession, Guard), Halt> {
     let (mut options, guard) = options(args, render)?;
     plan::warn_of_short_secrets(&options.secrets, render);
     if let Workspace::Host { path, access: Access::ReadWrite } = &options.machine.workspace {
         options.patch_journal = patch::journal_of(&options, path, render);
     }
-    plan::warn_of_strangers(args.machine.workspace.as_ref(), args.user.as_ref(), render);
+    plan::warn_of_foreign_files(args.machine.workspace.as_ref(), args.user.as_ref(), render);
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
-    let session = making::session(client::choose(&args.machine.sandbox, render)?, options, signals).await?;
+    let session = provision::session(client::choose(&args.machine.sandbox, render)?, options, signals).await?;
     patch::report(session.recover_patch().await.map_err(Failure::from)?.as_ref(), render);
-    let arrived = making::fill(&session, signals).await?;
+    let arrived = provision::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);
     Ok((session, guard))
@@ -69,8 +69,8 @@ async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<
 
 fn options(args: &McpArgs, render: &Render) -> Result<(SessionOptions, Guard), Failure> {
     if args.machine.isolation != Level::Full {
-        let next = "leave --isolation out; `sandbar doctor` shows what this host can enforce";
-        return Err(Failure::new("an MCP server's sandbox needs full isolation").next(next));
+        let next = "remove --isolation; `sandbar doctor` shows which isolation this host supports";
+        return Err(Failure::new("the sandbox of an MCP server needs full isolation").next(next));
     }
     let mut spec = plan::spec(&args.machine)?;
     let manifest = plan::with_user(plan::manifest(&args.fill, &args.env)?, args.user.as_ref())?;
@@ -81,15 +81,15 @@ fn options(args: &McpArgs, render: &Render) -> Result<(SessionOptions, Guard), F
     options.proxies = plan::proxies(&args.fill)?;
     if let Some(path) = &args.audit {
         let refused = || Failure::new(format!("cannot use --audit {}", path.display()));
-        if place::writable_above(path, &options).is_some() {
-            return Err(refused().next("give a file that the sandbox cannot write"));
+        if writable_parent(path, &options).is_some() {
+            return Err(refused().next("name a file that the sandbox cannot write to"));
         }
         options = options.audit(Jsonl::open(path).map_err(|error| refused().because(error))?);
     }
     Ok((options, guard))
 }
 
-/// The file tools may go wherever commands find something of the host; what is inside the workspace is so already.
+/// Lets the file tools reach every mount of the machine that is outside the workspace, as commands can.
 fn reaching(mut manifest: Manifest, spec: &MachineSpec) -> Manifest {
     for mount in &spec.mounts {
         if mount.inside.is_within(&manifest.root) {
@@ -110,35 +110,35 @@ async fn serve(session: &SandboxSession, args: &McpArgs, render: &Render) -> Res
         ports.push((*port, endpoint));
     }
     if terminal::is_terminal() {
-        render.note("an MCP server speaks here, and waits for a client; `sandbar mcp --help` shows how one starts it");
+        render.note("waiting for an MCP client on standard input; `sandbar mcp --help` shows how a client starts it");
     }
     let acting = args.user.as_ref().map_or_else(|| session.clone(), |user| session.user(user));
-    let server = Server::new(acting, words::instructions(args, session, &ports), args.machine.network);
-    let broken = |error| Failure::new("cannot use the standard streams").because(error);
+    let server = Server::new(acting, instructions::instructions(args, session, &ports), args.machine.network);
+    let broken = |error| Failure::new("cannot use standard input and output").because(error);
     let (transport, written) = transport::open().map_err(broken)?;
     match server.serve(transport).await {
         Ok(running) => {
             let quit = running.waiting().await;
-            quit.map_err(|error| Failure::new("the server broke").because(error))?;
+            quit.map_err(|error| Failure::new("the MCP server failed").because(error))?;
         }
-        // It left before the conversation began, which is its right.
+        // The client closed the connection before the handshake, which is not an error.
         Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::TransportError { .. }) => {}
-        Err(error) => return Err(Failure::new("the client cannot be served").because(error)),
+        Err(error) => return Err(Failure::new("cannot serve the MCP client").because(error)),
     }
-    let _nobody_reads = tokio::time::timeout(LAST_WORDS, written).await;
+    let _unread = tokio::time::timeout(WRITE_TIMEOUT, written).await;
     Ok(())
 }
 
-/// Removes everything. Somebody who cannot wait for it leaves that to the machine's supervisor.
+/// Removes the sandbox. After a signal, the supervisor of the machine completes the removal.
 async fn remove(session: &SandboxSession, signals: &mut Signals, render: &Render) {
     tokio::select! {
-        () = making::discard(session) => {}
+        () = provision::discard(session) => {}
         _again = signals.next() => {}
     }
     let audit = session.audit();
-    let flushed = audit.close(LAST_WORDS).await;
+    let flushed = audit.close(WRITE_TIMEOUT).await;
     let lost = audit.dropped() + audit.failed();
     if flushed == Flushed::TimedOut || lost > 0 {
-        render.note("the audit is not complete: some events could not be written in time");
+        render.note("the audit log is incomplete; some events could not be written in time");
     }
 }

@@ -1,4 +1,4 @@
-//! `sandbar patch`: a patch to the files of a directory, all of it or nothing, by the guest of a machine that sees only them.
+//! `sandbar patch`: applies a patch through an isolated machine that sees only the directory.
 
 use std::{
     io::{self, IsTerminal, Read},
@@ -10,24 +10,27 @@ use sandbar::{
     client::{ResidentState, UnixLocal},
     patch::{self, Applied, Done, Patch, PatchJournal, PatchOptions, Profile, Recovered},
 };
+use sandbar_runs::{
+    StateDir,
+    git::{PathJudge, enclosing_repository},
+    tree::ConfinedDir,
+    writable_parent,
+};
 use serde_json::{Value, json};
 
 use crate::{
     args::{GitArg, PatchArgs, ProfileArg},
     failure::Failure,
-    git::{Judge, around},
     host_side::HostSide,
-    place, plan,
+    plan,
     render::{Render, inert},
-    runs::beneath::Beneath,
-    session,
     signals::Signals,
 };
 
-/// The exit code of wrong use.
+/// Exit code of a usage mistake.
 const USAGE: u8 = 2;
 
-/// One byte more than the longest patch.
+/// One byte more than the maximum length of a patch.
 const TEXT_LIMIT: u64 = (16 << 20) + 1;
 
 pub(crate) async fn run(args: PatchArgs, render: &Render) -> Result<u8, (Failure, u8)> {
@@ -55,8 +58,8 @@ async fn apply(text: &str, args: &PatchArgs, render: &Render) -> Result<Applied,
     };
     let journal = journal(&args.workspace, render);
     let options = PatchOptions { profile, journal: journal.clone(), ..PatchOptions::default() };
-    // Between the first file and the last there is no good moment to end; it is soon over.
-    let _deaf = Signals::listen()?;
+    // Signals are ignored until all files are changed, which takes little time.
+    let _ignored = Signals::listen()?;
     let host = HostSide::open(args.workspace.clone(), Access::ReadWrite, args.isolation.into()).await?;
     let (machine, paths) = (host.machine(), Paths::new(host.root()));
     let applied = async {
@@ -72,15 +75,15 @@ async fn apply(text: &str, args: &PatchArgs, render: &Render) -> Result<Applied,
     applied
 }
 
-/// Refuses a patch that would change a repository, or make one: git would run what it says. A patch goes through no link, so
-/// that paths say enough.
+/// Refuses a patch that changes or creates a repository, because git would run its hooks. A patch follows no links, so paths
+/// are sufficient.
 fn leaves_git_alone(patch: &Patch, paths: &Paths, (args, render): (&PatchArgs, &Render)) -> Result<(), Failure> {
     if args.git == Some(GitArg::Rw) {
         return Ok(());
     }
     let mut changed = Vec::new();
     for path in patch.paths() {
-        // What leads elsewhere is refused by the patch itself.
+        // Applying the patch refuses paths that lead out of the directory.
         let Ok(target) = paths.target(path, Intent::Read) else { continue };
         let root = paths.root().as_bytes();
         let below = target.path.as_bytes().strip_prefix(root).and_then(|path| path.strip_prefix(b"/"));
@@ -88,39 +91,41 @@ fn leaves_git_alone(patch: &Patch, paths: &Paths, (args, render): (&PatchArgs, &
     }
     let failed = |error| Failure::new(format!("cannot use --workspace {}", args.workspace.display())).because(error);
     let root = args.workspace.canonicalize().map_err(failed)?;
-    let target = Beneath::open(&root).map_err(failed)?;
-    let judge = Judge::new(&target, &root, &changed.iter().map(Vec::as_slice).collect::<Vec<_>>());
-    judge.note.iter().for_each(|note| render.note(note));
-    let obeyed = |path: &[u8]| judge.is_obeyed(path).then_some("git obeys it");
+    let target = ConfinedDir::open(&root).map_err(failed)?;
+    let judge = PathJudge::new(&target, &root, &changed.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    judge.search_note().into_iter().for_each(|note| render.note(note));
+    let obeyed = |path: &[u8]| judge.is_tool_file(path).then_some("git obeys it");
     let mut refused = changed.iter().filter_map(|path| Some((path, judge.refusal(path).or_else(|| obeyed(path))?)));
     if let Some((path, reason)) = refused.next() {
         let what = format!("cannot change {}; {reason}", String::from_utf8_lossy(path));
         return Err(Failure::new(what).code("repository").next("nothing was changed; --git rw allows it"));
     }
-    match around(&root) {
-        Some(repository) => Err(Failure::new(format!("cannot change what belongs to {}", repository.display()))
-            .code("repository")
-            .next("nothing was changed; --git rw allows it")),
+    match enclosing_repository(&root) {
+        Some(repository) => {
+            Err(Failure::new(format!("cannot change files in {}, which belong to git", repository.display()))
+                .code("repository")
+                .next("nothing was changed; --git rw allows it"))
+        }
         None => Ok(()),
     }
 }
 
-/// Where patches to a directory are recorded while they are applied. One that cannot be recorded is applied all the same.
+/// Opens the journal of patches to a directory. Without a journal, a patch is still applied.
 fn journal(workspace: &Path, render: &Render) -> Option<PatchJournal> {
     opened(journals().and_then(|directory| Ok(PatchJournal::open(directory, workspace)?)), render)
 }
 
-/// The same for a sandbox that works in the directory, unless it could write a record of its own: those are believed.
+/// Opens the journal for a sandbox that works in the directory, unless the sandbox could forge its records.
 pub(crate) fn journal_of(options: &SessionOptions, workspace: &Path, render: &Render) -> Option<PatchJournal> {
-    let journal = journals().and_then(|directory| match place::writable_above(&directory.join("journal"), options) {
-        Some(place) => Err(Failure::new(format!("the sandbox may write to {}", place.display()))),
+    let journal = journals().and_then(|directory| match writable_parent(&directory.join("journal"), options) {
+        Some(place) => Err(Failure::new(format!("the sandbox can write to {}", place.display()))),
         None => Ok(PatchJournal::open(directory, workspace)?),
     });
     opened(journal, render)
 }
 
 fn journals() -> Result<PathBuf, Failure> {
-    Ok(session::state_directory()?.join("patches"))
+    Ok(StateDir::from_env()?.patches())
 }
 
 fn opened(journal: Result<PatchJournal, Failure>, render: &Render) -> Option<PatchJournal> {
@@ -130,27 +135,27 @@ fn opened(journal: Result<PatchJournal, Failure>, render: &Render) -> Option<Pat
             machines.iter().any(|found| found.id == machine && found.state == ResidentState::Running)
         })),
         Err(failure) => {
-            render.note(&format!("if it is killed in the middle, a patch cannot be taken back: {failure}"));
+            render.note(&format!("a patch that is killed cannot be undone; {failure}"));
             None
         }
     }
 }
 
-/// Says what became of a patch that was interrupted.
+/// Reports the recovery from an interrupted patch.
 pub(crate) fn report(recovered: Option<&Recovered>, render: &Render) {
     let Some(Recovered { undone, changed_since, .. }) = recovered else { return };
     if !undone.is_empty() {
-        render.note(&format!("an earlier patch was interrupted; took it back in {} files", undone.len()));
+        render.note(&format!("an earlier patch was interrupted; undid its changes to {} files", undone.len()));
     }
     for path in changed_since.iter().take(10) {
-        render.note(&format!("an earlier patch was interrupted; {path} was changed since, and stays as it is"));
+        render.note(&format!("an earlier patch was interrupted; {path} was changed since, and is not restored"));
     }
     if changed_since.len() > 10 {
         render.note(&format!("and {} more that were changed since", changed_since.len() - 10));
     }
 }
 
-/// Whether somebody gave the name of a patch for the patch.
+/// Whether the argument is the name of a file instead of a patch.
 fn is_file_name(text: &str) -> bool {
     let begins_like_one = ["***", "{", "["].iter().any(|begin| text.starts_with(begin));
     !text.contains('\n') && (!begins_like_one || Path::new(text).is_file())
@@ -164,7 +169,7 @@ fn file_name(text: &str) -> Failure {
 fn text_of_stdin() -> Result<String, Failure> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
-        return Err(Failure::new("there is no patch").next("give it as an argument, or on standard input"));
+        return Err(Failure::new("there is no patch").next("pass it as an argument, or on standard input"));
     }
     let mut text = Vec::new();
     let read = stdin.lock().take(TEXT_LIMIT).read_to_end(&mut text);
@@ -172,7 +177,7 @@ fn text_of_stdin() -> Result<String, Failure> {
     String::from_utf8(text).map_err(|error| Failure::new("the patch is not UTF-8").because(error.utf8_error()))
 }
 
-/// What was done, for programs.
+/// Changes of a patch as JSON.
 fn changes(applied: &Applied) -> Vec<Value> {
     let change = |done: &Done| match done {
         Done::Created(path) => json!({"action": "created", "path": path}),

@@ -1,4 +1,4 @@
-//! The arguments that describe a machine, checked, as the machine to make, what fills it and the command to run on it.
+//! Converts checked arguments to a machine specification, a manifest and a command.
 
 use std::{
     env,
@@ -10,30 +10,28 @@ use std::{
 use rustix::process::geteuid;
 use sandbar::{
     Access, Command, EnvValue, HostMount, Limits, MachinePath, MachineSpec, Manifest, Network, PathGrant, SecretStore,
-    Workspace,
-    doctor::{CgroupState, cgroups},
-    fetch::Proxies,
-    takes_an_account,
+    Workspace, fetch::Proxies, takes_an_account,
 };
+use sandbar_runs::git::{GitAccess, Guard, Worktree};
 
 use crate::{
-    args::{CommandArgs, FillArgs, Level, MachineArgs, NetworkArg, UsageArgs},
+    args::{CommandArgs, FillArgs, GitArg, Level, MachineArgs, NetworkArg, UsageArgs},
+    client,
     failure::Failure,
-    git::{Guard, Worktree},
     manifest,
     render::Render,
     terminal,
-    values::{GrantArg, SandboxArg, Shown, Variable, WorkspaceDir},
+    values::{GrantArg, Shown, Variable, WorkspaceDir},
 };
 
-/// Where the command's standard input comes from.
+/// The source of the command's standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// Nowhere: it ends at once.
+    /// Empty.
     Empty,
-    /// Our own, byte by byte.
+    /// Standard input of this process.
     Copied,
-    /// Somebody typing at our terminal, which is made raw.
+    /// The terminal of this process, in raw mode.
     Typed,
 }
 
@@ -47,12 +45,9 @@ impl Input {
     }
 }
 
-/// The machine that the arguments ask for.
+/// The specification of the machine.
 pub(crate) fn spec(args: &MachineArgs) -> Result<MachineSpec, Failure> {
     can_be_kept(args)?;
-    if args.sandbox == SandboxArg::Local {
-        can_be_held(&args.usage, args.isolation, &cgroups())?;
-    }
     let mut mounts = Vec::with_capacity(args.ro.len() + args.rw.len());
     for shown in &args.ro {
         mounts.push(mount("--ro", shown, Access::ReadOnly)?);
@@ -68,16 +63,27 @@ pub(crate) fn spec(args: &MachineArgs) -> Result<MachineSpec, Failure> {
         .mounts(mounts)
         .network(match args.network {
             None | Some(NetworkArg::Off) => Network::Off,
+            Some(NetworkArg::Open) => Network::Open,
             Some(NetworkArg::Host) => Network::Host,
         })
         .ports(args.ports.clone())
         .isolation(args.isolation.into())
         .limits(limits(args));
     spec.rootfs = args.rootfs.clone();
+    client::refuse_unenforced(&args.sandbox, &spec)?;
     Ok(spec)
 }
 
-/// Protects the repositories in what the machine may write to, and says what it does not show or could not look at.
+/// What `--git` allows.
+pub(crate) fn git_access(git: Option<GitArg>) -> GitAccess {
+    match git {
+        None => GitAccess::Protected,
+        Some(GitArg::Ro) => GitAccess::Readable,
+        Some(GitArg::Rw) => GitAccess::Writable,
+    }
+}
+
+/// Protects the git repositories in the directories that the machine can write to.
 pub(crate) fn guard(
     spec: &mut MachineSpec,
     manifest: &Manifest,
@@ -85,16 +91,16 @@ pub(crate) fn guard(
     render: &Render,
 ) -> Result<Guard, Failure> {
     if let Workspace::Host { path, .. } = spec.workspace.clone()
-        && let Some(words) = Worktree::of(&path).and_then(|worktree| worktree.show(spec, args.git))
+        && let Some(hidden) = Worktree::of(&path).and_then(|worktree| worktree.show(spec, git_access(args.git)))
     {
-        render.note(&format!("{}: {words}", path.display()));
+        render.note(&format!("{}: {hidden}", path.display()));
     }
-    let (guard, notes) = Guard::set_up(spec, manifest, args.git)?;
+    let (guard, notes) = Guard::set_up(spec, manifest, git_access(args.git))?;
     notes.iter().for_each(|note| render.note(note));
     Ok(guard)
 }
 
-/// The same machine with a user of this name.
+/// Adds a user to the machine.
 pub(crate) fn inhabited(mut spec: MachineSpec, user: Option<&String>) -> MachineSpec {
     if let Some(name) = user.filter(|name| takes_an_account(name)) {
         spec.accounts = spec.accounts.user(name);
@@ -102,22 +108,22 @@ pub(crate) fn inhabited(mut spec: MachineSpec, user: Option<&String>) -> Machine
     spec
 }
 
-/// The same manifest with this user, if it has none of the name: a machine that is made cannot get another one. It comes
-/// last, so that the others keep their numbers.
+/// Adds a user to the manifest, if it is missing: no user can be added to an existing machine. The user comes last, so that
+/// the others keep their uids.
 pub(crate) fn with_user(mut manifest: Manifest, user: Option<&String>) -> Result<Manifest, Failure> {
     let is_missing = |name: &&String| takes_an_account(name) && !manifest.all_users().contains(name.as_str());
     let Some(name) = user.filter(is_missing) else { return Ok(manifest) };
     if manifest.all_groups().iter().any(|group| group.name == *name) {
         let what =
-            format!("cannot make a user {name}; the manifest has a group of this name, and nobody said it is theirs");
+            format!("cannot make a user {name}; the manifest has a group of this name that is not the group of a user");
         return Err(Failure::new(what).next("name one of its users, or add this one to the manifest"));
     }
     manifest.add_user(name);
     Ok(manifest)
 }
 
-/// Says so before somebody makes files in the caller's own directory that the caller cannot remove.
-pub(crate) fn warn_of_strangers(workspace: Option<&WorkspaceDir>, user: Option<&String>, render: &Render) {
+/// Warns that another user of the machine can create files in the caller's directory that the caller cannot remove.
+pub(crate) fn warn_of_foreign_files(workspace: Option<&WorkspaceDir>, user: Option<&String>, render: &Render) {
     let is_changed = workspace.is_some_and(|dir| dir.access == Access::ReadWrite);
     if let Some(name) = user.filter(|name| is_changed && takes_an_account(name) && !geteuid().is_root()) {
         render.note(&format!(
@@ -137,19 +143,6 @@ fn can_be_kept(args: &MachineArgs) -> Result<(), Failure> {
     };
     let Some(option) = lost else { return Ok(()) };
     Err(Failure::new(format!("{option} needs full isolation")).next(format!("leave {option} out, or --isolation")))
-}
-
-/// The same of limits that take a control group: without one the guest watches memory, and nobody processors.
-pub(crate) fn can_be_held(usage: &UsageArgs, level: Level, groups: &CgroupState) -> Result<(), Failure> {
-    let missing = |name: &str| groups.missing(name);
-    let lost = match (usage.cpus.and_then(|_| missing("cpu")), usage.memory.and_then(|_| missing("memory"))) {
-        (Some(why), _) => ("--cpus", why),
-        (None, Some(why)) if level == Level::Landlock => ("--memory", why),
-        _ => return Ok(()),
-    };
-    let (option, why) = lost;
-    let fix = groups.fix.as_deref().unwrap_or_default();
-    Err(Failure::new(format!("{option} cannot be held here: {why}")).next(format!("leave {option} out, or {fix}")))
 }
 
 /// The command that the arguments ask for.
@@ -234,7 +227,7 @@ pub(crate) fn secrets(fill: &FillArgs) -> Result<SecretStore, Failure> {
     })
 }
 
-/// The same for tools that answer a model: those of these names are not hidden.
+/// The secrets for a session with tools; those in `shown` are not masked in the tools' results.
 pub(crate) fn secrets_of_tools(fill: &FillArgs, shown: &[String]) -> Result<SecretStore, Failure> {
     shown.iter().try_fold(secrets(fill)?, |store, name| {
         if !store.contains(name) {
@@ -245,14 +238,14 @@ pub(crate) fn secrets_of_tools(fill: &FillArgs, shown: &[String]) -> Result<Secr
     })
 }
 
-/// Says which secrets are too short to be hidden.
+/// Warns about secrets that are too short to be masked.
 pub(crate) fn warn_of_short_secrets(secrets: &SecretStore, render: &Render) {
     for name in secrets.too_short() {
         render.note(&format!("the secret {name} has fewer than 8 bytes, and is not hidden in what tools answer"));
     }
 }
 
-/// A variable's own value, or the caller's.
+/// The given value of a variable, or its value in this process.
 fn value(option: &str, variable: &Variable) -> Result<OsString, Failure> {
     let Variable { name, value } = variable;
     value.clone().or_else(|| env::var_os(name)).ok_or_else(|| {
@@ -262,7 +255,7 @@ fn value(option: &str, variable: &Variable) -> Result<OsString, Failure> {
     })
 }
 
-/// The same where it must be text.
+/// The name and the value, which must be UTF-8.
 fn text(option: &str, variable: &Variable) -> Result<(String, String), Failure> {
     let value = value(option, variable)?;
     let pair = variable.name.clone().into_string().ok().zip(value.into_string().ok());
@@ -278,7 +271,7 @@ fn limits(args: &MachineArgs) -> Limits {
         .tmp_bytes(args.tmp_size.unwrap_or(usual.tmp_bytes))
 }
 
-/// The usual limits, and these.
+/// The default limits with these of the options.
 pub(crate) fn using(usage: &UsageArgs) -> Limits {
     Limits::default().memory(usage.memory).cpus(usage.cpus).disk(usage.disk)
 }
@@ -314,7 +307,7 @@ fn mount(option: &str, shown: &Shown, access: Access) -> Result<HostMount, Failu
     Ok(HostMount { host: host.clone(), inside, access, identity: None })
 }
 
-/// The path as it was given, made absolute; only `..` needs the links on the way resolved.
+/// The given path, made absolute. Links are resolved only if the path contains `..`.
 fn same_place(host: &Path) -> std::io::Result<PathBuf> {
     let absolute = path::absolute(host)?;
     if absolute.components().any(|part| part == Component::ParentDir) { fs::canonicalize(host) } else { Ok(absolute) }

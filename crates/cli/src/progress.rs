@@ -1,4 +1,4 @@
-//! How far a workspace is filled, on one line of a terminal that is written over and over, and gone at the end.
+//! Progress of filling a workspace: one line on the terminal, updated in place and removed at the end.
 
 use std::{
     collections::HashMap,
@@ -10,16 +10,16 @@ use sandbar::{Progress, ProgressEvent};
 
 use crate::render::{self, Render};
 
-/// How often the line is written at most.
+/// Minimum interval between updates of the line.
 const PACE: Duration = Duration::from_millis(100);
 
-/// The line, for as long as this lives.
+/// The progress line; dropping this removes the line.
 pub(crate) struct Meter {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<MeterState>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct MeterState {
     bytes: HashMap<String, u64>,
     done: usize,
     total: usize,
@@ -28,12 +28,12 @@ struct Seen {
 }
 
 impl Meter {
-    /// A meter, if there is a terminal to show it on.
+    /// A meter, if standard error is a terminal.
     pub(crate) fn choose(render: &Render) -> Option<Self> {
         render.has_terminal().then(|| Self { seen: Arc::default() })
     }
 
-    /// What is to be told about every step.
+    /// Callback for progress events.
     pub(crate) fn listener(&self) -> Progress {
         let seen = self.seen.clone();
         Arc::new(move |event| {
@@ -55,7 +55,7 @@ impl Drop for Meter {
     }
 }
 
-impl Seen {
+impl MeterState {
     fn hear(&mut self, event: ProgressEvent) {
         match event {
             ProgressEvent::Begun { path, .. } => self.latest = path,
@@ -76,7 +76,7 @@ impl Seen {
     }
 }
 
-/// Bytes for people.
+/// Formats a number of bytes.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
     let mut unit = 0;
@@ -112,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_how_far_it_is_and_no_control_characters() {
-        let mut seen = Seen::default();
+    fn the_line_shows_progress_without_control_characters() {
+        let mut seen = MeterState::default();
         seen.hear(ProgressEvent::Begun { path: "a\x1b[2Jb".to_owned(), kind: "file" });
         seen.hear(ProgressEvent::Done { path: "x".to_owned(), done: 1, total: 3 });
         seen.hear(ProgressEvent::Moved { path: "repo".to_owned(), bytes: 2048 });

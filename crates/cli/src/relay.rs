@@ -1,7 +1,7 @@
-//! The command's standard streams as this process's own.
+//! Connects the standard streams of a command with those of this process.
 //!
-//! A thread reads and another one writes, each for as long as the other side makes it wait, which is the back pressure the
-//! command would feel without us. The thread that hears signals never waits for them.
+//! One thread reads and another thread writes. Each blocks while its other side is slow, so the command sees the same back
+//! pressure as without sandbar. The thread that handles signals never waits for them.
 
 use std::{
     io::{self, IsTerminal},
@@ -14,6 +14,7 @@ use bytes::Bytes;
 use rustix::{
     buffer::spare_capacity,
     event::{PollFd, PollFlags, poll},
+    fs::{FileType, fstat},
     io::Errno,
 };
 use sandbar::{Exit, MachineError, Output};
@@ -27,27 +28,27 @@ use crate::{
     writer::{Stream, Writer},
 };
 
-/// What is read of our standard input at once.
+/// Maximum number of bytes per read of standard input.
 const CHUNK: usize = 64 * 1024;
 
-/// How long children that outlive the command may be silent before we leave, and how long they may talk.
+/// Limits for children that outlive the command: how long they may be silent, and how long they may print.
 const SILENCE: Duration = Duration::from_millis(50);
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const DRAIN_LIMIT: Duration = Duration::from_millis(500);
 
-/// How the output came to its end.
+/// How the output ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// The command ended, and all it printed was written.
+    /// The command exited, and its output was written.
     Exited(Exit),
-    /// The reader of our output closed it.
+    /// The reader of standard output closed the pipe.
     Closed,
-    /// Our output cannot be written.
+    /// Standard output or standard error cannot be written.
     Unwritable(io::Error),
     /// The machine was lost.
     Lost(MachineError),
 }
 
-/// Copies our standard input to the command until either has enough.
+/// Copies standard input to the command until the input ends or the command reads no more.
 pub(crate) fn input(to: mpsc::Sender<Bytes>) -> io::Result<()> {
     let copy = move || {
         loop {
@@ -58,16 +59,26 @@ pub(crate) fn input(to: mpsc::Sender<Bytes>) -> io::Result<()> {
                         return;
                     }
                 }
-                // The command sees an end, as it would of a terminal that hung up.
+                // The command sees the end of its input, as with a terminal that hung up.
                 Err(error) => return tracing::warn!(%error, "cannot read standard input"),
             }
         }
     };
-    thread::Builder::new().name("input".to_owned()).spawn(copy)?;
+    // /dev/null ends immediately, and needs no thread.
+    if !is_null(io::stdin().as_fd()) {
+        thread::Builder::new().name("input".to_owned()).spawn(copy)?;
+    }
     Ok(())
 }
 
-/// Sends what can be read, piece by piece, to whoever wants it, and the error that ended it early.
+/// Whether the stream is `/dev/null`.
+fn is_null(stream: BorrowedFd<'_>) -> bool {
+    let null = rustix::fs::makedev(1, 3);
+    fstat(stream)
+        .is_ok_and(|stat| stat.st_rdev == null && FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice)
+}
+
+/// Sends the pieces of a stream to a channel, and the error if reading fails.
 pub(crate) fn pieces(from: impl AsFd + Send + 'static, to: mpsc::Sender<io::Result<Bytes>>) -> io::Result<()> {
     let send = move || {
         loop {
@@ -93,39 +104,39 @@ fn read(from: BorrowedFd<'_>) -> io::Result<Bytes> {
     }
 }
 
-/// What the command prints, on its way to our own streams.
+/// Output of a command that is being copied to the standard streams.
 pub(crate) struct Printing {
     ended: oneshot::Receiver<Ended>,
     writer: Writer,
 }
 
 impl Printing {
-    /// How it ended, once it did.
+    /// Waits for the end of the output.
     pub(crate) async fn ended(&mut self) -> Ended {
         (&mut self.ended).await.unwrap_or(Ended::Lost(MachineError::Gone))
     }
 
-    /// From now on the end of the command is not held up by a reader that does not read.
+    /// From now on, a stalled reader does not delay the end of the command.
     pub(crate) fn hurry(&self) {
         self.writer.hurry();
     }
 }
 
-/// Copies what the command prints to our own streams.
-pub(crate) fn output(from: mpsc::Receiver<sandbar::Result<Output>>) -> io::Result<Printing> {
+/// Copies the output of the command to the standard streams.
+pub(crate) fn output(from: mpsc::Receiver<sandbar::Result<Output>>) -> Printing {
     let (tell, ended) = oneshot::channel();
-    let writer = Writer::start()?;
+    let writer = Writer::new();
     let printing = Printing { ended, writer: writer.clone() };
     tokio::spawn(async move {
         let ended = tokio::select! {
             biased;
             error = writer.failure() => unwritable(error),
-            // The last write may have failed right before the end was seen.
+            // The last write may have failed just before the end.
             ended = copy(from, &writer) => writer.take_failure().map_or(ended, unwritable),
         };
         let _caller_gone = tell.send(ended);
     });
-    Ok(printing)
+    printing
 }
 
 async fn copy(mut from: mpsc::Receiver<sandbar::Result<Output>>, to: &Writer) -> Ended {
@@ -138,7 +149,7 @@ async fn copy(mut from: mpsc::Receiver<sandbar::Result<Output>>, to: &Writer) ->
             None => return Ended::Lost(MachineError::Gone),
         }
     };
-    let latest = Instant::now() + LAST_WORDS;
+    let latest = Instant::now() + DRAIN_LIMIT;
     while let Ok(Ok(Some(Ok(output)))) = timeout_at(latest, async {
         to.room().await;
         timeout(SILENCE, from.recv()).await
@@ -161,12 +172,12 @@ fn print(output: Output, to: &Writer) {
 }
 
 fn unwritable(error: io::Error) -> Ended {
-    // A terminal that hung up answers with an input/output error.
+    // A terminal that hung up returns an input/output error.
     let hung_up = Errno::from_io_error(&error) == Some(Errno::IO) && io::stdout().is_terminal();
     if hung_up || error.kind() == io::ErrorKind::BrokenPipe { Ended::Closed } else { Ended::Unwritable(error) }
 }
 
-/// Past the standard library's buffer: what the command printed is seen when it was printed.
+/// Writes without the buffer of the standard library, so that output appears immediately.
 pub(crate) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(to, bytes) {
@@ -178,7 +189,7 @@ pub(crate) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> 
     Ok(())
 }
 
-/// Interruptions are tried again; a stream that somebody else made non-blocking is waited for.
+/// Retries interrupted calls, and polls a stream that another process made non-blocking.
 fn wait_out(stream: BorrowedFd<'_>, until: PollFlags, error: Errno) -> io::Result<()> {
     match error {
         Errno::INTR => Ok(()),

@@ -1,4 +1,4 @@
-//! Everything sandbar says itself: results on standard output, words about them on standard error. Nothing else prints.
+//! Output of sandbar: results on standard output, messages on standard error. No other module prints.
 
 use std::{
     env,
@@ -15,10 +15,10 @@ use crate::{
     writer::{PATIENCE, is_ready},
 };
 
-/// What a shell reports for a program that lost its reader: 128 + SIGPIPE.
+/// Exit code of a program whose reader closed the pipe: 128 + SIGPIPE.
 pub(crate) const CLOSED: u8 = 141;
 
-/// How a piece of text stands out.
+/// Style of a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Strong,
@@ -26,18 +26,18 @@ pub(crate) enum Style {
     Good,
     Doubtful,
     Bad,
-    /// A line that goes away.
+    /// A removed line.
     Removed,
-    /// A place in a file.
+    /// A position in a file.
     Place,
 }
 
-/// What is said where a part of what a command printed is missing. The terminal may be raw.
+/// Message in place of lost output of a command. Ends with CRLF because the terminal may be raw.
 pub(crate) fn omitted(count: u64) -> String {
-    format!("sandbar: {count} bytes that nobody read are gone\r\n")
+    format!("sandbar: {count} bytes of unread output were dropped\r\n")
 }
 
-/// Knows which of the two streams may be coloured.
+/// Writer of results and messages; knows which stream is coloured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Render {
     stdout: Paint,
@@ -45,12 +45,12 @@ pub(crate) struct Render {
     patience: Patience,
 }
 
-/// What becomes of words that standard error does not take.
+/// What happens to messages while standard error is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
-    /// They wait.
+    /// Wait for the reader.
     Waits,
-    /// They are dropped.
+    /// Drop the message.
     Drops,
 }
 
@@ -76,7 +76,7 @@ impl Render {
         }
     }
 
-    /// Lets the library say what it does, as far as somebody asked for it.
+    /// Starts logging at the level of `--verbose`.
     pub(crate) fn trace(&self, verbose: u8) {
         let level = match verbose {
             0 => return,
@@ -88,32 +88,32 @@ impl Render {
         let _already_set = to_stderr.with_target(false).without_time().try_init();
     }
 
-    /// Text for standard output, if that is coloured.
+    /// Text for standard output, styled if that is coloured.
     pub(crate) fn paint(&self, style: Style, text: &str) -> String {
         self.stdout.apply(style, text)
     }
 
-    /// Text for standard error, if that is coloured.
+    /// Text for standard error, styled if that is coloured.
     pub(crate) fn paint_progress(&self, style: Style, text: &str) -> String {
         self.stderr.apply(style, text)
     }
 
-    /// The same without any colour.
+    /// A copy without colour.
     pub(crate) fn uncoloured(&self) -> Self {
         Self { stdout: Paint::Plain, stderr: Paint::Plain, ..*self }
     }
 
-    /// The same, for words that must not hold up the end of this process.
+    /// A copy for messages that must not delay the end of this process.
     pub(crate) fn hurried(&self) -> Self {
         Self { patience: Patience::Drops, ..*self }
     }
 
-    /// Whether results are read on a terminal.
+    /// Whether standard output is a terminal.
     pub(crate) fn result_is_seen(&self) -> bool {
         io::stdout().is_terminal()
     }
 
-    /// The result of a subcommand; the exit code says whether somebody read it.
+    /// Writes the result of a subcommand; the exit code says whether the reader closed the pipe.
     pub(crate) fn result(&self, bytes: &[u8]) -> Result<u8, Failure> {
         let mut stdout = io::stdout().lock();
         match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -128,17 +128,17 @@ impl Render {
         self.say(&format!("{} {text}", self.stderr.apply(Style::Bad, "sandbar:")));
     }
 
-    /// A failure for programs; standard output stays empty.
+    /// Writes a failure as JSON to standard error.
     pub(crate) fn failure_document(&self, failure: &Failure) {
         self.say(&failure.document().to_string());
     }
 
-    /// Whether somebody can watch what happens.
+    /// Whether standard error is a terminal.
     pub(crate) fn has_terminal(&self) -> bool {
         io::stderr().is_terminal()
     }
 
-    /// Whether results are meant for somebody's eyes.
+    /// Whether results are shown to a user: standard output is a terminal, or coloured.
     pub(crate) fn is_watched(&self) -> bool {
         self.stdout == Paint::Coloured || io::stdout().is_terminal()
     }
@@ -147,7 +147,7 @@ impl Render {
         self.say(&format!("{} {}", self.stderr.apply(Style::Strong, "sandbar:"), inert_line(text)));
     }
 
-    /// What is not in a workspace although somebody might look for it there.
+    /// Lists the parts of the manifest that are not in the workspace.
     pub(crate) fn left_out(&self, arrived: &Materialised) {
         for left_out in &arrived.left_out {
             self.note(&format!("left out {}: {}", left_out.path, left_out.reason));
@@ -158,7 +158,7 @@ impl Render {
         self.say(&format!("port {port} is at {endpoint}"));
     }
 
-    /// Help that was asked for, or what is wrong with the arguments; `code` is for the latter.
+    /// Prints help, or a mistake in the arguments; `code` is the exit code for a mistake.
     pub(crate) fn usage(&self, error: &clap::Error, code: u8) -> u8 {
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
@@ -166,7 +166,7 @@ impl Render {
                 _ => 0,
             },
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                let _nobody_reads = error.print();
+                let _reader_gone = error.print();
                 code
             }
             kind => {
@@ -185,33 +185,33 @@ impl Render {
         if self.patience == Patience::Drops && !is_ready(io::stderr().as_fd(), PATIENCE) {
             return;
         }
-        let _nobody_reads = writeln!(io::stderr().lock(), "{line}");
+        let _reader_gone = writeln!(io::stderr().lock(), "{line}");
     }
 }
 
-/// Text of whatever origin that cannot give orders to a terminal, nor show its characters in another order than theirs.
-/// Lines stay lines.
+/// Replaces control characters, except line feeds, and bidirectional overrides by question marks, so that untrusted text is
+/// safe on a terminal.
 pub(crate) fn inert(text: &str) -> String {
-    let tame = |c: char| match c {
+    let sanitize = |c: char| match c {
         '\n' => c,
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',
         c if c.is_control() => '?',
         c => c,
     };
-    text.chars().map(tame).collect()
+    text.chars().map(sanitize).collect()
 }
 
-/// The same for what is one line, and must not look like two.
+/// Like [`inert`] for a single line: replaces line feeds too.
 pub(crate) fn inert_line(text: &str) -> String {
     inert(text).replace('\n', "?")
 }
 
-/// Writes over the terminal's current line; nothing removes what was there.
+/// Replaces the current line of the terminal; an empty `line` removes it.
 pub(crate) fn status(line: &str) {
-    let _nobody_reads = write!(io::stderr().lock(), "\r\x1b[K{line}");
+    let _reader_gone = write!(io::stderr().lock(), "\r\x1b[K{line}");
 }
 
-/// Writes a question, and leaves the cursor behind it.
+/// Writes a question, and leaves the cursor after it.
 pub(crate) fn question(text: &str) {
     let mut stderr = io::stderr().lock();
     let _reader_gone = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colour_is_for_terminals_unless_somebody_says_otherwise() {
+    fn output_is_coloured_on_terminals_unless_an_option_or_variable_decides() {
         assert_eq!(Paint::choose(Color::Auto, true, false), Paint::Coloured);
         assert_eq!(Paint::choose(Color::Auto, true, true), Paint::Plain);
         assert_eq!(Paint::choose(Color::Auto, false, false), Paint::Plain);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_can_give_orders_or_turn_around() {
+    fn control_characters_and_bidirectional_overrides_are_replaced() {
         for c in ('\0'..=' ').chain('\x7f'..='\u{a0}').chain('\u{2029}'..='\u{202f}').chain('\u{2065}'..='\u{206a}') {
             let kept = matches!(c, ' ' | '\n' | '\u{a0}' | '\u{2029}' | '\u{202f}' | '\u{2065}' | '\u{206a}');
             let expected = if kept { format!("a{c}b") } else { "a?b".to_owned() };

@@ -1,13 +1,14 @@
-//! `sandbar run`: an agent at work on a machine of its own, from the prompt to the diff.
+//! `sandbar run`: runs an agent on a machine of its own, from the prompt to the diff.
 
 mod approve;
 mod config;
 mod ending;
-mod ground;
 mod keyboard;
 mod model;
 mod prompt;
+mod transfer;
 mod watch;
+mod workspace;
 
 use std::{ffi::OsString, sync::Arc, time::Duration};
 
@@ -19,35 +20,35 @@ use sandbar::{
     },
     agent_file::{AgentFile, Asking, ManifestEntry},
 };
+use sandbar_runs::{RunDir, RunStatus};
 
 use self::{
-    approve::{Desk, Verdict},
+    approve::{ApprovalPrompt, Verdict},
     ending::Outcome,
-    ground::Ground,
     watch::{Meter, Watched},
+    workspace::RunWorkspace,
 };
 pub(crate) use self::{
     config::words,
     ending::{halted, never_began},
-    ground::{Begun, Order, Wanted, make},
-    model::Thinker,
+    model::ModelChoice,
+    workspace::{RunOrder, StartedRun, WorkspaceChoice, make},
 };
 use crate::{
     args::{AskArg, RunArgs},
     failure::Failure,
     render::Render,
-    runs::{RunDir, RunStatus},
     signals::Signals,
-    view::{For, Mode, Started, Status, View},
+    view::{Mode, Reader, Started, Status, View},
 };
 
-/// The most turns unless somebody says otherwise.
+/// Default maximum of turns.
 const TURNS: u32 = 100;
 
-/// How long the last spans may take to be written.
+/// Timeout for writing the last spans.
 const LAST_SPANS: Duration = Duration::from_secs(2);
 
-/// What a usage mistake exits with that only shows once the arguments are put together.
+/// Exit code of invalid arguments.
 pub(crate) const USAGE: u8 = 2;
 
 pub(crate) async fn run(args: Box<RunArgs>, render: &Render) -> Result<u8, (Failure, u8)> {
@@ -61,7 +62,7 @@ pub(crate) async fn run(args: Box<RunArgs>, render: &Render) -> Result<u8, (Fail
     }
 }
 
-/// Tells programs about a command line that nobody understands: they read a last line whatever happens.
+/// Prints the last line of `--json` for an invalid command line: programs always get a last line.
 pub(crate) fn misused(message: &str, words: impl Iterator<Item = OsString>) {
     let mut words = words.skip(1).skip_while(|word| word.as_encoded_bytes().starts_with(b"-"));
     let is_run = words.next().is_some_and(|task| task == "run" || task == "demo");
@@ -74,24 +75,24 @@ async fn begin(args: Box<RunArgs>, render: &Render) -> Result<u8, (Failure, u8)>
     let prompt = prompt::read(&args.prompt).map_err(|failure| (failure, USAGE))?;
     let failed = |failure| (failure, 1);
     let (file, agent) = agent_file(&args).map_err(failed)?;
-    let thinker = model::resolve(&args, file.model.as_deref()).await.map_err(failed)?;
-    let budget = budget(&args, &thinker).map_err(|failure| (failure, USAGE))?;
+    let model_choice = model::resolve(&args, file.model.as_deref()).await.map_err(failed)?;
+    let budget = budget(&args, &model_choice).map_err(|failure| (failure, USAGE))?;
     let prices = budget.prices.clone();
     let mut signals = Signals::listen().map_err(failed)?;
     let mode = mode(render, args.json);
-    let view = View::new(render, mode).map_err(failed)?;
-    let begun = match ground::begin(&args, &file, &prompt, &mut signals, render).await {
+    let view = View::new(render, mode);
+    let begun = match workspace::begin(&args, &file, &prompt, &mut signals, render).await {
         Ok(begun) => begun,
         Err(halt) => return halted(halt, mode, render),
     };
     let turns = args.max_turns.or(file.max_turns).unwrap_or(TURNS);
-    let config = RunConfig::new().model(Arc::clone(&thinker.model)).budget(budget).max_turns(Some(turns));
+    let config = RunConfig::new().model(Arc::clone(&model_choice.model)).budget(budget).max_turns(Some(turns));
     let config = config.tell_unknown_tools();
-    let job = Job { agent, config, thinker, prompt, approver: Approver::Person, prices };
+    let job = Job { agent, config, model_choice, prompt, approver: Approver::Terminal, prices };
     Ok(job.work(begun, view, &mut signals, render).await)
 }
 
-/// What `--agent` names; whatever is wrong with it, its name is said.
+/// Loads the file that `--agent` names. Every error contains the name.
 fn agent_file(args: &RunArgs) -> Result<(AgentFile, SandboxAgent), Failure> {
     let Some(path) = &args.agent else {
         let mut file = AgentFile::default();
@@ -122,15 +123,15 @@ fn agent_file(args: &RunArgs) -> Result<(AgentFile, SandboxAgent), Failure> {
     Ok((file, agent))
 }
 
-/// An error in its own words, without the file's name that was said already.
+/// The text of an error without the name of the file, which the message already contains.
 fn told(error: &SandboxError, name: &str) -> String {
     let text = error.to_string();
     text.strip_prefix(name).map_or(text.as_str(), |rest| rest.trim_start_matches(": ")).trim_end().to_owned()
 }
 
-/// How a run is shown.
+/// The display mode of a run.
 pub(crate) fn mode(render: &Render, json: bool) -> Mode {
-    Mode::choose(render, if json { For::Programs } else { For::People })
+    Mode::choose(render, if json { Reader::Program } else { Reader::Human })
 }
 
 fn asking(ask: AskArg) -> Asking {
@@ -141,11 +142,11 @@ fn asking(ask: AskArg) -> Asking {
     }
 }
 
-fn budget(args: &RunArgs, thinker: &Thinker) -> Result<Budget, Failure> {
+fn budget(args: &RunArgs, model_choice: &ModelChoice) -> Result<Budget, Failure> {
     let prices = args.prices.iter().fold(Prices::default(), |prices, given| prices.with(&given.model, given.price));
-    if args.max_cost.is_some() && !thinker.scripted && prices.of(thinker.model.name()).is_none() {
-        let what = format!("cannot keep to --max-cost; nobody knows what {} costs", thinker.model.name());
-        return Err(Failure::new(what).next(format!("say it: --price {}=IN/OUT", thinker.model.name())));
+    if args.max_cost.is_some() && !model_choice.scripted && prices.of(model_choice.model.name()).is_none() {
+        let what = format!("cannot enforce --max-cost; the price of {} is not known", model_choice.model.name());
+        return Err(Failure::new(what).next(format!("set it with --price {}=IN/OUT", model_choice.model.name())));
     }
     let mut budget = Budget::new().prices(prices);
     budget.tokens = args.max_tokens;
@@ -153,28 +154,28 @@ fn budget(args: &RunArgs, thinker: &Thinker) -> Result<Budget, Failure> {
     Ok(budget)
 }
 
-/// Everything a run needs besides a place to work.
+/// Everything a run needs besides its workspace.
 pub(crate) struct Job {
     pub(crate) agent: SandboxAgent,
     pub(crate) config: RunConfig,
-    pub(crate) thinker: Thinker,
+    pub(crate) model_choice: ModelChoice,
     pub(crate) prompt: String,
     pub(crate) approver: Approver,
     pub(crate) prices: Prices,
 }
 
-/// Who answers where an approval is needed.
+/// The source of approvals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Approver {
-    /// Whoever sits at the terminal.
-    Person,
-    /// The demo, which says so.
-    Itself,
+    /// The user at the terminal.
+    Terminal,
+    /// The demo, which approves its own calls.
+    Demo,
 }
 
 impl Job {
-    /// Works to the end, shows it, and leaves nothing but the run's own directory.
-    pub(crate) async fn work(&self, begun: Begun, mut view: View, signals: &mut Signals, render: &Render) -> u8 {
+    /// Runs the agent to the end and shows the run. Only the directory of the run is left.
+    pub(crate) async fn work(&self, begun: StartedRun, mut view: View, signals: &mut Signals, render: &Render) -> u8 {
         let view = &mut view;
         let isolation = begun.session.features().isolation;
         let isolation = match begun.network {
@@ -182,9 +183,9 @@ impl Job {
             Network::Host => format!("{}, with the host's network", isolation.name()),
             _ => format!("{}, with a network", isolation.name()),
         };
-        let model = match &self.thinker.address {
-            Some(address) => format!("{} at {address}", self.thinker.model.name()),
-            None => self.thinker.model.name().to_owned(),
+        let model = match &self.model_choice.address {
+            Some(address) => format!("{} at {address}", self.model_choice.model.name()),
+            None => self.model_choice.model.name().to_owned(),
         };
         let workspace = match &begun.worktree {
             Some(worktree) => format!("{}, {worktree}", begun.ground),
@@ -197,7 +198,7 @@ impl Job {
             model: &model,
             workspace: &workspace,
             isolation: &isolation,
-            scripted: self.thinker.scripted,
+            scripted: self.model_choice.scripted,
         });
         let clock = std::time::Instant::now();
         let tracer = tracer(&begun.run, render);
@@ -207,10 +208,11 @@ impl Job {
         ending::conclude(begun, outcome, clock.elapsed(), view, (signals, render)).await
     }
 
-    /// Runs, asks a person where that is needed, and runs on.
-    async fn drive(&self, begun: &Begun, config: RunConfig, view: &mut View, signals: &mut Signals) -> Outcome {
-        let desk = Desk { approver: self.approver, mode: view.mode(), keyboard: begun.keyboard.as_ref() };
-        let meter = Meter::new(&self.prices, self.thinker.model.name());
+    /// Runs the agent, asks for approvals, and continues.
+    async fn drive(&self, begun: &StartedRun, config: RunConfig, view: &mut View, signals: &mut Signals) -> Outcome {
+        let approvals =
+            ApprovalPrompt { approver: self.approver, mode: view.mode(), keyboard: begun.keyboard.as_ref() };
+        let meter = Meter::new(&self.prices, self.model_choice.model.name());
         let mut input = RunInput::from(self.prompt.as_str());
         loop {
             let run = sandbar::run(&self.agent, input).config(config.clone()).sandbox(&begun.session);
@@ -223,9 +225,9 @@ impl Job {
                 return outcome;
             }
             let Some(state) = outcome.state.clone() else { return outcome };
-            match desk.decide(state, view, signals).await {
+            match approvals.decide(state, view, signals).await {
                 Verdict::GoOn(state) => input = RunInput::from(*state),
-                Verdict::Nobody => return outcome,
+                Verdict::NoTerminal => return outcome,
                 Verdict::Cancelled(signal) => {
                     return Outcome { status: RunStatus::Cancelled, message: None, signal, ..outcome };
                 }
@@ -234,7 +236,7 @@ impl Job {
     }
 }
 
-/// Writes down how the run went, as a tree of spans; a run goes on without it.
+/// Writes the trace of the run. If that fails, the run continues without one.
 fn tracer(run: &RunDir, render: &Render) -> Tracer {
     match Batched::jsonl(run.trace_path()) {
         Ok(file) => Tracer::new(file),
@@ -246,7 +248,7 @@ fn tracer(run: &RunDir, render: &Render) -> Tracer {
     }
 }
 
-/// Why a run stopped, in the words of its record.
+/// The status in the record of a run that stopped.
 fn status(stop: &Stop) -> RunStatus {
     match stop {
         Stop::Finished => RunStatus::Completed,

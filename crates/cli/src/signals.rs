@@ -1,4 +1,4 @@
-//! The signals that ask sandbar to end, as one stream; those that the caller ignores stay ignored.
+//! The signals that ask sandbar to end, as one stream; signals that the caller ignores stay ignored.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::failure::Failure;
 
-/// From here on these signals no longer end this process by themselves.
+/// Handlers for these signals, which no longer end this process.
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
 }
@@ -44,14 +44,14 @@ impl Signals {
     }
 }
 
-/// What the caller told this process to ignore, as `nohup` and shells with background jobs do, one bit each.
+/// Bit mask of the signals that the caller ignores, as `nohup` and shells with background jobs do.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// What a shell reports for a command that a signal ended.
+/// Exit code of a command that a signal ended, as shells report it.
 pub(crate) fn code(signal: Signal) -> u8 {
     128 + signal.number()
 }

@@ -1,4 +1,4 @@
-//! The caller's own terminal: raw while a command has one inside, and put back whatever happens.
+//! The caller's terminal: raw while a command has a terminal, and restored afterwards in every case.
 
 use std::{
     io::{self, IsTerminal},
@@ -12,10 +12,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 const FALLBACK: &str = "xterm-256color";
 
-/// How the terminal was, while it is not that.
+/// Original mode of the terminal while it is raw.
 static ORIGINAL: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Raw mode, for as long as this lives: every key goes inside, Ctrl-C too, and every byte from there is shown as it is.
+/// Raw mode until dropped: every key, also Ctrl-C, goes to the command, and its output is written unchanged.
 pub(crate) struct Raw {
     resized: Signal,
     continued: Signal,
@@ -37,12 +37,12 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Waits until the terminal has another size, or this process is back in the foreground.
+    /// Waits until the terminal changes its size, or this process returns to the foreground.
     pub(crate) async fn resized(&mut self) -> TerminalSize {
         tokio::select! {
             _resized = self.resized.recv() => {}
             _continued = self.continued.recv() => {
-                // The shell that had the terminal meanwhile left it in its own mode.
+                // The shell that used the terminal meanwhile left it in its own mode.
                 if let Ok(current) = tcgetattr(io::stdin()) {
                     let _no_terminal_any_more = apply(current);
                 }
@@ -74,7 +74,7 @@ pub(crate) fn is_terminal() -> bool {
     io::stdin().is_terminal()
 }
 
-/// The size of the caller's terminal, or 24 by 80 without one.
+/// Size of the caller's terminal, or 24 by 80 without one.
 pub(crate) fn size() -> TerminalSize {
     match tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(io::stdout())) {
         Ok(size) => TerminalSize::new(size.ws_row, size.ws_col),
@@ -82,7 +82,7 @@ pub(crate) fn size() -> TerminalSize {
     }
 }
 
-/// The name by which programs inside look up what the terminal can do: the caller's own, if it is only a name.
+/// Value of `TERM` for the command: that of the caller if it is a plain name.
 pub(crate) fn kind(own: Option<&str>) -> &str {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.' | '_');
     match own {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_plain_name_of_a_terminal_goes_inside() {
+    fn only_a_plain_terminal_name_is_passed_to_the_command() {
         for own in ["xterm", "screen.xterm-256color", "st-0.8+x", "dumb"] {
             assert_eq!(kind(Some(own)), own);
         }

@@ -1,4 +1,4 @@
-//! What the values of options mean: sizes, durations, directories, mounts and variables.
+//! Parsers for option values: sizes, durations, directories, mounts and variables.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -9,19 +9,19 @@ use std::{
 
 use sandbar::{Access, Price, Signal, account_name_fault};
 
-/// A user of a machine: a name that an account can have, or a number.
+/// A user of a machine: an account name or a number.
 pub(crate) fn user(text: &str) -> Result<String, String> {
     let is_number = text.parse::<u16>().is_ok_and(|number| number.to_string() == text);
     match account_name_fault(text) {
         Some(_) if !is_number && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() => {
-            Err("a number may be at most 65535, and has no zeros before it".to_owned())
+            Err("a user number must be at most 65535, without leading zeros".to_owned())
         }
         Some(fault) if !is_number => Err(fault.to_owned()),
         _ => Ok(text.to_owned()),
     }
 }
 
-/// A user of a machine who is made if there is none: only names have a home.
+/// A user that a new machine creates if needed: a name, because a number has no home directory.
 pub(crate) fn account(text: &str) -> Result<String, String> {
     account_name_fault(text).map_or_else(|| Ok(text.to_owned()), |fault| Err(fault.to_owned()))
 }
@@ -33,88 +33,70 @@ pub(crate) struct WorkspaceDir {
     pub(crate) access: Access,
 }
 
-/// A file or directory of the host, and where it is shown; `None` is the same path.
+/// A file or directory of the host, and its path on the machine; `None` is the same path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) host: PathBuf,
     pub(crate) inside: Option<PathBuf>,
 }
 
-/// A variable for the command; `None` copies the caller's own.
+/// A variable for the command; `None` copies the caller's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: OsString,
     pub(crate) value: Option<OsString>,
 }
 
-/// A file or directory of the host that is granted, and where it is shown; `None` is the same path.
+/// A granted file or directory of the host, and its path on the machine; `None` is the same path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GrantArg {
     pub(crate) shown: Shown,
     pub(crate) access: Access,
 }
 
-/// Something in a session; an empty path is the workspace itself.
+/// A path in a session; an empty path is the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Inside {
+pub(crate) struct SessionPath {
     pub(crate) session: String,
     pub(crate) path: OsString,
 }
 
-/// One side of a copy.
+/// Source or destination of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Inside(Inside),
+pub(crate) enum CopyPath {
+    Session(SessionPath),
     Host(PathBuf),
 }
 
-/// Where a machine comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SandboxArg {
-    /// Namespaces of this host.
-    Local,
-    /// A container of this image.
-    Docker(String),
-}
-
-/// `local`, or `docker:IMAGE`.
-pub(crate) fn sandbox(text: &str) -> Result<SandboxArg, String> {
-    match text.split_once(':') {
-        None if text == "local" => Ok(SandboxArg::Local),
-        Some(("docker", image)) if !image.is_empty() => Ok(SandboxArg::Docker(image.to_owned())),
-        _ => Err("it must be local, or docker:IMAGE, for instance docker:python:3.12-slim".to_owned()),
-    }
-}
-
-/// What a model costs.
+/// Price of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PriceArg {
     pub(crate) model: String,
     pub(crate) price: Price,
 }
 
-/// `MODEL=IN/OUT`, in dollars per million tokens; what is read from a cache costs as much as what is not.
+/// `MODEL=IN/OUT`, in dollars per million tokens; cached tokens have the same price.
 pub(crate) fn price(text: &str) -> Result<PriceArg, String> {
     let parts = text.rsplit_once('=').and_then(|(model, price)| Some((model, price.split_once('/')?)));
     let Some((model, (input, output))) = parts.filter(|(model, _)| !model.is_empty()) else {
-        return Err("it must look like MODEL=IN/OUT, for instance qwen3=0.10/0.40".to_owned());
+        return Err("must have the form MODEL=IN/OUT, for example qwen3=0.10/0.40".to_owned());
     };
     let (input, output) = (dollars(input)?, dollars(output)?);
     Ok(PriceArg { model: model.to_owned(), price: Price { input, cached: input, output } })
 }
 
-/// An amount of money.
+/// An amount of dollars.
 pub(crate) fn dollars(text: &str) -> Result<f64, String> {
     let amount = text.trim().trim_start_matches('$').parse::<f64>().ok();
     amount
         .filter(|amount| amount.is_finite() && *amount >= 0.0)
-        .ok_or_else(|| "it must be an amount such as 0.50".to_owned())
+        .ok_or_else(|| "must be an amount in dollars, such as 0.50".to_owned())
 }
 
 /// `1` to `65535`.
 pub(crate) fn port(text: &str) -> Result<u16, String> {
     let port = text.parse().ok().filter(|port| *port > 0);
-    port.ok_or_else(|| "use a number from 1 to 65535; the host's own port is chosen, and said".to_owned())
+    port.ok_or_else(|| "use a number from 1 to 65535; sandbar chooses the port of the host, and prints it".to_owned())
 }
 
 /// `500ms`, `10s`, `5m`, `1h`.
@@ -129,8 +111,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     };
     let number: u64 = number.parse().map_err(|_| "use a whole number and a unit, like 500ms, 10s, 5m or 1h")?;
     match number.checked_mul(millis) {
-        None => Err("that is longer than a computer lives".to_owned()),
-        Some(0) => Err("must be more than nothing".to_owned()),
+        None => Err("is too long".to_owned()),
+        Some(0) => Err("must be greater than zero".to_owned()),
         Some(millis) => Ok(Duration::from_millis(millis)),
     }
 }
@@ -166,7 +148,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     let number: u64 = number.parse().map_err(|_| "use a whole number and a unit, like 64k, 512m or 1g")?;
     match number.checked_mul(1 << shift) {
         None => Err("is too large".to_owned()),
-        Some(0) => Err("must be more than nothing".to_owned()),
+        Some(0) => Err("must be greater than zero".to_owned()),
         Some(bytes) => Ok(bytes),
     }
 }
@@ -188,7 +170,7 @@ pub(crate) fn workspace(text: OsString) -> Result<WorkspaceDir, String> {
     Ok(WorkspaceDir { path: OsStr::from_bytes(path).into(), access })
 }
 
-/// `HOST` or `HOST:INSIDE`, where `INSIDE` is absolute; a colon without a slash after it belongs to the name.
+/// `HOST` or `HOST:INSIDE`, where `INSIDE` is absolute; a colon without a slash after it is part of the name.
 pub(crate) fn shown(text: OsString) -> Result<Shown, String> {
     let bytes = text.as_bytes();
     let cut = bytes.windows(2).rposition(|pair| pair == b":/");
@@ -197,7 +179,7 @@ pub(crate) fn shown(text: OsString) -> Result<Shown, String> {
         None => (bytes, None),
     };
     if host.is_empty() {
-        return Err("names nothing of the host; use HOST or HOST:INSIDE".to_owned());
+        return Err("has no path of the host; use HOST or HOST:INSIDE".to_owned());
     }
     Ok(Shown { host: OsStr::from_bytes(host).into(), inside })
 }
@@ -210,7 +192,7 @@ pub(crate) fn variable(text: OsString) -> Result<Variable, String> {
         None => (bytes, None),
     };
     if name.is_empty() {
-        return Err("has no name; use NAME=VALUE, or NAME to copy your own".to_owned());
+        return Err("has no name; use NAME=VALUE, or NAME to copy your value".to_owned());
     }
     Ok(Variable { name: OsString::from_vec(name), value })
 }
@@ -225,38 +207,38 @@ pub(crate) fn grant(text: OsString) -> Result<GrantArg, String> {
     Ok(GrantArg { shown: shown(OsStr::from_bytes(rest).to_owned())?, access })
 }
 
-/// `ID:PATH` is in a session, everything else on the host; a colon after a slash belongs to a name.
-pub(crate) fn place(text: OsString) -> Result<Place, String> {
+/// `ID:PATH` is in a session, every other path on the host; a colon after a slash is part of a name.
+pub(crate) fn place(text: OsString) -> Result<CopyPath, String> {
     if text.is_empty() {
-        return Err("names nothing; use ID:PATH, or a path of the host".to_owned());
+        return Err("is empty; use ID:PATH, or a path of the host".to_owned());
     }
     let bytes = text.as_bytes();
     let colon = bytes.iter().position(|byte| *byte == b':');
     let slash = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
     match colon {
-        Some(colon) if colon < slash => inside(text).map(Place::Inside),
-        _ => Ok(Place::Host(text.into())),
+        Some(colon) if colon < slash => inside(text).map(CopyPath::Session),
+        _ => Ok(CopyPath::Host(text.into())),
     }
 }
 
 /// `ID` or `ID:PATH`.
-pub(crate) fn inside(text: OsString) -> Result<Inside, String> {
+pub(crate) fn inside(text: OsString) -> Result<SessionPath, String> {
     let bytes = text.as_bytes();
     let (session, path) = match bytes.iter().position(|byte| *byte == b':') {
         Some(at) => (&bytes[..at], &bytes[at + 1..]),
         None => (bytes, [].as_slice()),
     };
     let session = std::str::from_utf8(session).ok().filter(|session| !session.is_empty());
-    let session = session.ok_or("names no session; use ID:PATH")?.to_owned();
-    Ok(Inside { session, path: OsStr::from_bytes(path).to_owned() })
+    let session = session.ok_or("has no session; use ID:PATH")?.to_owned();
+    Ok(SessionPath { session, path: OsStr::from_bytes(path).to_owned() })
 }
 
 /// `ID:PATH`, with both.
-pub(crate) fn file_inside(text: OsString) -> Result<Inside, String> {
+pub(crate) fn file_inside(text: OsString) -> Result<SessionPath, String> {
     let inside = inside(text)?;
     match inside.path.as_bytes().last() {
-        None => Err("names no file; use ID:PATH".to_owned()),
-        Some(b'/') => Err("names a directory, not a file; leave out the slash at its end".to_owned()),
+        None => Err("has no file; use ID:PATH".to_owned()),
+        Some(b'/') => Err("names a directory, not a file; remove the slash at the end".to_owned()),
         Some(_) => Ok(inside),
     }
 }
@@ -311,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_is_writable_unless_it_says_otherwise() {
+    fn a_workspace_is_writable_by_default() {
         let parsed = |text: &str| workspace(text.into()).map(|dir| (dir.path, dir.access));
         assert_eq!(parsed("."), Ok((".".into(), Access::ReadWrite)));
         assert_eq!(parsed("/a:ro"), Ok(("/a".into(), Access::ReadOnly)));
@@ -320,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_cut_at_the_last_colon_before_a_slash() {
+    fn a_mount_is_split_at_the_last_colon_before_a_slash() {
         let parsed = |text: &str| shown(text.into()).map(|shown| (shown.host, shown.inside));
         assert_eq!(parsed("/a"), Ok(("/a".into(), None)));
         assert_eq!(parsed("a:/b"), Ok(("a".into(), Some("/b".into()))));
@@ -330,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_has_a_name_and_perhaps_a_value() {
+    fn a_variable_has_a_name_and_an_optional_value() {
         let parsed = |text: &str| variable(text.into()).map(|variable| (variable.name, variable.value));
         assert_eq!(parsed("A=b=c"), Ok(("A".into(), Some("b=c".into()))));
         assert_eq!(parsed("A="), Ok(("A".into(), Some("".into()))));
@@ -339,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_read_only_unless_it_says_otherwise() {
+    fn a_grant_is_read_only_by_default() {
         let parsed = |text: &str| grant(text.into()).map(|grant| (grant.shown.host, grant.shown.inside, grant.access));
         assert_eq!(parsed("/a"), Ok(("/a".into(), None, Access::ReadOnly)));
         assert_eq!(parsed("/a:ro"), Ok(("/a".into(), None, Access::ReadOnly)));
@@ -349,8 +331,9 @@ mod tests {
 
     #[test]
     fn a_colon_before_any_slash_means_a_session() {
-        let host = |text: &str| Ok(Place::Host(text.into()));
-        let session = |id: &str, path: &str| Ok(Place::Inside(Inside { session: id.into(), path: path.into() }));
+        let host = |text: &str| Ok(CopyPath::Host(text.into()));
+        let session =
+            |id: &str, path: &str| Ok(CopyPath::Session(SessionPath { session: id.into(), path: path.into() }));
         assert_eq!(place("work:a/b".into()), session("work", "a/b"));
         assert_eq!(place("work:".into()), session("work", ""));
         assert_eq!(place("work:/workspace/a:b".into()), session("work", "/workspace/a:b"));
@@ -364,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_never_mistaken_for_something_else() {
+    fn a_session_name_cannot_look_like_an_option_or_a_path() {
         for good in ["work", "a", "2024.review_1-b"] {
             assert_eq!(name(good).as_deref(), Ok(good));
         }

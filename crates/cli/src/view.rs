@@ -1,20 +1,20 @@
-//! What a person or a program sees of an agent's run: a live view on a terminal, plain lines, or lines of JSON.
+//! The view of an agent's run: live on a terminal, as plain lines, or as JSON lines.
 //!
-//! What happens is told on standard error, and the answer on standard output; as JSON everything is on standard output.
+//! Events are written to standard error, and the answer to standard output; as JSON, both go to standard output.
 
-mod asked;
 mod call;
 mod diff;
 mod json;
 mod line;
-mod people;
+mod pending;
 mod picture;
 mod prose;
+mod sanitize;
 mod surface;
-mod tame;
 #[cfg(test)]
 mod tests;
-mod words;
+mod text_view;
+mod units;
 
 use std::{env, io, time::Duration};
 
@@ -24,70 +24,69 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::{
-    json::Lines,
-    people::People,
-    surface::{ASCII, Letters, Reach, Surface, UNICODE},
+    json::JsonLines,
+    surface::{ASCII, Charset, DisplayKind, Surface, UNICODE},
+    text_view::TextView,
 };
 use crate::{
-    failure::Failure,
     render::Render,
     writer::{Stream, Writer},
 };
 
-/// How a run is shown.
+/// Format of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Live, on the terminal that standard error is.
     Terminal,
-    /// As lines, without colour or anything else that only a terminal understands.
+    /// As lines without colour or other escape sequences.
     Plain,
     /// As JSON, one object per line.
     Json,
 }
 
-/// Whether the results of a command are for programs.
+/// Reader of the results of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum For {
-    People,
-    Programs,
+pub(crate) enum Reader {
+    Human,
+    Program,
 }
 
 impl Mode {
-    pub(crate) fn choose(render: &Render, results: For) -> Self {
+    pub(crate) fn choose(render: &Render, results: Reader) -> Self {
         match results {
-            For::Programs => Self::Json,
-            For::People if render.has_terminal() => Self::Terminal,
-            For::People => Self::Plain,
+            Reader::Program => Self::Json,
+            Reader::Human if render.has_terminal() => Self::Terminal,
+            Reader::Human => Self::Plain,
         }
     }
 }
 
-/// What is told before anything happens.
+/// Head of the view.
 pub(crate) struct Started<'a> {
     pub id: &'a str,
     pub prompt: &'a str,
     pub agent: &'a str,
     pub model: &'a str,
-    /// How it is used: "copy of /x", "in place /x", "empty".
+    /// Description of the workspace: "copy of /x", "in place /x", "empty".
     pub workspace: &'a str,
     pub isolation: &'a str,
-    /// Whether the model's replies were written beforehand.
+    /// Whether the replies of the model come from a script.
     pub scripted: bool,
 }
 
-/// What is told at the end.
+/// End of the view.
 pub(crate) struct Finished<'a> {
     pub id: &'a str,
     pub session_id: &'a str,
     pub status: Status,
     pub final_output: Option<&'a Value>,
-    /// Why it failed or stopped.
+    /// Why the run failed or stopped.
     pub message: Option<&'a str>,
     pub usage: &'a Usage,
     /// In dollars.
     pub cost: Option<f64>,
     pub elapsed: Duration,
-    /// What can be done now, such as `sandbar diff ID`.
+    /// Commands to run next, such as `sandbar diff ID`.
     pub next_steps: &'a [String],
 }
 
@@ -103,11 +102,11 @@ pub(crate) enum Status {
     Cancelled,
 }
 
-/// What was decided about a call that waited for somebody.
+/// Decision about a call that needed an approval.
 pub(crate) struct Verdict<'a> {
     pub call_id: &'a str,
     pub decision: Decision,
-    /// Who decided: "you", "the demo", "a rule".
+    /// Who decided: "you", "the demo", or "a rule".
     pub by: &'a str,
     pub reason: Option<&'a str>,
 }
@@ -116,7 +115,7 @@ pub(crate) struct Verdict<'a> {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Decision {
     Approved,
-    /// This call, and all like it.
+    /// This call, and all later calls of the same tool.
     ApprovedAlways,
     Rejected,
 }
@@ -124,233 +123,234 @@ pub(crate) enum Decision {
 /// The view of one run.
 pub(crate) struct View {
     mode: Mode,
-    face: Face,
+    format: Format,
     sink: Sink,
 }
 
-enum Face {
-    People(Box<People>),
-    Programs(Lines),
+enum Format {
+    Text(Box<TextView>),
+    Json(JsonLines),
 }
 
-/// Where everything goes.
+/// Destination of the output.
 struct Sink {
     writer: Writer,
     #[cfg(test)]
-    kept: Option<Kept>,
+    captured: Option<Captured>,
 }
 
 #[cfg(test)]
 #[derive(Default)]
-struct Kept {
+struct Captured {
     stdout: String,
     stderr: String,
 }
 
-/// The last line for programs, of a run without a view.
+/// The last JSON line of a run without a view.
 pub(crate) fn last_line(finished: &Finished<'_>) -> String {
-    let mut lines = Lines::default();
+    let mut lines = JsonLines::default();
     lines.finished(finished);
     lines.take()
 }
 
 impl View {
-    pub(crate) fn new(render: &Render, mode: Mode) -> Result<Self, Failure> {
+    pub(crate) fn new(render: &Render, mode: Mode) -> Self {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable).unwrap_or_default();
         let reads_unicode = is_utf8(&locale);
         let is_dumb = variable("TERM").is_none_or(|kind| kind == "dumb");
         let glyphs = if reads_unicode && !(is_dumb && mode == Mode::Terminal) { &UNICODE } else { &ASCII };
-        let face = match mode {
-            Mode::Json => Face::Programs(Lines::default()),
-            Mode::Plain => Face::of(Surface::new(render.uncoloured(), Reach::Lines, Letters::All, glyphs), render),
+        let format = match mode {
+            Mode::Json => Format::Json(JsonLines::default()),
+            Mode::Plain => {
+                Format::of(Surface::new(render.uncoloured(), DisplayKind::Lines, Charset::All, glyphs), render)
+            }
             Mode::Terminal => {
-                let reach = if is_dumb { Reach::Printed } else { Reach::Redrawn };
-                let letters = if reads_unicode { Letters::All } else { Letters::Ascii };
-                Face::of(
+                let reach = if is_dumb { DisplayKind::Printed } else { DisplayKind::Redrawn };
+                let letters = if reads_unicode { Charset::All } else { Charset::Ascii };
+                Format::of(
                     Surface::new(if is_dumb { render.uncoloured() } else { *render }, reach, letters, glyphs),
                     render,
                 )
             }
         };
-        let writer = Writer::start().map_err(|error| Failure::new("cannot write standard output").because(error))?;
-        Ok(Self { mode, face, sink: Sink::new(writer) })
+        Self { mode, format, sink: Sink::new(Writer::new()) }
     }
 
     pub(crate) fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Whether what happens next should be shown already: what was shown before may still wait for its reader.
+    /// Whether the next event can be shown now: earlier output may still wait for its reader.
     pub(crate) fn has_room(&self) -> bool {
         self.sink.writer.has_room()
     }
 
-    /// Waits until it should.
+    /// Waits until the next event can be shown.
     pub(crate) async fn room(&self) {
         self.sink.writer.room().await;
     }
 
-    /// From now on a reader that does not read is not waited for.
+    /// From now on, do not wait for a stalled reader.
     pub(crate) fn hurry(&self) {
         self.sink.writer.hurry();
     }
 
-    /// Waits until everything was read, or nothing is read any more and there is a hurry.
+    /// Waits until all output is written; in a hurry, only as long as a reader makes progress.
     pub(crate) async fn settle(&self) {
         self.sink.writer.settle().await;
     }
 
     pub(crate) fn started(&mut self, started: &Started<'_>) {
-        match &mut self.face {
-            Face::People(people) => people.started(started),
-            Face::Programs(lines) => lines.started(started),
+        match &mut self.format {
+            Format::Text(text_view) => text_view.started(started),
+            Format::Json(lines) => lines.started(started),
         }
         self.flush();
     }
 
-    /// Shows something that happens in the run.
+    /// Shows an event of the run.
     pub(crate) fn event(&mut self, event: &RunEvent) {
-        match &mut self.face {
-            Face::People(people) => people.event(event),
-            Face::Programs(lines) => lines.event(event, None),
+        match &mut self.format {
+            Format::Text(text_view) => text_view.event(event),
+            Format::Json(lines) => lines.event(event, None),
         }
         self.flush();
     }
 
-    /// Shows something that happens in the run of an agent that answers this call of the outer run.
+    /// Shows an event of a nested run, whose agent answers this call of the outer run.
     #[cfg_attr(not(test), expect(dead_code, reason = "for commands whose agents are tools of each other"))]
     pub(crate) fn nested(&mut self, call_id: &str, agent: &str, event: &RunEvent) {
-        match &mut self.face {
-            Face::People(people) => people.nested(call_id, agent, event),
-            Face::Programs(lines) => lines.event(event, Some((call_id, agent))),
+        match &mut self.format {
+            Format::Text(text_view) => text_view.nested(call_id, agent, event),
+            Format::Json(lines) => lines.event(event, Some((call_id, agent))),
         }
         self.flush();
     }
 
-    /// Moves what moves: to be called about ten times a second. Without `usage` the view counts what it has heard.
+    /// Updates the status row; called about ten times a second. Without `usage`, the view counts the usage in the events.
     pub(crate) fn tick(&mut self, usage: Option<&Usage>) {
-        // What moves is worth nothing late.
+        // A late update of the status row is worthless.
         if !self.sink.writer.is_empty() {
             return;
         }
-        if let Face::People(people) = &mut self.face {
-            people.tick(usage);
+        if let Format::Text(text_view) = &mut self.format {
+            text_view.tick(usage);
         }
         self.flush();
     }
 
-    /// What the run has cost so far, in dollars.
+    /// Sets the cost of the run so far, in dollars.
     pub(crate) fn cost(&mut self, cost: Option<f64>) {
-        if let Face::People(people) = &mut self.face {
-            people.cost(cost);
+        if let Format::Text(text_view) = &mut self.format {
+            text_view.cost(cost);
         }
     }
 
-    /// What sandbar itself is busy with, such as filling the workspace: told on the last row of a terminal only.
+    /// Sets the current activity of sandbar, such as filling the workspace; shown only on the status row of a terminal.
     #[cfg_attr(not(test), expect(dead_code, reason = "for commands that fill workspaces while they are watched"))]
     pub(crate) fn doing(&mut self, what: Option<&str>) {
-        if let Face::People(people) = &mut self.face {
-            people.doing(what);
+        if let Format::Text(text_view) = &mut self.format {
+            text_view.doing(what);
         }
         self.flush();
     }
 
-    /// One line from sandbar itself.
+    /// Shows a message of sandbar.
     pub(crate) fn notice(&mut self, text: &str) {
-        match &mut self.face {
-            Face::People(people) => people.notice(text),
-            Face::Programs(lines) => lines.notice(text),
+        match &mut self.format {
+            Format::Text(text_view) => text_view.notice(text),
+            Format::Json(lines) => lines.notice(text),
         }
         self.flush();
     }
 
-    /// Shows what somebody has to decide about. From here to [`answered`](Self::answered) nothing is drawn over, so that a
-    /// line can be read from the terminal.
+    /// Shows a call that needs an approval. Nothing is redrawn until [`answered`](Self::answered), so that the user can type a
+    /// line.
     pub(crate) fn ask(&mut self, request: &Interruption) {
-        match &mut self.face {
-            Face::People(people) => people.ask(request),
-            Face::Programs(lines) => lines.asked(request),
+        match &mut self.format {
+            Format::Text(text_view) => text_view.ask(request),
+            Format::Json(lines) => lines.asked(request),
         }
         self.flush();
     }
 
-    /// Shows all of what was asked about, however long it is.
+    /// Shows the complete call that needs an approval.
     pub(crate) fn show_all(&mut self) {
-        if let Face::People(people) = &mut self.face {
-            people.show_all();
+        if let Format::Text(text_view) = &mut self.format {
+            text_view.show_all();
         }
         self.flush();
     }
 
-    /// Says what the answers to a question mean.
+    /// Explains the possible answers.
     pub(crate) fn explain(&mut self, lines: &[String]) {
-        if let Face::People(people) = &mut self.face {
-            people.explain(lines);
+        if let Format::Text(text_view) = &mut self.format {
+            text_view.explain(lines);
         }
         self.flush();
     }
 
-    /// Writes a question, and leaves the cursor behind it.
+    /// Writes a question, and leaves the cursor after it.
     pub(crate) fn prompt(&mut self, question: &str) {
-        if let Face::People(people) = &mut self.face {
-            people.prompt(question);
+        if let Format::Text(text_view) = &mut self.format {
+            text_view.prompt(question);
         }
         self.flush();
     }
 
-    /// Shows what was decided.
+    /// Shows the decision.
     pub(crate) fn answered(&mut self, verdict: &Verdict<'_>) {
-        match &mut self.face {
-            Face::People(people) => people.answered(verdict),
-            Face::Programs(lines) => lines.answered(verdict),
+        match &mut self.format {
+            Format::Text(text_view) => text_view.answered(verdict),
+            Format::Json(lines) => lines.answered(verdict),
         }
         self.flush();
     }
 
-    /// Whether people are looking.
-    pub(crate) fn is_for_people(&self) -> bool {
-        matches!(self.face, Face::People(_))
+    /// Whether the view is text, not JSON.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.format, Format::Text(_))
     }
 
-    /// Shows to people what the run has changed, in a text that is ready for a terminal.
+    /// Shows the changes of the run in a text view. The text is already sanitized.
     pub(crate) fn changes(&mut self, text: &str) {
-        if let Face::People(people) = &mut self.face {
-            people.changes(text);
+        if let Format::Text(text_view) = &mut self.format {
+            text_view.changes(text);
         }
         self.flush();
     }
 
-    /// Shows how it ended, and gives the answer out.
+    /// Shows how the run ended, and writes the answer.
     pub(crate) fn finished(&mut self, finished: &Finished<'_>) {
-        if let Face::People(people) = &mut self.face {
-            people.close(finished);
+        if let Format::Text(text_view) = &mut self.format {
+            text_view.close(finished);
         }
         self.flush();
-        match &mut self.face {
-            Face::People(people) => people.finished(finished),
-            Face::Programs(lines) => lines.finished(finished),
+        match &mut self.format {
+            Format::Text(text_view) => text_view.finished(finished),
+            Format::Json(lines) => lines.finished(finished),
         }
         self.flush();
     }
 
-    /// Removes what is drawn over and over, so that somebody else can print; the next tick draws it again.
+    /// Removes the redrawn rows, so that another writer can print; the next tick draws them again.
     pub(crate) fn clear(&mut self) {
-        if let Face::People(people) = &mut self.face {
-            people.clear();
+        if let Format::Text(text_view) = &mut self.format {
+            text_view.clear();
         }
         self.flush();
     }
 
-    /// Whether the reader of the results is gone.
+    /// Whether the reader of standard output closed the pipe.
     pub(crate) fn is_closed(&self) -> bool {
         self.sink.writer.has_failed(Stream::Stdout)
     }
 
     fn flush(&mut self) {
-        let (stderr, stdout) = match &mut self.face {
-            Face::People(people) => people.take(),
-            Face::Programs(lines) => (String::new(), lines.take()),
+        let (stderr, stdout) = match &mut self.format {
+            Format::Text(text_view) => text_view.take(),
+            Format::Json(lines) => (String::new(), lines.take()),
         };
         self.sink.write(stderr, stdout);
     }
@@ -362,11 +362,11 @@ impl Drop for View {
     }
 }
 
-impl Face {
+impl Format {
     fn of(surface: Surface, render: &Render) -> Self {
-        let mut people = People::new(surface, render.result_is_seen());
-        people.results_are_near = is_one_place();
-        Self::People(Box::new(people))
+        let mut text_view = TextView::new(surface, render.result_is_seen());
+        text_view.results_are_near = is_one_place();
+        Self::Text(Box::new(text_view))
     }
 }
 
@@ -375,15 +375,15 @@ impl Sink {
         Self {
             writer,
             #[cfg(test)]
-            kept: None,
+            captured: None,
         }
     }
 
     fn write(&mut self, stderr: String, stdout: String) {
         #[cfg(test)]
-        if let Some(kept) = &mut self.kept {
-            kept.stderr += &stderr;
-            kept.stdout += &stdout;
+        if let Some(captured) = &mut self.captured {
+            captured.stderr += &stderr;
+            captured.stdout += &stdout;
             return;
         }
         self.writer.push(Stream::Stdout, stdout);
@@ -391,7 +391,7 @@ impl Sink {
     }
 }
 
-/// Whether results and progress go to the same file, pipe or terminal.
+/// Whether standard output and standard error are the same file, pipe or terminal.
 fn is_one_place() -> bool {
     match (fstat(io::stdout()), fstat(io::stderr())) {
         (Ok(stdout), Ok(stderr)) => (stdout.st_dev, stdout.st_ino) == (stderr.st_dev, stderr.st_ino),
@@ -399,7 +399,7 @@ fn is_one_place() -> bool {
     }
 }
 
-/// Whether the locale of this name reads Unicode.
+/// Whether the locale of this name uses UTF-8.
 fn is_utf8(locale: &str) -> bool {
     let locale = locale.to_ascii_lowercase();
     locale.contains("utf-8") || locale.contains("utf8")

@@ -1,4 +1,5 @@
-//! A thread that writes to our standard streams: a reader that stops reading holds up this thread and nothing else.
+//! A thread that writes to the standard streams, so that a stalled reader blocks only this thread. The thread starts with
+//! the first bytes, because many commands print nothing.
 
 use std::{
     collections::VecDeque,
@@ -14,28 +15,29 @@ use tokio::{sync::Notify, time::timeout};
 
 use crate::relay::write_all;
 
-/// What may wait to be written before its source is held up.
+/// Maximum number of queued bytes before the source must wait.
 const ROOM: usize = 256 * 1024;
 
-/// What more may wait in a hurry. It is larger than everything a machine can have on its way, so that the exit of an ended
-/// command is not held up behind its output.
+/// Maximum number of queued bytes in a hurry: more than a machine can have in transit, so that the exit of a command does
+/// not wait behind its output.
 const HURRIED_ROOM: usize = ROOM + (8 << 20);
 
-/// How long a reader may take nothing, in a hurry, until it is no longer waited for.
+/// How long the writer waits, in a hurry, for a stalled reader.
 const STUCK: Duration = Duration::from_millis(500);
 
-/// What is written at once; in a hurry little, so that a slow reader is told from one that does not read.
+/// Maximum number of bytes per write; smaller in a hurry, to distinguish a slow reader from a stalled one.
 const PIECE: usize = 64 * 1024;
 const HURRIED_PIECE: usize = 4 * 1024;
 
-/// One of our own streams.
+/// A standard stream of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Stdout,
     Stderr,
 }
 
-/// Writes in the order in which it is given something. Without it, the thread ends when all is written.
+/// Handle to the thread, which writes in the order of the calls. If the handle is dropped, the thread ends when the queue is
+/// empty.
 #[derive(Clone)]
 pub(crate) struct Writer {
     shared: Arc<Shared>,
@@ -45,24 +47,28 @@ pub(crate) struct Writer {
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// For the thread: there is something to write.
+    /// Wakes the thread: bytes are queued.
     filled: Condvar,
-    /// For everything else: something was written, failed, or became urgent.
+    /// Wakes the waiting callers: bytes were written, a write failed, or the writer is in a hurry.
     moved: Notify,
 }
 
+type Write = Box<dyn FnMut(Stream, &[u8]) -> io::Result<()> + Send>;
+
 #[derive(Default)]
 struct Queue {
+    /// Function of the thread, until the thread starts.
+    unstarted: Option<Write>,
     pieces: VecDeque<(Stream, Bytes)>,
-    /// How much they hold, what is being written included.
+    /// Number of queued bytes, including those being written.
     bytes: usize,
-    /// Why each stream cannot be written any more; what is meant for it is dropped.
+    /// Error of each stream that cannot be written any more; later bytes for that stream are dropped.
     failed: [Option<io::Error>; 2],
     hurried: bool,
     ending: bool,
 }
 
-/// Tells the thread that nothing more comes.
+/// Guard that closes the queue.
 struct Hangup(Arc<Shared>);
 
 impl Drop for Hangup {
@@ -73,39 +79,47 @@ impl Drop for Hangup {
 }
 
 impl Writer {
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn new() -> Self {
         Self::with(|stream, bytes| match stream {
             Stream::Stdout => write_all(io::stdout().as_fd(), bytes),
             Stream::Stderr => write_all(io::stderr().as_fd(), bytes),
         })
     }
 
-    fn with(write: impl FnMut(Stream, &[u8]) -> io::Result<()> + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::<Shared>::default();
-        let of_thread = Arc::clone(&shared);
-        thread::Builder::new().name("writer".to_owned()).spawn(move || of_thread.write(write))?;
-        Ok(Self { _last_one: Arc::new(Hangup(Arc::clone(&shared))), shared })
+    fn with(write: impl FnMut(Stream, &[u8]) -> io::Result<()> + Send + 'static) -> Self {
+        let queue = Queue { unstarted: Some(Box::new(write)), ..Queue::default() };
+        let shared = Arc::new(Shared { queue: Mutex::new(queue), ..Shared::default() });
+        Self { _last_one: Arc::new(Hangup(Arc::clone(&shared))), shared }
     }
 
-    /// Takes bytes to be written, and does not wait.
+    /// Queues bytes without waiting. If the thread cannot be started, the stream has failed.
     pub(crate) fn push(&self, to: Stream, bytes: impl Into<Bytes>) {
         let bytes = bytes.into();
         let mut queue = self.shared.queue();
         if bytes.is_empty() || queue.failed[to as usize].is_some() {
             return;
         }
+        if let Some(write) = queue.unstarted.take() {
+            let shared = Arc::clone(&self.shared);
+            let started = thread::Builder::new().name("writer".to_owned()).spawn(move || shared.write(write));
+            if let Err(error) = started {
+                queue.failed = [Some(io::Error::from(error.kind())), Some(error)];
+                drop(queue);
+                return self.shared.moved.notify_waiters();
+            }
+        }
         queue.bytes += bytes.len();
         queue.pieces.push_back((to, bytes));
         self.shared.filled.notify_one();
     }
 
-    /// From now on a reader that does not read is not waited for.
+    /// From now on, do not wait for a stalled reader.
     pub(crate) fn hurry(&self) {
         self.shared.queue().hurried = true;
         self.shared.moved.notify_waiters();
     }
 
-    /// Whether more should be given.
+    /// Whether the queue has room.
     pub(crate) fn has_room(&self) -> bool {
         let queue = self.shared.queue();
         queue.bytes < if queue.hurried { HURRIED_ROOM } else { ROOM }
@@ -121,29 +135,29 @@ impl Writer {
         self.shared.queue().failed[stream as usize].is_some()
     }
 
-    /// Waits until there is room.
+    /// Waits until the queue has room.
     pub(crate) async fn room(&self) {
         self.until(Self::has_room).await;
     }
 
-    /// Waits until one of the streams cannot be written any more, and says why.
+    /// Waits until a stream cannot be written any more, and returns the error.
     pub(crate) async fn failure(&self) -> io::Error {
         let failed = |writer: &Self| writer.shared.queue().failed.iter().any(Option::is_some);
         self.until(failed).await;
         self.take_failure().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Why one of the streams cannot be written any more, if that is so.
+    /// Takes the error of a stream that cannot be written any more.
     pub(crate) fn take_failure(&self) -> Option<io::Error> {
         self.shared.queue().failed.iter_mut().find_map(Option::take)
     }
 
-    /// Waits until everything was written; in a hurry, only as long as something is read.
+    /// Waits until everything was written; in a hurry, only as long as a reader makes progress.
     pub(crate) async fn settle(&self) {
         loop {
             let moved = self.shared.moved.notified();
             tokio::pin!(moved);
-            // Before the look, so that nothing is missed between the two.
+            // Registered before the check, so that no notification is missed between the two.
             moved.as_mut().enable();
             let (done, hurried) = {
                 let queue = self.shared.queue();
@@ -178,7 +192,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, mut write: impl FnMut(Stream, &[u8]) -> io::Result<()>) {
+    fn write(&self, mut write: Write) {
         while let Some((stream, piece)) = self.next() {
             let result = write(stream, &piece);
             let mut queue = self.queue();
@@ -191,7 +205,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the next piece; `None` when there will be no more.
+    /// Waits for the next piece; `None` if the queue is closed.
     fn next(&self) -> Option<(Stream, Bytes)> {
         let mut queue = self.queue();
         loop {
@@ -220,15 +234,15 @@ impl Queue {
     }
 }
 
-/// Whether a stream can take a short text now or soon.
+/// Whether a stream accepts a short text within `patience`.
 pub(crate) fn is_ready(stream: BorrowedFd<'_>, patience: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let patience = Timespec::try_from(patience).ok();
-    // A stream that hung up is ready too: to fail at once.
+    // A stream that hung up is also ready: the write fails immediately.
     poll(&mut [PollFd::from_borrowed_fd(stream, PollFlags::OUT)], patience.as_ref()) != Ok(0)
 }
 
-/// How long a stream is waited for, in a hurry.
+/// Time limit for writing to a stream in a hurry.
 pub(crate) const PATIENCE: Duration = STUCK;
 
 #[cfg(test)]
@@ -237,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    /// A writer whose reader takes a piece whenever one is asked for.
+    /// A writer whose reader takes one piece per request.
     fn read_on_demand() -> (Writer, mpsc::Sender<()>, mpsc::Receiver<Vec<u8>>) {
         let (ask, asked) = mpsc::channel();
         let (give, given) = mpsc::channel();
@@ -245,11 +259,23 @@ mod tests {
             asked.recv().map_err(|_gone| io::Error::from(io::ErrorKind::BrokenPipe))?;
             give.send(bytes.to_vec()).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
         });
-        (writer.expect("a thread"), ask, given)
+        (writer, ask, given)
     }
 
     #[tokio::test]
-    async fn without_a_hurry_everything_is_waited_for() {
+    async fn the_thread_starts_with_the_first_bytes() {
+        let (writer, ask, given) = read_on_demand();
+        writer.push(Stream::Stdout, "");
+        writer.settle().await;
+        assert!(writer.shared.queue().unstarted.is_some());
+        ask.send(()).expect("the reader lives");
+        writer.push(Stream::Stdout, "one");
+        assert!(writer.shared.queue().unstarted.is_none());
+        assert_eq!(given.recv().expect("a piece"), b"one");
+    }
+
+    #[tokio::test]
+    async fn without_a_hurry_the_writer_waits_for_a_stalled_reader() {
         let (writer, ask, given) = read_on_demand();
         writer.push(Stream::Stdout, "one");
         assert!(timeout(Duration::from_secs(1), writer.settle()).await.is_err(), "it waits");
@@ -259,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn in_a_hurry_a_reader_that_does_not_read_is_left() {
+    async fn in_a_hurry_the_writer_gives_up_on_a_stalled_reader() {
         let (writer, _ask, _given) = read_on_demand();
         writer.push(Stream::Stdout, vec![0; ROOM]);
         assert!(!writer.has_room());
@@ -270,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hurry_reaches_what_waits_already() {
+    async fn a_hurry_wakes_callers_that_already_wait() {
         let (writer, _ask, _given) = read_on_demand();
         writer.push(Stream::Stdout, "unread");
         let waiting = writer.clone();
@@ -281,13 +307,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_fails_is_told_and_the_other_goes_on() {
+    async fn the_failure_of_one_stream_is_reported_and_the_other_continues() {
         let (tell, told) = mpsc::channel();
         let writer = Writer::with(move |stream, bytes| match stream {
             Stream::Stdout => Err(io::ErrorKind::BrokenPipe.into()),
             Stream::Stderr => tell.send(bytes.to_vec()).map_err(|_gone| io::ErrorKind::BrokenPipe.into()),
         });
-        let writer = writer.expect("a thread");
         writer.push(Stream::Stdout, "lost");
         writer.push(Stream::Stderr, "heard");
         assert_eq!(told.recv().expect("a piece"), b"heard");

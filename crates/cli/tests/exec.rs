@@ -1,4 +1,4 @@
-//! The `sandbar` program from outside: what it passes through, what it refuses, and what it leaves behind.
+//! Tests of `sandbar exec`, `doctor` and `completions` as a program.
 //!
 //! Everything that matters is checked twice, as root and as the user `sandbar-test`; without them a test fails.
 

@@ -1,4 +1,4 @@
-//! `sandbar gc` from outside: what dead harnesses really left goes, and everything else stays.
+//! Tests of `sandbar gc` as a program: leftovers of dead harnesses are removed, everything else is retained.
 //!
 //! Without an engine the tests with containers say so and do nothing; where `CI` is set to `true` that is a failure.
 

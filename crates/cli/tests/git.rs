@@ -1,4 +1,4 @@
-//! Repositories below directories that a sandbox can write to: what git would run on the host later stays as it was.
+//! Repositories in directories that a sandbox can write to: files that git runs on the host later are not changed.
 //!
 //! Everything that matters is checked twice, as root and as the user `sandbar-test`; without them a test fails. Each attack
 //! has a control: with `--git rw` it works, and `git` on the host runs what the sandbox wrote.

@@ -1,4 +1,4 @@
-//! `sandbar mcp` from outside: what its tools do, what it makes of hostile clients, and that nothing of it is left.
+//! Tests of `sandbar mcp` as a program: tools, hostile clients and leftovers.
 //!
 //! Everything that matters is checked twice, as root and as the user `sandbar-test`; without them a test fails.
 

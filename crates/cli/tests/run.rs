@@ -1,4 +1,4 @@
-//! `sandbar run` and `sandbar demo` from outside: how they end, what they say where, what they keep and what they leave.
+//! Tests of `sandbar run` and `sandbar demo` as a program: exit codes, output, records and leftovers.
 //!
 //! Everything that matters is checked twice, as root and as the user `sandbar-test`; without them a test fails.
 
@@ -10,6 +10,7 @@ mod run {
     mod demo;
     mod ends;
     mod files;
+    mod hosted;
     mod hostile;
     mod in_place;
     mod models;

@@ -1,4 +1,4 @@
-//! `sandbar diff`, `apply` and `runs` from outside: on runs whose directories are laid out as documented.
+//! Tests of `sandbar diff`, `apply` and `runs` as a program, on runs whose directories have the documented layout.
 //!
 //! Some of it is checked as the user `sandbar-test` too, because nothing is unreadable to root.
 

@@ -1,4 +1,4 @@
-//! `sandbar session`, `manifest` and `patch` from outside: what stays, what is refused, and that nothing else is left.
+//! Tests of `sandbar session`, `manifest` and `patch` as a program.
 //!
 //! Everything that matters is checked twice, as root and as the user `sandbar-test`; without them a test fails.
 

@@ -1,6 +1,8 @@
-//! What a machine in a container costs beside the engine's own calls, a local machine and the Python SDK, all in one run.
+//! The cost of a machine in a container, compared with the engine's own calls, a local machine and the Python SDK in
+//! the same run.
 //!
-//! Run with `cargo xtask bench docker [--json] [--quick] [--only NAME] [--check]`; the image is made by `cargo xtask setup`.
+//! Run with `cargo xtask bench docker [--json] [--quick] [--only NAME] [--check]`; `cargo xtask setup` creates the
+//! image.
 
 #![allow(
     missing_docs,

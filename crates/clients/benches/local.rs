@@ -1,4 +1,5 @@
-//! What a local machine costs beside the floor: the same work done by bare system calls, in the same loop of the same run.
+//! The cost of a local machine, compared with the floor: the same work by bare system calls, in the same loop of the
+//! same run.
 //!
 //! Run with `cargo xtask bench local [--json] [--quick] [--only NAME] [--check]`.
 

@@ -1,55 +1,55 @@
-//! Which limits control groups can hold for local machines of this user, and why not the others.
+//! Which limits control groups can enforce for local machines of this user, and why they cannot enforce the others.
 
 use serde::Serialize;
 
-/// The versions of control groups a host has.
+/// The control group version of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CgroupVersion {
-    /// It has none.
+    /// No control groups.
     None,
-    /// The first: a hierarchy for each controller.
+    /// Version 1: one hierarchy per controller.
     V1,
-    /// The second: one hierarchy for all.
+    /// Version 2: one hierarchy for all controllers.
     V2,
-    /// Both at once.
+    /// Both versions are mounted.
     Hybrid,
 }
 
-/// Whether a control group can hold one limit.
+/// Whether a control group can enforce one limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ControllerState {
-    /// Which: `memory`, `cpu` or `pids`.
+    /// Name of the controller: `memory`, `cpu` or `pids`.
     pub name: String,
-    /// Whether machines of this user, started from where this process is, get it.
+    /// Whether machines that this process starts get the controller.
     pub usable: bool,
-    /// Why not.
+    /// Why the controller is not usable.
     pub missing: Option<String>,
 }
 
-/// What control groups can do for local machines.
+/// State of the host's control groups, as far as local machines can use them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CgroupState {
-    /// What the host has.
+    /// The version that the host has mounted.
     pub version: CgroupVersion,
-    /// Memory, processors and processes, in this order.
+    /// The controllers for memory, processors and processes, in this order.
     pub controllers: Vec<ControllerState>,
-    /// What to do, when something is missing.
+    /// What to do if a controller is not usable.
     pub fix: Option<String>,
 }
 
 impl CgroupState {
-    /// Why a limit cannot be held by a control group; `None` when it can.
+    /// Why a control group cannot enforce this limit; `None` if it can.
     #[must_use]
     pub fn missing(&self, name: &str) -> Option<&str> {
         self.controllers.iter().find(|one| one.name == name)?.missing.as_deref()
     }
 }
 
-const FIX: &str = "start sandbar as root, or, where the host has control groups of version 2 and systemd, with \
+const FIX: &str = "start sandbar as root, or, on a host with control groups of version 2 and systemd, with \
                    `systemd-run --user --scope sandbar …`";
 
-/// Looks at the host; makes nothing.
+/// Reads the state of the host's control groups; changes nothing.
 #[must_use]
 pub fn cgroups() -> CgroupState {
     let controllers = controllers();
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_mounted_tells_the_version() {
+    fn the_version_is_read_from_the_mounts() {
         let one = "30 1 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
         let two = "31 1 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         assert_eq!(version(""), CgroupVersion::None);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_held_says_why_and_what_to_do() {
+    fn an_unusable_controller_says_why_and_what_to_do() {
         let state = cgroups();
         for one in &state.controllers {
             assert_eq!(one.usable, one.missing.is_none(), "{one:?}");

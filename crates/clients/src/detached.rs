@@ -1,4 +1,5 @@
-//! Machines that outlive their maker, wherever they are: what is remembered of them, and what is said at their door.
+//! Machines that outlive their creator, of all clients: the memo that is stored for later clients, and the protocol at
+//! the door.
 
 use std::{collections::BTreeMap, io, time::Duration};
 
@@ -9,20 +10,20 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::{GuestMachine, GuestSetup};
 
-/// How long whoever keeps a door may take to answer.
+/// How long the process behind a door may take to answer.
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 
-/// No lease is shorter: its holder could not come back in time.
+/// The shortest lease: with less, its holder could not attach again in time.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
-/// Whether anything inside can listen.
+/// Whether a program inside the machine can listen on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Listening {
     Possible,
     Impossible,
 }
 
-/// What is kept for whoever comes later, in the memory of whoever keeps the door and nowhere else.
+/// What a client that attaches later has to know. Stored only in the memory of the process behind the door.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Memo {
     isolation: Isolation,
@@ -34,8 +35,8 @@ pub(crate) struct Memo {
     deadline: Option<Duration>,
 }
 
-/// What a new machine's door is told.
-pub(crate) fn remembered(
+/// The launch data of a detached machine.
+pub(crate) fn detached_launch(
     nonce: Nonce,
     setup: &GuestSetup,
     listening: Listening,
@@ -58,7 +59,7 @@ pub(crate) fn remembered(
     Ok(Detached { nonce, memo, lease_ms: lease(lifetime)? })
 }
 
-/// Milliseconds that a machine lives without anybody; 0 is for ever.
+/// Milliseconds that a machine lives without a client; 0 means for ever.
 fn lease(lifetime: Lifetime) -> Result<u64> {
     match lifetime {
         Lifetime::WithOwner | Lifetime::Detached => Ok(0),
@@ -71,19 +72,19 @@ fn lease(lifetime: Lifetime) -> Result<u64> {
 }
 
 impl Memo {
-    /// Knocks, and hears what is remembered; `None` when the other side hangs up instead: the nonce is not its own, or it is
-    /// just ending.
+    /// Sends the nonce and reads the memo. `None` if the other side closes the connection instead: the nonce is not
+    /// that machine's, or the machine is ending.
     pub(crate) async fn ask(
         reader: &mut (impl AsyncRead + Unpin),
         writer: &mut (impl AsyncWrite + Unpin),
         nonce: Nonce,
     ) -> Result<Option<Self>> {
-        let knocked = async {
+        let sent = async {
             writer.write_all(&Knock::new(Wish::Attach, nonce).encode()).await?;
             writer.flush().await
         };
         let mut header = [0; Welcome::LENGTH];
-        if !went_on(knocked.await)? || !went_on(reader.read_exact(&mut header).await)? {
+        if !is_open(sent.await)? || !is_open(reader.read_exact(&mut header).await)? {
             return Ok(None);
         }
         let welcome = Welcome::decode(&header).map_err(|error| MachineError::transport("reach it", error))?;
@@ -92,14 +93,14 @@ impl Memo {
             return Err(MachineError::invalid("the machine", reason));
         }
         let mut memo = vec![0; welcome.length as usize];
-        if !went_on(reader.read_exact(&mut memo).await)? {
+        if !is_open(reader.read_exact(&mut memo).await)? {
             return Ok(None);
         }
         let memo = serde_json::from_slice(&memo).map_err(|error| MachineError::transport("reach it", error))?;
         Ok(Some(memo))
     }
 
-    /// Begins to speak with the guest behind the door.
+    /// Starts the guest protocol on the connection.
     pub(crate) async fn connect(
         self,
         reader: impl AsyncRead + Send + Unpin + 'static,
@@ -116,13 +117,13 @@ impl Memo {
             deadline: self.deadline,
         };
         let machine = GuestMachine::connect(reader, writer, setup).await?;
-        Ok(self.listening.told(machine))
+        Ok(self.listening.apply_to(machine))
     }
 }
 
 impl Listening {
-    /// The machine, which says so.
-    pub(crate) fn told(self, machine: GuestMachine) -> GuestMachine {
+    /// Removes the ports of a machine in which no program can listen.
+    pub(crate) fn apply_to(self, machine: GuestMachine) -> GuestMachine {
         match self {
             Self::Possible => machine,
             Self::Impossible => machine.without_ports(),
@@ -130,8 +131,8 @@ impl Listening {
     }
 }
 
-/// Whether a stream went on; `false` when the other side hung up.
-fn went_on<T>(outcome: io::Result<T>) -> Result<bool> {
+/// Whether a stream is still open; `false` if the other side closed it.
+fn is_open<T>(outcome: io::Result<T>) -> Result<bool> {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     match outcome {
         Ok(_) => Ok(true),
@@ -140,13 +141,13 @@ fn went_on<T>(outcome: io::Result<T>) -> Result<bool> {
     }
 }
 
-/// A machine that lives and yet hung up takes no more connections.
-pub(crate) fn crowded() -> MachineError {
+/// The error for a machine that runs but closes new connections: it accepts no more of them.
+pub(crate) fn too_many_clients() -> MachineError {
     let reason = "too many processes are attached to the machine".to_owned();
     MachineError::Exhausted { what: "connections".to_owned(), reason }
 }
 
-/// A nonce as a handle holds it.
+/// Reads the nonce of a handle.
 pub(crate) fn read_nonce(text: &str) -> Result<Nonce> {
     let bad = || MachineError::invalid("handle of a detached machine", "has no nonce of 32 digits");
     let digit = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());

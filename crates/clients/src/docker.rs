@@ -1,16 +1,16 @@
 //! Machines in containers of a Docker engine: any image, with the guest copied into it as PID 1.
 //!
 //! ```text
-//!  Docker (options) ─┬─► image    there, pulled or built; for which processor
-//!                    ├─► users    who commands run as, from the image's own accounts, and whoever is added to them
-//!                    ├─► plan     everything the engine is told, as data
+//!  Docker (options) ─┬─► image    present, pulled or built; checked for its platform
+//!                    ├─► users    the user that commands run as, from the image's accounts and the added ones
+//!                    ├─► plan     the whole container request, as data
 //!                    └─► boot     create ─► upload the guest ─► attach ─► start ─► hello
 //! ```
 //!
-//! A machine is bound to its maker by the one stream it is attached with: when that ends, for whatever reason, the engine
-//! closes the guest's input, the guest ends, and the engine removes the container and its volumes by itself. A detached one is
-//! let go of as soon as it is ready; whoever has its handle comes in at a door that the guest keeps, over a bridge that the
-//! engine executes inside.
+//! A bound machine depends on the one stream through which its creator is attached. When that stream ends, for any
+//! reason, the engine closes the guest's input, the guest ends, and the engine removes the container and its volumes. A
+//! detached machine does not depend on that stream once it is ready. A process that has its handle connects to the
+//! guest's door through a bridge: a program that the engine executes inside.
 //!
 //! ```no_run
 //! use sandbar_clients::{Docker, docker::{Engine, Network}};
@@ -34,80 +34,82 @@ mod labels;
 mod leftovers;
 mod options;
 mod plan;
+mod provider;
 mod report;
 mod upload;
 mod users;
 
 use std::{fmt, sync::Arc};
 
+pub(crate) use self::provider::DockerProvider;
 pub use self::{
     build::Build,
-    engine::{Engine, Unreachable},
-    leftovers::{Claim, Found, Kind, Leftovers},
+    engine::Engine,
+    leftovers::{Claim, DockerLeftover, Kind, Leftovers},
     report::EngineReport,
 };
 use self::{client::Shared, options::Options};
 
-/// When an image is fetched from its registry.
+/// When an image is pulled from its registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pull {
-    /// When the engine does not have it.
+    /// If the engine does not have it.
     #[default]
     Missing,
     /// Before every machine.
     Always,
-    /// Not at all.
+    /// Never.
     Never,
 }
 
-/// What a container can reach.
+/// The network of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Network {
-    /// Its own loopback, nothing else.
+    /// Only the container's own loopback interface.
     #[default]
     None,
-    /// The engine's default network, and through it the world.
+    /// The engine's default network, which reaches the Internet.
     Bridge,
-    /// A network of the engine's by its name.
+    /// A network of the engine, by name.
     Named(String),
 }
 
-/// Which walls stand inside the container, beside the engine's own.
+/// The isolation inside the container, in addition to the engine's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InnerWalls {
-    /// The guest's seccomp filter and Landlock; without them nothing runs.
+    /// The guest's seccomp filter and Landlock; without them the machine does not start.
     #[default]
     Required,
-    /// None: for runtimes that know neither. `no_new_privs` and the lack of capabilities stay.
+    /// None, for runtimes that support neither. `no_new_privs` and the dropped capabilities remain.
     EngineOnly,
 }
 
-/// What an engine says while it pulls or builds.
+/// The progress of a pull or a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The layer this is about; empty for the whole.
+    /// Id of the layer; empty for the whole image.
     pub layer: String,
-    /// The engine's words.
+    /// The engine's text.
     pub status: String,
-    /// Bytes so far, and in all, where it counts.
+    /// Bytes done and bytes in total, if the engine counts them.
     pub bytes: Option<(u64, u64)>,
 }
 
-/// Makes machines in containers of a Docker engine.
+/// Creates machines in containers of a Docker engine.
 ///
-/// Clones share their machines and their connection: what one made, another finds. A detached machine is found by every client
-/// of the same engine, in this process and in others. What asks for less than the hardened
-/// default says so by name; a privileged container is not on offer.
+/// Clones share their machines and their connection: a machine that one created can be found by the others. A detached
+/// machine can be found by every client of the same engine, in this process and in others. Every option that weakens
+/// the hardened default is explicit; there are no privileged containers.
 #[derive(Clone)]
 pub struct Docker {
     engine: Engine,
     source: Source,
     options: Options,
-    tell: Option<Tell>,
+    progress: Option<ProgressListener>,
     shared: Arc<Shared>,
 }
 
-type Tell = Arc<dyn Fn(&Progress) + Send + Sync>;
+type ProgressListener = Arc<dyn Fn(&Progress) + Send + Sync>;
 
 #[derive(Clone, Debug)]
 enum Source {
@@ -116,13 +118,13 @@ enum Source {
 }
 
 impl Docker {
-    /// Machines out of this image: `debian:bookworm-slim`, `ghcr.io/me/tools@sha256:…`.
+    /// Creates machines from this image: `debian:bookworm-slim`, `ghcr.io/me/tools@sha256:…`.
     #[must_use]
     pub fn image(name: impl Into<String>) -> Self {
         Self::new(Source::Image(name.into(), Pull::default()))
     }
 
-    /// Machines out of an image that the engine builds first.
+    /// Creates machines from an image that the engine builds first.
     #[must_use]
     pub fn build(build: Build) -> Self {
         Self::new(Source::Build(build))
@@ -130,17 +132,17 @@ impl Docker {
 
     fn new(source: Source) -> Self {
         let shared = Arc::default();
-        Self { engine: Engine::local(), source, options: Options::default(), tell: None, shared }
+        Self { engine: Engine::local(), source, options: Options::default(), progress: None, shared }
     }
 
-    fn told(&self, progress: &Progress) {
-        if let Some(tell) = &self.tell {
-            tell(progress);
+    fn report_progress(&self, progress: &Progress) {
+        if let Some(listener) = &self.progress {
+            listener(progress);
         }
     }
 }
 
-/// Without the variables' values, which may be secret.
+/// Without the values of the variables, which may be secret.
 impl fmt::Debug for Docker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Docker");

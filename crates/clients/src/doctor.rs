@@ -1,4 +1,4 @@
-//! What this host can do for local machines, found out by making them; and what to change where it cannot.
+//! Which isolation levels this host supports, found by creating machines, and what to change if one does not work.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use crate::{CgroupState, UnixLocal, cgroups};
 
-/// Commands that are timed on each machine.
+/// Number of commands that are timed on each machine.
 const RUNS: usize = 50;
 
-/// How long the guest may take to ask the kernel for its version of Landlock.
+/// How long the guest may take to read the kernel's Landlock version.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// The host's own switches that decide whether a user may make namespaces.
+/// The kernel settings that decide whether a user may create namespaces.
 const SWITCHES: [Switch; 3] = [
     Switch {
         name: "user.max_user_namespaces",
@@ -44,47 +44,47 @@ struct Switch {
     fix: &'static str,
 }
 
-/// What was found.
+/// The result of [`probe`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The kernel's name and release.
+    /// Name and release of the kernel.
     pub kernel: String,
-    /// The switches this host has.
+    /// The kernel settings that exist on this host.
     pub settings: Vec<Setting>,
-    /// The kernel's Landlock.
+    /// The kernel's Landlock support.
     pub landlock: LandlockReport,
-    /// Each isolation level, strongest first.
+    /// Every isolation level, strongest first.
     pub levels: Vec<LevelReport>,
     /// The host's control groups.
     pub cgroups: CgroupState,
 }
 
-/// One switch of the host.
+/// One kernel setting of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// Its name, as `sysctl` knows it.
+    /// Name of the setting, as in `sysctl`.
     pub name: String,
-    /// What it is set to.
+    /// Value of the setting.
     pub value: String,
-    /// What to do, when it stands in the way.
+    /// What to do if the value prevents isolation.
     pub fix: Option<String>,
 }
 
-/// The kernel's version of Landlock, and what it means for each kind of machine.
+/// The kernel's Landlock version, and its effect on each kind of machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LandlockReport {
-    /// The version; `None` where the kernel has none, or was not booted with it.
+    /// The version; `None` if the kernel has no Landlock, or was booted without it.
     pub version: Option<u32>,
-    /// For local machines of the level `full`.
+    /// Effect on local machines of the level `full`.
     pub full: String,
-    /// For containers.
+    /// Effect on containers.
     pub containers: String,
-    /// For local machines of the level `landlock`.
+    /// Effect on local machines of the level `landlock`.
     pub landlock: String,
 }
 
 impl LandlockReport {
-    /// What a version means.
+    /// The report for this version.
     #[must_use]
     pub fn of(version: Option<u32>) -> Self {
         let meaning = landlock_versions::meaning(version);
@@ -94,22 +94,22 @@ impl LandlockReport {
     }
 }
 
-/// Whether a level can be had, and what it costs.
+/// Whether an isolation level works, and what it costs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LevelReport {
-    /// Which level.
+    /// The level.
     pub level: Demand,
-    /// Whether a machine of this level could be made and used.
+    /// Whether a machine of this level could be created and used.
     pub works: bool,
-    /// The layers that hold it.
+    /// The layers that enforce the level.
     pub layers: Vec<String>,
-    /// What is missing, when it does not work.
+    /// What is missing if the level does not work.
     pub missing: Option<String>,
     /// What to do about it.
     pub fix: Option<String>,
-    /// Microseconds to make the machine.
+    /// Microseconds to create the machine.
     pub create_us: Option<u64>,
-    /// Microseconds to run `true` on it: the median of fifty.
+    /// Median of the microseconds that `true` took in fifty runs.
     pub exec_us: Option<u64>,
 }
 
@@ -121,7 +121,7 @@ impl Report {
     }
 }
 
-/// Looks at the host and makes a machine of every level.
+/// Reads the host's settings and creates a machine of every level.
 pub async fn probe(client: &UnixLocal) -> Report {
     let mut levels = Vec::new();
     for level in [Demand::Full, Demand::Landlock, Demand::None] {
@@ -132,7 +132,7 @@ pub async fn probe(client: &UnixLocal) -> Report {
     Report { kernel: kernel(), settings, landlock, levels, cgroups: cgroups() }
 }
 
-/// The kernel's answer, asked for by the guest; one that cannot be started gets none.
+/// The kernel's Landlock version, read by the guest program; `None` if the program cannot be started.
 #[cfg(target_os = "linux")]
 async fn landlock() -> Option<u32> {
     use std::os::fd::AsRawFd as _;

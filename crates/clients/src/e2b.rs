@@ -1,4 +1,4 @@
-//! Machines at E2B: virtual machines of a provider, reached over HTTP.
+//! Machines at E2B: virtual machines of a hosted provider, reached over HTTP.
 //!
 //! Tested against a fake of the service that its official SDKs accept too; **not yet run against the live service**.
 //!
@@ -14,20 +14,22 @@
 //! What differs from a machine with a guest:
 //!
 //! - Commands run as the template's user, in `~/workspace`. Files are read, placed and listed by commands of that user,
-//!   because the service's own file requests have root's rights and follow every link; only uploads to `/tmp` are such
-//!   requests.
-//! - Output of background children after the exit of their command is lost. Old versions of the service report the exit only
-//!   after those children have closed the streams.
+//!   because the service's own file requests run as root and follow every link; only uploads to `/tmp` use them.
+//! - Output of background children after the exit of their command is lost. Old versions of the service report the exit
+//!   only after those children have closed the streams.
 //! - A kill reaches the processes that inherited the command's environment and user. If the client itself is killed, the
-//!   command runs on: half a minute longer than its deadline if it has one, else until the machine ends.
-//! - A machine that ends with its owner ends at most two minutes after the owner was killed. A detached one is paused, with its
-//!   processes, after an hour without a client, and resumes with the next request. A lease starts again with each attach.
+//!   command runs on: half a minute longer than its deadline if it has one, otherwise until the machine ends.
+//! - There is one user, and no directory of this host can be mounted.
+//! - A bound machine ends at most two minutes after its owner was killed. A detached one is paused, with its processes,
+//!   after an hour without a client, and resumes with the next request. A lease starts again with each attach.
 //! - Ports carry HTTP only, and require a header unless they are [public](E2b::public_ports).
-//! - Memory, processors and disk are the template's.
+//! - The template decides memory, processors and disk.
 
 mod envd;
+mod handle;
 mod machine;
 mod messages;
+mod provider;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -35,46 +37,43 @@ use async_trait::async_trait;
 pub use sandbar_http::Proxies;
 use sandbar_http::{Client, HttpError, Method, Request, Response};
 use sandbar_machine::{
-    Isolation, Lifetime, Machine, MachineError, MachineHandle, MachineSpec, Network, Recorder, Result, SandboxClient,
-    Support, Supports,
+    Isolation, Machine, MachineError, MachineHandle, MachineSpec, NEUTRAL_ENVIRONMENT, Network, Recorder, Result,
+    SandboxClient, Support, Supports,
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
+pub(crate) use self::provider::E2bProvider;
 use self::{
     envd::Sandbox,
-    machine::{E2bMachine, OnDrop, SandboxGuard},
+    handle::{HandleState, StoredLifetime, is_id},
+    machine::{E2bMachine, HeldSandboxes, OnDrop, SandboxGuard},
 };
 use crate::{
-    draw::{draw, hex},
     guest::check_variable,
+    random::{hex, random_bytes},
+    registry::Unreachable,
 };
 
 const ID: &str = "e2b";
-/// The metadata by which a sandbox is found whose reply was lost.
+/// The metadata that finds a sandbox if the reply to its creation was lost.
 const MARK: &str = "sandbar";
+/// The metadata that finds the sandboxes of a session list.
+const SESSIONS: &str = "sandbar-sessions";
+/// Maximum number of pages of a list that are read.
+const MOST_PAGES: usize = 100;
 const SUPPORTS: Supports = Supports::new(
     Isolation::Vm,
-    &[Support::Ports, Support::Detached, Support::Snapshots, Support::NetworkOff, Support::NetworkOpen],
+    &[Support::Time, Support::Ports, Support::Detached, Support::Snapshots, Support::NetworkOff, Support::NetworkOpen],
 );
-/// A sandbox ends this long after its owner stopped renewing it.
+/// How long a sandbox lives after its owner stopped renewing it.
 const OWNED: Duration = Duration::from_secs(120);
-/// The longest timeout that every account may ask for.
+/// The longest timeout that every account may request.
 const DETACHED: Duration = Duration::from_hours(1);
-/// The most that is read of a reply.
+/// Maximum length of a reply in bytes.
 const LONGEST_REPLY: u64 = 1 << 20;
-/// What every command gets, unless the specification says something else.
-const ENVIRONMENT: [(&str, &str); 7] = [
-    ("LANG", "C.UTF-8"),
-    ("LC_ALL", "C.UTF-8"),
-    ("PAGER", "cat"),
-    ("GIT_PAGER", "cat"),
-    ("MANPAGER", "cat"),
-    ("GIT_TERMINAL_PROMPT", "0"),
-    ("DEBIAN_FRONTEND", "noninteractive"),
-];
 
-/// Makes machines at E2B. See the [module](self) for what they can do.
+/// Creates machines at E2B. See the [module](self) for what they can do.
 #[derive(Clone)]
 pub struct E2b {
     template: String,
@@ -83,23 +82,28 @@ pub struct E2b {
     api_url: Option<String>,
     sandbox_url: Option<String>,
     is_public: bool,
+    /// Id of the session list that sandboxes are created for.
+    sessions: Option<String>,
+    /// The sandboxes that this client, or a clone of it, owns.
+    held: HeldSandboxes,
     http: Client,
 }
 
 impl E2b {
-    /// Machines out of this template, for an account whose [key](Self::key) is still to be given.
+    /// Creates machines from this template. The account's [key](Self::key) must be set.
     #[must_use]
     pub fn template(name: impl Into<String>) -> Self {
         let (template, domain) = (name.into(), "e2b.app".to_owned());
-        let http = Client::new(Proxies::none());
-        Self { template, key: None, domain, api_url: None, sandbox_url: None, is_public: false, http }
+        let (held, http) = (HeldSandboxes::default(), Client::new(Proxies::none()));
+        let (api_url, sandbox_url, sessions) = (None, None, None);
+        Self { template, key: None, domain, api_url, sandbox_url, is_public: false, sessions, held, http }
     }
 
-    /// The same with the key from `E2B_API_KEY`, the addresses from `E2B_DOMAIN`, `E2B_API_URL` and `E2B_SANDBOX_URL`, and the
-    /// environment's proxies.
+    /// Creates machines from this template, with the key from `E2B_API_KEY`, the addresses from `E2B_DOMAIN`,
+    /// `E2B_API_URL` and `E2B_SANDBOX_URL`, and the proxies of the environment.
     ///
     /// # Errors
-    /// [`MachineError::Invalid`] without a key, or with a malformed proxy.
+    /// [`MachineError::Invalid`] if there is no key, or a proxy is malformed.
     pub fn from_env(template: impl Into<String>) -> Result<Self> {
         let value = |name| std::env::var(name).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let proxies = Proxies::from_env().map_err(|error| MachineError::invalid("proxy", error.to_string()))?;
@@ -115,40 +119,41 @@ impl E2b {
         Self { key: Some(key.into()), ..self }
     }
 
-    /// Sets the domain of the service, `e2b.app` if not set.
+    /// Sets the domain of the service; the default is `e2b.app`.
     #[must_use]
     pub fn domain(self, domain: impl Into<String>) -> Self {
         Self { domain: domain.into(), ..self }
     }
 
-    /// Sets the address of the API, `https://api.DOMAIN` if not set.
+    /// Sets the address of the API; the default is `https://api.DOMAIN`.
     #[must_use]
     pub fn api_url(self, url: impl Into<String>) -> Self {
         Self { api_url: Some(url.into()), ..self }
     }
 
-    /// Sets the address at which sandboxes are reached; not that of their ports.
+    /// Sets the address at which sandboxes are reached, but not that of their ports.
     #[must_use]
     pub fn sandbox_url(self, url: impl Into<String>) -> Self {
         Self { sandbox_url: Some(url.into()), ..self }
     }
 
-    /// Sets the proxies to use, none if not set.
+    /// Sets the proxies; the default is none.
     #[must_use]
     pub fn proxies(self, proxies: Proxies) -> Self {
         Self { http: Client::new(proxies), ..self }
     }
 
-    /// Opens ports to every request that has their address, as a browser's.
+    /// Opens ports to every client that knows their address, such as a browser.
     #[must_use]
     pub fn public_ports(self) -> Self {
         Self { is_public: true, ..self }
     }
 
-    /// Pauses a machine with its processes; [`attach`](SandboxClient::attach) resumes it. Pausing a paused one is fine.
+    /// Pauses a machine with its processes; [`attach`](SandboxClient::attach) resumes it. Succeeds if the machine is
+    /// already paused.
     ///
     /// # Errors
-    /// [`MachineError::Gone`] when it is not there.
+    /// [`MachineError::Gone`] if the machine does not exist.
     pub async fn pause(&self, handle: &MachineHandle) -> Result<()> {
         let request =
             self.request(Method::POST, &format!("/sandboxes/{}/pause", HandleState::read(handle)?.sandbox))?;
@@ -158,10 +163,15 @@ impl E2b {
         }
     }
 
+    /// The address of the API.
+    fn address(&self) -> String {
+        let base = self.api_url.clone().unwrap_or_else(|| format!("https://api.{}", self.domain));
+        base.trim_end_matches('/').to_owned()
+    }
+
     fn request(&self, method: Method, path: &str) -> Result<Request> {
         let key = self.key.as_ref().ok_or_else(keyless)?;
-        let base = self.api_url.clone().unwrap_or_else(|| format!("https://api.{}", self.domain));
-        Ok(Request::new(method, format!("{}{path}", base.trim_end_matches('/'))).secret_header("X-API-Key", key))
+        Ok(Request::new(method, format!("{}{path}", self.address())).secret_header("X-API-Key", key))
     }
 
     async fn send(&self, request: Request) -> Result<Response, HttpError> {
@@ -174,11 +184,13 @@ impl E2b {
         for (name, value) in &spec.env {
             check_variable(name.as_ref(), value.as_ref())?;
         }
-        let env = ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter();
+        let env = NEUTRAL_ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter();
         let env: serde_json::Map<_, _> = env.chain(spec.env).map(|(name, value)| (name, value.into())).collect();
         let is_detached = lifetime == StoredLifetime::Detached;
         let template = spec.snapshot.map_or_else(|| self.template.clone(), |snapshot| snapshot.0);
         let mark = random("create the machine")?;
+        let mut metadata = BTreeMap::from([(MARK, mark.clone())]);
+        metadata.extend(self.sessions.clone().filter(|_| is_detached).map(|list| (SESSIONS, list)));
         let body = json!({
             "templateID": template,
             "timeout": lifetime.seconds(),
@@ -188,10 +200,10 @@ impl E2b {
             "autoPause": is_detached,
             "autoResume": { "enabled": is_detached },
             "envVars": env,
-            "metadata": { MARK: mark },
+            "metadata": metadata,
         });
-        // In a task, which runs on when this future is dropped: the guard that it returns is then dropped as well, and with
-        // it the sandbox.
+        // A task continues when this future is dropped. The guard that the task returns is then dropped too, and
+        // deletes the sandbox.
         let created = tokio::spawn(self.clone().create_sandbox(template, mark, body)).await;
         let mut guard = created.map_err(|error| MachineError::transport("create the machine", error))??;
         let sandbox = guard.sandbox.id.clone();
@@ -202,8 +214,11 @@ impl E2b {
         };
         match prepared {
             Ok(workspace) => {
-                guard.renew(lifetime.seconds());
                 guard.on_drop = if lifetime == StoredLifetime::Owner { OnDrop::Delete } else { OnDrop::Leave };
+                guard.renew(lifetime.seconds());
+                if lifetime == StoredLifetime::Owner {
+                    self.held.add(&guard.sandbox);
+                }
                 Ok(Arc::new(E2bMachine::new(guard, state, workspace)))
             }
             Err(error) => {
@@ -226,22 +241,44 @@ impl E2b {
             }
             Err(error) => not_created(&template, error),
         };
-        // There may be a sandbox all the same.
+        // A sandbox may exist nevertheless.
         let _lesser = self.remove_marked(&mark).await;
         Err(error)
     }
 
+    /// Whether this client can use a machine: only its owner renews, and so can use, a bound machine.
+    fn may_attach(&self, state: &HandleState) -> bool {
+        state.lifetime != StoredLifetime::Owner || self.held.contains(&state.sandbox)
+    }
+
     /// Removes the sandbox that was created with this mark.
     async fn remove_marked(&self, mark: &str) -> Result<()> {
-        let request = self.request(Method::GET, "/v2/sandboxes")?.query("metadata", &format!("{MARK}={mark}"));
-        let listed = async { self.send(request).await?.json::<Vec<SandboxReply>>(LONGEST_REPLY).await };
-        for reply in listed.await.map_err(|error| refused("list the machines", error))? {
-            // The filter is the service's; a sandbox of another client must not be removed if it does not work.
-            if is_id(&reply.sandbox_id) && reply.metadata.get(MARK).is_some_and(|found| found == mark) {
-                self.remove(&reply.sandbox_id).await?;
-            }
+        for reply in self.marked(MARK, mark).await? {
+            self.remove(&reply.sandbox_id).await?;
         }
         Ok(())
+    }
+
+    /// The sandboxes with this metadata, running or paused.
+    async fn marked(&self, name: &str, value: &str) -> Result<Vec<SandboxReply>> {
+        let failed = |error| refused("list the machines", error);
+        let (mut found, mut token) = (Vec::new(), None::<String>);
+        for _ in 0..MOST_PAGES {
+            let mut request = self.request(Method::GET, "/v2/sandboxes")?.query("metadata", &format!("{name}={value}"));
+            if let Some(token) = &token {
+                request = request.query("nextToken", token);
+            }
+            let response = self.send(request).await.map_err(failed)?;
+            token = response.header("x-next-token").filter(|token| !token.is_empty()).map(ToOwned::to_owned);
+            let page = response.json::<Vec<SandboxReply>>(LONGEST_REPLY).await.map_err(failed)?;
+            // The service filters by metadata. If its filter fails, sandboxes of other clients must not be found.
+            let is_marked = |reply: &SandboxReply| reply.metadata.get(name).is_some_and(|found| found == value);
+            found.extend(page.into_iter().filter(|reply| is_id(&reply.sandbox_id) && is_marked(reply)));
+            if token.is_none() {
+                return Ok(found);
+            }
+        }
+        Err(MachineError::transport("list the machines", format!("there are more than {MOST_PAGES} pages of them")))
     }
 
     async fn remove(&self, id: &str) -> Result<()> {
@@ -277,6 +314,9 @@ impl SandboxClient for E2b {
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
         let state = HandleState::read(handle)?;
+        if !self.may_attach(&state) {
+            return Ok(None);
+        }
         let request = self.request(Method::POST, &format!("/sandboxes/{}/connect", state.sandbox))?;
         let request = request.json(&json!({ "timeout": state.lifetime.seconds() })).idempotent();
         let reply = async { self.send(request).await?.json::<SandboxReply>(LONGEST_REPLY).await };
@@ -298,6 +338,19 @@ impl SandboxClient for E2b {
         Ok(Some(Arc::new(E2bMachine::new(guard, state, workspace))))
     }
 
+    /// Does not use `connect`, which would resume a paused sandbox and extend the timeout of a running one.
+    async fn exists(&self, handle: &MachineHandle) -> Result<bool> {
+        let state = HandleState::read(handle)?;
+        if !self.may_attach(&state) {
+            return Ok(false);
+        }
+        let request = self.request(Method::GET, &format!("/sandboxes/{}", state.sandbox))?;
+        match self.send(request).await {
+            Err(error) if error.status() == Some(404) => Ok(false),
+            reply => reply.map(|_there| true).map_err(|error| refused("ask for the machine", error)),
+        }
+    }
+
     async fn delete(&self, handle: &MachineHandle) -> Result<()> {
         self.remove(&HandleState::read(handle)?.sandbox).await
     }
@@ -316,71 +369,11 @@ struct SandboxReply {
     metadata: BTreeMap<String, String>,
 }
 
-/// The state of a handle: what another client needs to use the machine, and nothing secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct HandleState {
-    sandbox: String,
-    ports: Vec<u16>,
-    lifetime: StoredLifetime,
-    /// How long a command without its own deadline may run.
-    time: Option<Duration>,
-}
-
-impl HandleState {
-    fn read(handle: &MachineHandle) -> Result<Self> {
-        let bad = |reason: String| MachineError::invalid("handle", reason);
-        if handle.client != ID {
-            return Err(bad(format!("belongs to the client {:?}", handle.client)));
-        }
-        let state: Self = serde_json::from_value(handle.state.clone()).map_err(|error| bad(error.to_string()))?;
-        if is_id(&state.sandbox) { Ok(state) } else { Err(bad("has no id of a sandbox".to_owned())) }
-    }
-
-    fn handle(&self) -> MachineHandle {
-        MachineHandle { client: ID.to_owned(), state: json!(self) }
-    }
-}
-
-/// Whether this can be the id of a sandbox: it becomes part of addresses.
-fn is_id(text: &str) -> bool {
-    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-}
-
-/// The lifetime of a machine, as its handle stores it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum StoredLifetime {
-    Owner,
-    Detached,
-    /// Seconds without a client.
-    Leased(u64),
-}
-
-impl StoredLifetime {
-    fn new(lifetime: Lifetime) -> Result<Self> {
-        match lifetime {
-            Lifetime::WithOwner => Ok(Self::Owner),
-            Lifetime::Detached => Ok(Self::Detached),
-            Lifetime::Leased(lease) => Ok(Self::Leased(lease.as_secs().max(1))),
-            _ => Err(MachineError::Unsupported("keep a machine for this lifetime")),
-        }
-    }
-
-    /// The timeout of the sandbox.
-    fn seconds(self) -> u64 {
-        match self {
-            Self::Owner => OWNED.as_secs(),
-            Self::Detached => DETACHED.as_secs(),
-            Self::Leased(seconds) => seconds,
-        }
-    }
-}
-
 fn keyless() -> MachineError {
     MachineError::invalid("E2B_API_KEY", "is not set; set it to a key of your account, from https://e2b.dev/dashboard")
 }
 
-/// Why the API did not do what it was asked.
+/// The error if the API refuses a request.
 fn refused(action: &'static str, error: HttpError) -> MachineError {
     match error.status() {
         Some(401 | 403) => MachineError::invalid(
@@ -393,15 +386,22 @@ fn refused(action: &'static str, error: HttpError) -> MachineError {
 }
 
 fn not_created(template: &str, error: HttpError) -> MachineError {
+    if let HttpError::Connect { server, reason } = &error {
+        let (address, reason) = (server.clone(), reason.clone());
+        let fix = "check the network, and E2B_DOMAIN and E2B_API_URL if they are set".to_owned();
+        let stage = format!("cannot reach E2B at {address}: {reason}; {fix}");
+        let source = Unreachable { address, reason, fix, cause: error.into() };
+        return MachineError::Start { stage, source: source.into() };
+    }
     match error.status() {
-        Some(404) => MachineError::Start { stage: format!("there is no template {template:?}"), source: error.into() },
+        Some(404) => MachineError::invalid(format!("template {template:?}"), format!("is not there ({error})")),
         Some(400) => MachineError::Start { stage: "the service refused it".to_owned(), source: error.into() },
         _ => refused("create the machine", error),
     }
 }
 
-/// A text that is not used twice.
+/// A random text.
 fn random(action: &'static str) -> Result<String> {
-    let bytes = draw::<16>().map_err(|error| MachineError::transport(action, error))?;
+    let bytes = random_bytes::<16>().map_err(|error| MachineError::transport(action, error))?;
     Ok(hex(&bytes))
 }

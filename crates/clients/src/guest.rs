@@ -1,4 +1,4 @@
-//! The host side of the guest protocol: any byte stream with a guest at its far end is a machine.
+//! The host side of the guest protocol: a byte stream with a guest at its far end becomes a machine.
 //!
 //! ```text
 //!  Machine methods ─► Channel ─► Outbox ═══► guest
@@ -7,10 +7,11 @@
 //!            ByteStream
 //! ```
 //!
-//! One reader task routes frames into lanes and never waits for a consumer: what may arrive on a lane is bounded by the
-//! credit it was given. Everything the guest says is untrusted; the first frame that should not be ends the connection.
+//! One reader task routes frames into lanes and never waits for a consumer: the credit of a lane bounds what may arrive
+//! on it. Everything that the guest sends is untrusted; the first frame that breaks the protocol ends the connection.
 
 mod channel;
+mod commands;
 mod ending;
 mod entries;
 mod environment;
@@ -20,7 +21,6 @@ mod fake;
 mod files;
 #[cfg(test)]
 mod hostile_tests;
-mod kept;
 mod lane;
 mod link;
 mod machine;
@@ -40,7 +40,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use sandbar_guest::protocol::{Held, Hello, Strength};
+use sandbar_guest::protocol::{Hello, LimitStrengths, Strength};
 use sandbar_machine::{
     Enforcement, Features, Isolation, LimitReport, MachineError, MachineHandle, MachinePath, Result,
 };
@@ -62,17 +62,17 @@ use self::{
 };
 use crate::ports::Mappings;
 
-/// What a client knows of a machine before its guest speaks.
+/// What a client knows about a machine before its guest answers.
 pub struct GuestSetup {
-    /// What finds the machine again.
+    /// The handle that finds the machine again.
     pub handle: MachineHandle,
-    /// The level its client set up; a guest that could not reach it never says hello.
+    /// The isolation that the client set up; a guest that cannot reach it never sends its hello.
     pub isolation: Isolation,
-    /// How strongly each limit is held, as far as the client knows; the guest adds what it and its host do.
+    /// How strongly the client enforces each limit; the guest adds what it and its host enforce.
     pub limits: LimitReport,
-    /// Variables every command gets.
+    /// Variables that every command gets.
     pub env: BTreeMap<String, String>,
-    /// Ports that may be reached from the host.
+    /// Ports that can be reached from the host.
     pub ports: Vec<u16>,
     /// Bytes of one process's output that may wait for a reader.
     pub output_buffer: u32,
@@ -80,13 +80,13 @@ pub struct GuestSetup {
     pub deadline: Option<Duration>,
 }
 
-/// What a client waits for after the guest was told to stop: that nothing of the machine is left.
-pub trait Farewell: Send {
-    /// Waits until everything is gone, for a bounded time. May be called again after an error.
+/// What [`GuestMachine`] waits for after it told the guest to stop: the removal of the machine.
+pub trait Teardown: Send {
+    /// Waits, for a bounded time, until everything is removed. May be called again after an error.
     fn wait(&mut self) -> BoxFuture<'_, Result<()>>;
 }
 
-/// A machine with a guest in it.
+/// A machine that runs the guest.
 pub struct GuestMachine {
     link: Arc<Link>,
     about: About,
@@ -95,7 +95,7 @@ pub struct GuestMachine {
     end: Arc<MachineEnd>,
 }
 
-/// What commands and reports need to know of a machine.
+/// What commands and reports need to know about a machine.
 struct About {
     handle: MachineHandle,
     features: Features,
@@ -106,10 +106,10 @@ struct About {
 }
 
 impl GuestMachine {
-    /// Waits for the guest's first words, at most 30 seconds, and starts to speak with it.
+    /// Waits at most 30 seconds for the guest's hello, then starts the tasks of the connection.
     ///
     /// # Errors
-    /// [`MachineError::Gone`] when the stream ends first, [`MachineError::Transport`] when the guest says something else.
+    /// [`MachineError::Gone`] if the stream ends first, [`MachineError::Transport`] if the guest sends anything else.
     pub async fn connect(
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
@@ -129,26 +129,26 @@ impl GuestMachine {
         };
         let tasks = [tokio::spawn(intake.receive(link.clone())), tokio::spawn(writing)].map(|task| task.abort_handle());
         let ports = Some(Mappings::new(link.clone(), setup.ports));
-        let end = Arc::new(MachineEnd { link: link.clone(), farewell: tokio::sync::Mutex::new(None) });
+        let end = Arc::new(MachineEnd { link: link.clone(), teardown: tokio::sync::Mutex::new(None) });
         Ok(Self { link, about, ports, tasks, end })
     }
 
-    /// What stopping the machine waits for.
+    /// Sets what stopping the machine waits for.
     #[must_use]
-    pub fn farewell(mut self, farewell: impl Farewell + 'static) -> Self {
-        let farewell = tokio::sync::Mutex::new(Some(Box::new(farewell) as Box<dyn Farewell>));
-        self.end = Arc::new(MachineEnd { link: self.link.clone(), farewell });
+    pub fn teardown(mut self, teardown: impl Teardown + 'static) -> Self {
+        let teardown = tokio::sync::Mutex::new(Some(Box::new(teardown) as Box<dyn Teardown>));
+        self.end = Arc::new(MachineEnd { link: self.link.clone(), teardown });
         self
     }
 
-    /// The same machine where nothing can listen, and so no port can be reached.
+    /// Removes the ports of a machine in which no program can listen.
     #[must_use]
     pub fn without_ports(mut self) -> Self {
         self.ports = None;
         self
     }
 
-    /// Whether the machine has stopped, for whatever reason.
+    /// Whether the machine has stopped, for any reason.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.link.ended().is_some()
@@ -156,7 +156,7 @@ impl GuestMachine {
 }
 
 impl About {
-    /// The guest's words are checked here, once.
+    /// Checks what the guest's hello says, once.
     fn new(hello: &Hello, setup: &GuestSetup) -> Result<Self> {
         let path = |bytes: &[u8]| {
             use std::os::unix::ffi::OsStrExt;
@@ -178,8 +178,8 @@ impl About {
     }
 }
 
-/// What holds each limit more strongly: the client or the guest.
-fn limits(mut known: LimitReport, guests: Held) -> LimitReport {
+/// Chooses the stronger enforcement of each limit: the client's or the guest's.
+fn limits(mut known: LimitReport, guests: LimitStrengths) -> LimitReport {
     let held = |strength| match strength {
         Strength::Hard => Enforcement::Hard,
         Strength::Soft => Enforcement::Soft,
@@ -192,7 +192,7 @@ fn limits(mut known: LimitReport, guests: Held) -> LimitReport {
     known
 }
 
-/// Without the variables' values, which may be secret.
+/// Without the values of the variables, which may be secret.
 impl fmt::Debug for GuestSetup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GuestSetup").field("handle", &self.handle).field("ports", &self.ports).finish_non_exhaustive()
@@ -215,7 +215,7 @@ impl Drop for GuestMachine {
     }
 }
 
-/// Nothing here panics while it holds a lock, and a poisoned one would still hold sound data.
+/// No code panics while it holds a lock, and the data behind a poisoned lock would still be valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,11 @@
-//! The guest program itself: built with this crate, carried inside it, started from memory.
+//! The guest program: built with this crate, embedded in it, started from memory.
 
-/// The static program, for copying to places this process cannot start it in. Empty where the build host is not Linux.
+/// The static guest program, for copying to a place where this process cannot start it. Empty if the build target is
+/// not Linux.
 pub static GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandbar-guest"));
 
 #[cfg(target_os = "linux")]
-pub(crate) use sealed::sealed;
+pub(crate) use sealed::{prepare, sealed};
 
 #[cfg(target_os = "linux")]
 mod sealed {
@@ -22,7 +23,7 @@ mod sealed {
     static PROGRAM: OnceLock<File> = OnceLock::new();
     static MAKING: Mutex<()> = Mutex::new(());
 
-    /// The program as an executable file without a name that nobody can change, made once in a process.
+    /// The guest program as a sealed memfd, created once per process. It is executable and cannot be changed.
     pub(crate) fn sealed() -> io::Result<BorrowedFd<'static>> {
         let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         if PROGRAM.get().is_none() {
@@ -32,10 +33,16 @@ mod sealed {
         PROGRAM.get().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    /// Creates the memfd in a short-lived thread. A caller that needs the program earlier waits for it.
+    pub(crate) fn prepare() {
+        // A failure shows again where the program is needed.
+        let _made_later = std::thread::Builder::new().name("guest-program".to_owned()).spawn(|| sealed().is_ok());
+    }
+
     fn make() -> io::Result<File> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memory = match memfd_create("sandbar-guest", flags | MemfdFlags::EXEC) {
-            // Kernels before 6.3 do not know the flag and need no permission.
+            // Kernels before 6.3 do not know this flag and do not need it.
             Err(rustix::io::Errno::INVAL) => memfd_create("sandbar-guest", flags)?,
             made => made?,
         };

@@ -1,4 +1,4 @@
-//! A specification, judged before anything exists, as the launch message of any machine with a guest.
+//! Checks a specification before anything is created, and turns it into the guest's launch message.
 
 use std::{
     collections::BTreeSet,
@@ -21,10 +21,10 @@ use sandbar_machine::{
 
 use crate::{guest::check_variable, sockets};
 
-/// What the kernel itself fills; nothing of the host's may stand there.
+/// Directories that the kernel fills; no host directory may be mounted there.
 const KERNEL_DIRS: [&str; 3] = ["/proc", "/dev", "/sys"];
 
-/// Everything of the launch message but where the machine's state is.
+/// The launch message without the location of the machine's state.
 pub(crate) fn launch(spec: &MachineSpec, level: Level) -> Result<Launch> {
     if spec.ports.contains(&0) {
         return Err(MachineError::invalid("port 0", "is not a port; use 1 to 65535"));
@@ -50,7 +50,7 @@ pub(crate) fn launch(spec: &MachineSpec, level: Level) -> Result<Launch> {
     })
 }
 
-/// Whether the host can keep them apart is the supervisor's to find out.
+/// The supervisor finds out whether the host can separate the users.
 fn accounts(accounts: &Accounts) -> Result<LaunchAccounts> {
     accounts.check()?;
     let group = |group: &AccountGroup| LaunchGroup { name: group.name.clone(), members: group.members.clone() };
@@ -88,14 +88,14 @@ fn mounts(mounts: &[HostMount], level: Level) -> Result<Vec<LaunchMount>> {
         no_kernel_below("mount", &real.path)?;
         sockets::refuse(&real.path, [])?;
         if *access == Access::ReadOnly && real.place.metadata().is_ok_and(|found| found.file_type().is_socket()) {
-            return bad("is a socket, which cannot be shown to look at only: to connect to it is to use it; use --rw");
+            return bad("is a socket, and a socket cannot be read-only: connecting to it is using it; use --rw");
         }
         if *inside == MachinePath::root() || *inside == MachinePath::workspace() {
             return bad("would hide the machine itself; choose a path below");
         }
         for dir in KERNEL_DIRS {
             if inside.is_within(&MachinePath::new(dir)?) {
-                return bad("is where the kernel shows itself; choose a path outside of /proc, /dev and /sys");
+                return bad("belongs to the kernel; choose a path outside of /proc, /dev and /sys");
             }
         }
         if level != Level::Full && inside.as_os_str() != real.path.as_os_str() {
@@ -114,7 +114,7 @@ fn mounts(mounts: &[HostMount], level: Level) -> Result<Vec<LaunchMount>> {
     Ok(checked)
 }
 
-/// Refuses a tree in which the kernel shows the host itself: its processes, its devices, its settings.
+/// Refuses a tree that contains a kernel file system of the host: its processes, devices or settings.
 fn no_kernel_below(what: &str, real: &Path) -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     match kernel_mount_below(&mounts, real) {
@@ -126,7 +126,7 @@ fn no_kernel_below(what: &str, real: &Path) -> Result<()> {
     }
 }
 
-/// The first mount at or below, or around, a path whose files are the kernel's own.
+/// The first kernel file system that is mounted at, below or above this path.
 fn kernel_mount_below(mounts: &str, real: &Path) -> Option<PathBuf> {
     const KINDS: [&str; 9] =
         ["proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "bpf", "configfs"];
@@ -138,7 +138,7 @@ fn kernel_mount_below(mounts: &str, real: &Path) -> Option<PathBuf> {
     })
 }
 
-/// A path without links, and what it leads to.
+/// A path without symbolic links, its identity, and an open descriptor.
 pub(crate) struct Real {
     pub(crate) path: PathBuf,
     identity: FileIdentity,
@@ -165,7 +165,8 @@ fn directory(what: &str, path: &Path) -> Result<Real> {
     Ok(real)
 }
 
-/// Resolves a path, once: the process that opens it later must find the same there, and no link on the way.
+/// Resolves a path once. The process that opens it later must find the same file there, and no symbolic link on the
+/// way.
 pub(crate) fn resolve(what: &str, path: &Path) -> Result<Real> {
     let bad = |error: io::Error| MachineError::invalid(format!("{what} {}", path.display()), error.to_string());
     let real = fs::canonicalize(path).map_err(bad)?;
@@ -180,7 +181,7 @@ pub(crate) fn resolve(what: &str, path: &Path) -> Result<Real> {
     let place = match resolved {
         Ok(place) => fs::File::from(place),
         Err(Errno::LOOP) => return Err(changed(what, path)),
-        // Not about this path: no path can be opened so that it is certain what was opened.
+        // The kernel refuses `openat2` for every path: it cannot be known which file was opened.
         Err(error @ (Errno::NOSYS | Errno::PERM)) => {
             let stage = format!("open {} without following links", path.display());
             return Err(MachineError::Start { stage, source: io::Error::from(error).into() });
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_own_trees_are_not_shown() {
+    fn kernel_file_systems_are_not_mounted() {
         let mounts = "22 1 0:20 / /proc rw - proc proc rw\n23 1 8:1 / / rw - ext4 /dev/sda rw\n\
                       24 1 0:21 / /srv/jail/sys rw - sysfs sysfs rw\n";
         let found = |path: &str| kernel_mount_below(mounts, Path::new(path));
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_of_engines_and_agents_are_not_shown_and_others_only_to_be_used() {
+    fn sockets_of_engines_and_agents_are_refused_and_others_must_be_writable() {
         let place = tempfile::tempdir().expect("tempdir");
         let socket = place.path().join("socket");
         let _service = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_what_was_judged_and_everything_shown_says_what_it_is() {
+    fn a_mount_must_have_the_checked_identity() {
         let place = tempfile::tempdir().expect("tempdir");
         let [judged, other] = ["judged", "other"].map(|name| place.path().join(name));
         for dir in [&judged, &other] {
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!((launched.workspace, launched.rootfs), (Some((shown.clone(), false)), Some(shown)));
         let error = launch(&with(&other), Level::Full).expect_err("another directory").to_string();
         assert!(error.contains("other") && error.contains("changed since it was judged"), "{error}");
-        // A link that leads to what was judged shows that, and one that leads elsewhere nothing.
+        // A link to the checked directory is accepted; a link to another one is refused.
         for (target, held) in [(&judged, true), (&other, false)] {
             let link = place.path().join("link");
             std::os::unix::fs::symlink(target, &link).expect("a link");

@@ -1,10 +1,11 @@
-//! Machines on this very host: a supervisor process each, that builds the walls, keeps the guest and cleans up after it.
+//! Machines on this host. Each has a supervisor process that sets up the isolation, runs the guest and removes
+//! everything at the end.
 //!
-//! A machine lives exactly as long as somebody holds it. Its supervisor holds the far end of a *leash*, a socket that
-//! closes when this process ends for whatever reason; then everything the machine had is removed, without our help.
+//! A bound machine lives until its last reference is dropped, or the process that created it ends. Its supervisor holds the
+//! other end of a *leash*, a socket that closes in both cases. The supervisor then removes everything that the machine had.
 //!
-//! A detached machine is let go of as soon as it is ready. Its supervisor listens at its *door* instead, a socket in the
-//! machine's own directory, and hands whoever knows the machine's nonce on to the guest.
+//! A detached machine is released from its leash once it is ready. Its supervisor listens on its *door* instead, a socket in the
+//! machine's directory, and connects every process that knows the machine's nonce with the guest.
 
 #[cfg(target_os = "linux")]
 mod boot;
@@ -17,6 +18,8 @@ mod detached;
 #[cfg(target_os = "linux")]
 mod leftovers;
 #[cfg(target_os = "linux")]
+mod provider;
+#[cfg(target_os = "linux")]
 mod removal;
 #[cfg(target_os = "linux")]
 mod state;
@@ -27,6 +30,8 @@ pub use client::UnixLocal;
 pub use elsewhere::UnixLocal;
 #[cfg(target_os = "linux")]
 pub use leftovers::{Remainder, Resident, ResidentState};
+#[cfg(target_os = "linux")]
+pub(crate) use provider::LocalProvider;
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {
@@ -35,20 +40,20 @@ mod elsewhere {
     use async_trait::async_trait;
     use sandbar_machine::{Machine, MachineError, MachineHandle, MachineSpec, Result, SandboxClient};
 
-    /// Makes machines on this host, which needs Linux.
+    /// Creates machines on this host. Needs Linux.
     #[derive(Clone, Debug, Default)]
     pub struct UnixLocal {
         state_dir: Option<PathBuf>,
     }
 
     impl UnixLocal {
-        /// A client whose machines leave nothing behind.
+        /// A client with the default state directory.
         #[must_use]
         pub fn new() -> Self {
             Self::default()
         }
 
-        /// Keeps what live machines need in this directory instead of the system's temporary one.
+        /// Stores the state of live machines in this directory instead of the system's temporary directory.
         #[must_use]
         pub fn state_dir(mut self, directory: impl Into<PathBuf>) -> Self {
             self.state_dir = Some(directory.into());
@@ -65,7 +70,7 @@ mod elsewhere {
         async fn create(&self, _spec: MachineSpec) -> Result<Arc<dyn Machine>> {
             Err(MachineError::Isolation {
                 missing: "Linux namespaces".to_owned(),
-                fix: "use a Linux host, or a client that brings its own walls".to_owned(),
+                fix: "use a Linux host, or a client with its own isolation, such as Docker".to_owned(),
             })
         }
 

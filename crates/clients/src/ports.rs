@@ -1,4 +1,4 @@
-//! Ports of a machine on the host's loopback: one listener per declared port, one channel per connection.
+//! Ports of a machine on the host's loopback interface: one listener per declared port, one channel per connection.
 
 use std::{
     collections::HashMap,
@@ -25,18 +25,18 @@ use tokio::{
 
 use crate::guest::{Channel, Incoming, Link, Shape};
 
-/// Connections to one port at a time; more wait in the listener's own queue.
+/// Maximum number of connections to one port; further ones wait in the listener's queue.
 const CONNECTIONS: usize = 256;
 
 /// Bytes from the machine that may wait for one slow client.
 const WINDOW: u32 = 256 * 1024;
 
-/// What is read from a client at once.
+/// Bytes read from a client at once.
 const CHUNK: usize = 64 * 1024;
 
 const ACTION: &str = "forward a connection";
 
-/// The ports a machine may show and the ones it shows; dropping this ends every mapping and its connections.
+/// The declared ports of a machine and their open mappings. Dropping this value ends every mapping and its connections.
 pub(crate) struct Mappings {
     link: Arc<Link>,
     declared: Vec<u16>,
@@ -80,7 +80,7 @@ impl Mappings {
         Self { link, declared, open: Mutex::new(HashMap::new()) }
     }
 
-    /// Ends every mapping: when this returns, no client can connect any more.
+    /// Ends every mapping. When this returns, no client can connect any more.
     pub(crate) async fn close(&self) {
         for (_, mut mapping) in self.open.lock().await.drain() {
             mapping.listener.abort();
@@ -95,7 +95,7 @@ async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Accepts until the machine ends; its connections are its own and end with it.
+/// Accepts connections until the machine ends. The connections end with the machine.
 async fn serve(listener: TcpListener, port: u16, link: Arc<Link>) {
     let mut connections = JoinSet::new();
     loop {
@@ -106,7 +106,7 @@ async fn serve(listener: TcpListener, port: u16, link: Arc<Link>) {
                 Ok((stream, _)) => {
                     connections.spawn(forward(stream, port, link.clone()));
                 }
-                // The host is short of descriptors, say; the next attempt may work.
+                // For instance, the host is short of descriptors; the next attempt may succeed.
                 Err(error) => {
                     tracing::warn!(%error, port, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -116,7 +116,7 @@ async fn serve(listener: TcpListener, port: u16, link: Arc<Link>) {
     }
 }
 
-/// One connection, from its first byte to its last. Nobody listening inside shows as a closed connection.
+/// Forwards one connection. If no program listens inside, the client's connection is closed.
 async fn forward(stream: TcpStream, port: u16, link: Arc<Link>) {
     if let Err(error) = copy(stream, port, &link).await {
         tracing::debug!(%error, port, "a forwarded connection ended early");
@@ -129,7 +129,7 @@ async fn copy(stream: TcpStream, port: u16, link: &Arc<Link>) -> Result<()> {
         Incoming::Started => {}
         _ => return Ok(()),
     }
-    // Small messages go at once; a socket that refuses this still works.
+    // Small messages are sent at once; a socket that refuses this option still works.
     let _delayed = stream.set_nodelay(true);
     let (from, to) = stream.into_split();
     let inwards = pin!(inwards(&channel, from));
@@ -138,11 +138,11 @@ async fn copy(stream: TcpStream, port: u16, link: &Arc<Link>) -> Result<()> {
         outcome = &mut outwards => return outcome,
         outcome = inwards => outcome?,
     }
-    // The client has said everything; the machine may still answer.
+    // The client has sent everything; the machine may still answer.
     outwards.await
 }
 
-/// From the client to the machine, until the client is done.
+/// Copies from the client to the machine until the client has sent everything.
 async fn inwards(channel: &Channel, mut from: OwnedReadHalf) -> Result<()> {
     let mut buffer = BytesMut::new();
     loop {
@@ -161,7 +161,7 @@ async fn inwards(channel: &Channel, mut from: OwnedReadHalf) -> Result<()> {
     }
 }
 
-/// From the machine to the client, until the machine is done.
+/// Copies from the machine to the client until the machine has sent everything.
 async fn outwards(channel: &Channel, mut to: OwnedWriteHalf) -> Result<()> {
     loop {
         match channel.next().await {
@@ -169,7 +169,7 @@ async fn outwards(channel: &Channel, mut to: OwnedWriteHalf) -> Result<()> {
                 to.write_all(&bytes).await.map_err(|source| MachineError::transport(ACTION, source))?;
                 channel.taken(bytes.len());
             }
-            // It has said everything; the client may go on.
+            // The machine has sent everything; the client may continue to send.
             Ok(Incoming::Exit(..)) => {
                 let _client_gone = to.shutdown().await;
             }

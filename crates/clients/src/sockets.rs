@@ -1,4 +1,4 @@
-//! Sockets of container engines and of agents that act for their user: a machine that reaches one has the whole host.
+//! Sockets of container engines and of user agents: a machine that can reach one of them controls the whole host.
 
 use std::{
     env, fs,
@@ -9,7 +9,7 @@ use std::{
 use rustix::process::geteuid;
 use sandbar_machine::{MachineError, Result};
 
-/// Of the system's services. They may be started at any time, so that it does not matter whether they are there.
+/// Sockets of system services. They are refused whether they exist or not: a service may start at any time.
 const SYSTEM: [&str; 17] = [
     "/var/run/docker.sock",
     "/run/docker.sock",
@@ -29,7 +29,7 @@ const SYSTEM: [&str; 17] = [
     "/run/systemd/private",
     "/run/pcscd/pcscd.comm",
 ];
-/// Of the user's services, below `/run/user/UID`.
+/// Sockets of the user's services, below `/run/user/UID`.
 const RUNTIME: [&str; 9] = [
     "docker.sock",
     "podman/podman.sock",
@@ -41,7 +41,7 @@ const RUNTIME: [&str; 9] = [
     "openssh_agent",
     "gcr/ssh",
 ];
-/// Below the user's home, where they count only while they are there: homes are shown more often than `/run`.
+/// Sockets below the user's home. They are refused only if they exist: homes are mounted more often than `/run`.
 const HOME: [&str; 9] = [
     ".docker/run/docker.sock",
     ".docker/desktop/docker.sock",
@@ -57,8 +57,8 @@ const HOME: [&str; 9] = [
 const VARIABLES: [&str; 6] =
     ["SSH_AUTH_SOCK", "DOCKER_HOST", "CONTAINER_HOST", "DBUS_SESSION_BUS_ADDRESS", "GPG_AGENT_INFO", "BUILDKIT_HOST"];
 
-/// Refuses to show a path that is, or below which is, a socket of an engine or an agent. `more` are sockets that are known
-/// beside the usual ones.
+/// Refuses to mount a path that is, or contains, a socket of an engine or an agent. `more` holds sockets that are known
+/// in addition to the usual ones.
 pub(crate) fn refuse<'a>(host: &Path, more: impl IntoIterator<Item = &'a Path>) -> Result<()> {
     let known = known_from_env().into_iter().chain(more.into_iter().map(Path::to_owned));
     match first_below(host, known) {
@@ -73,7 +73,7 @@ pub(crate) fn refuse<'a>(host: &Path, more: impl IntoIterator<Item = &'a Path>) 
     }
 }
 
-/// The usual sockets, and those that this process was told of.
+/// The usual sockets, and those that environment variables name.
 fn known_from_env() -> Vec<PathBuf> {
     let runtime = PathBuf::from(format!("/run/user/{}", geteuid().as_raw()));
     let mut known: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
@@ -92,7 +92,7 @@ fn named(address: &str) -> Option<PathBuf> {
     path.starts_with('/').then(|| PathBuf::from(path))
 }
 
-/// The first of these sockets that showing a path would show, under whatever name.
+/// The first of these sockets that mounting the path would make visible, under any name.
 fn first_below(host: &Path, mut sockets: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     let shown = identity(host);

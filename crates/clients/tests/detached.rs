@@ -1,4 +1,4 @@
-//! Machines that outlive the process that made them, seen from several processes and several users.
+//! Machines that outlive the process that created them, used by several processes and several users.
 #![cfg(target_os = "linux")]
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
@@ -29,7 +29,7 @@ mod detached {
 #[path = "docker/bench.rs"]
 mod docker;
 
-/// What other processes do in these tests; nothing, unless one of them started this.
+/// The work of other processes in these tests; does nothing unless a test started this process for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn part() {
     let (Ok(part), Some(place)) = (std::env::var(PART), std::env::var_os(PLACE)) else { return };
@@ -40,10 +40,10 @@ async fn part() {
             let machine = soon(client.create(detached())).await.expect("create");
             soon(machine.write(&file("note"), once("from another process"))).await.expect("write");
             let saved = serde_json::to_vec(&(machine.handle(), machine.features())).expect("json");
-            // In one step: this process may be killed in the middle of it.
+            // In one step, because this process may be killed at any moment.
             fs::write(Path::new(&place).join("half"), saved).expect("write");
             fs::rename(Path::new(&place).join("half"), Path::new(&place).join("made")).expect("rename");
-            // Neither dropped nor stopped.
+            // The machine is neither dropped nor stopped.
             std::process::exit(0);
         }
         "stay" => {
@@ -66,7 +66,7 @@ async fn part() {
             println!("holding");
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
-        // The runtime ends as it does at the end of every program.
+        // The runtime ends as at the end of every program.
         "keep and end" => {
             detached::kept::hold(client.as_ref(), Path::new(&place)).await;
             println!("holding");
@@ -88,7 +88,7 @@ async fn part() {
             let door = fs::read_to_string(Path::new(&place).join("door")).expect("the door");
             let mut stream = soon(UnixStream::connect(door)).await.expect("its directory was opened to all");
             let nonce = nonce(&handle());
-            // The other side may hang up first.
+            // The other side may close the connection first.
             let _hung_up = stream.write_all(&Knock::new(Wish::End, nonce).encode()).await;
             let mut answer = Vec::new();
             let _reset = soon(stream.read_to_end(&mut answer)).await;
@@ -99,7 +99,7 @@ async fn part() {
 }
 
 #[tokio::test]
-async fn what_a_killed_supervisor_left_is_gone_and_swept() {
+async fn leftovers_of_a_killed_supervisor_are_swept() {
     let bench = Bench::new();
     for wish in [Wish::Attach, Wish::End] {
         let (handle, processes) = bench.create().await;
@@ -155,7 +155,7 @@ async fn the_supervisor_keeps_nothing_of_its_maker() {
     if rustix::process::geteuid().is_root() {
         assert_eq!(fs::read_link(format!("/proc/{}/cwd", processes.supervisor)).expect("cwd"), Path::new("/"));
         for fd in fs::read_dir(format!("/proc/{}/fd", processes.supervisor)).expect("fds").flatten() {
-            // One that was closed since is not kept.
+            // A descriptor that was closed meanwhile is skipped.
             let Ok(open) = fs::read_link(fd.path()) else { continue };
             let name = open.to_string_lossy();
             let own = ["socket:", "pipe:", "anon_inode:"].iter().any(|kind| name.starts_with(kind));
@@ -165,7 +165,7 @@ async fn the_supervisor_keeps_nothing_of_its_maker() {
     soon(bench.client().delete(&handle)).await.expect("delete");
 }
 
-/// Knocks with these bytes, in hexadecimal digits, at the door whose path is given, and says how much was answered.
+/// Sends these bytes, given as hexadecimal digits, to the door at this path, and prints the length of the answer.
 const KNOCK: &str = "import socket, sys
 s = socket.socket(socket.AF_UNIX)
 s.settimeout(50)
@@ -177,13 +177,13 @@ except ConnectionError:
     print(0)";
 
 #[tokio::test]
-async fn a_door_does_not_open_to_somebody_in_another_machine() {
+async fn a_door_does_not_open_to_a_command_in_another_machine() {
     let bench = Bench::new();
     let (handle, _processes) = bench.create().await;
     let door = bench.machines()[0].join(DOOR);
     let knock = Knock::new(Wish::Attach, nonce(&handle)).encode();
     let knock: String = knock.iter().map(|byte| format!("{byte:02x}")).collect();
-    // The same knock from outside is answered.
+    // The same request from outside is answered.
     let outside =
         std::process::Command::new("python3").args(["-c", KNOCK]).arg(&door).arg(&knock).output().expect("python3");
     assert_ne!(String::from_utf8_lossy(&outside.stdout), "0\n", "{outside:?}");

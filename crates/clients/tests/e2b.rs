@@ -1,4 +1,5 @@
-//! Machines at E2B keep the promises of the suite as far as the service reaches, against a fake of it on a real socket.
+//! Machines at E2B keep the promises of the suite that the service supports, tested against a fake service on a real
+//! socket.
 #![cfg(target_os = "linux")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
@@ -10,6 +11,8 @@ mod facets;
 mod faults;
 #[path = "e2b/golden.rs"]
 mod golden;
+#[path = "conformance/page.rs"]
+mod page;
 #[path = "e2b/promises.rs"]
 mod promises;
 #[path = "e2b/sessions.rs"]

@@ -1,4 +1,5 @@
-//! Deadlines and ends of local machines hold although PID 1 does nothing for them: it is stopped, or gets no processor.
+//! Deadlines and stops of local machines work although PID 1 does nothing for them, because it is stopped or gets no
+//! CPU time.
 #![cfg(target_os = "linux")]
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
@@ -16,14 +17,14 @@ use sandbar_machine::{
     Command, Exit, ExitReason, Machine, MachineSpec, Output, SandboxClient, conformance::as_ordinary_user,
 };
 
-/// How long anything may take on a busy host; without the means that are tested here it takes for ever.
+/// Timeout on a busy host. Without the mechanism under test, the wait would never end.
 const SOON: Duration = Duration::from_secs(240);
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, what).await.expect("it ends soon")
 }
 
-/// A machine, the processes that hold it, and the directory in which they keep it.
+/// A machine, its supervisor and PID 1, and its state directory.
 struct Bench {
     machine: Arc<dyn Machine>,
     supervisor: i32,
@@ -36,7 +37,7 @@ impl Bench {
         let state = tempfile::tempdir().expect("tempdir");
         let client = UnixLocal::new().state_dir(state.path().join("state"));
         let machine = soon(client.create(MachineSpec::default())).await.expect("create");
-        // Of all children of this process, the one that keeps something here: other tests may run beside this one.
+        // The child of this process that uses this state directory: other tests may run at the same time.
         let place = fs::canonicalize(state.path().join("state")).expect("the state directory");
         let own = i32::try_from(process::id()).expect("a number");
         let supervisor = children(own).into_iter().find(|pid| holds(*pid, &place)).expect("a supervisor");
@@ -79,15 +80,15 @@ fn children(parent: i32) -> Vec<i32> {
     pids.filter(|pid| stat(*pid).get(1).is_some_and(|ppid| *ppid == parent.to_string())).collect()
 }
 
-/// Whether a process has something open below a directory. One whose descriptors are closed to us is asked by its child's
-/// working directory instead: only one machine is made by each test at a time.
+/// Whether a process has something open below a directory. If its descriptors cannot be read, it is assumed to: each
+/// test creates only one machine at a time.
 fn holds(pid: i32, place: &Path) -> bool {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
     let links = entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
     links.into_iter().any(|link: PathBuf| link.starts_with(place))
 }
 
-/// How a script ends that has a few seconds; something happens when it prints its first line.
+/// How a script with a deadline of a few seconds ends; `meanwhile` is called when it prints its first line.
 async fn end_of(machine: &dyn Machine, script: &str, meanwhile: impl FnOnce()) -> Option<Exit> {
     let command = Command::new(["sh", "-c", script]).deadline(Duration::from_secs(4));
     let mut process = soon(machine.spawn(command)).await.expect("spawn");
@@ -124,7 +125,7 @@ async fn output_that_is_not_read_does_not_cost_a_machine_its_life() {
     let bench = Bench::new().await;
     let command = Command::new(["yes"]).deadline(Duration::from_secs(1));
     let mut process = soon(bench.machine.spawn(command)).await.expect("spawn");
-    // Longer than a guest that does not answer is waited for: this one answers.
+    // Longer than the wait for a guest that does not answer. This guest answers.
     tokio::time::sleep(Duration::from_secs(22)).await;
     let ended = soon(async {
         loop {
@@ -142,7 +143,7 @@ async fn output_that_is_not_read_does_not_cost_a_machine_its_life() {
     bench.leaves_nothing().await;
 }
 
-/// A group of processes that share the processors among themselves: without it, every session has a share of its own.
+/// A control group whose processes share its processors: without it, every session has its own share.
 struct CpuGroup(PathBuf);
 
 impl CpuGroup {
@@ -171,7 +172,7 @@ impl Drop for CpuGroup {
     }
 }
 
-/// Busy loops beside a PID 1 that runs only when nothing else does.
+/// Busy loops beside a PID 1 that has the lowest scheduling priority.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "slow: it keeps all processors busy; `cargo xtask test --all`"]
 async fn a_deadline_holds_although_pid_1_gets_no_processor() {
@@ -184,7 +185,7 @@ async fn a_deadline_holds_although_pid_1_gets_no_processor() {
         let done = process::Command::new("chrt").args(["--idle", "--pid", "0", &bench.pid1.to_string()]).status();
         assert!(done.expect("chrt").success());
     };
-    // They end by themselves, so that without help the command would be over before its deadline is kept.
+    // The loops end by themselves after the deadline: without enforcement, the command would end late.
     let script = "echo begun; exec 2>/dev/null; timeout 150 sh -c 'i=0; while [ $i -lt 300 ]; do (while :; do :; done) & i=$((i+1)); done; wait'";
     let ended = end_of(&*bench.machine, script, idle).await;
     assert_eq!(ended.map(|exit| exit.reason), Some(ExitReason::Deadline));
@@ -194,6 +195,6 @@ async fn a_deadline_holds_although_pid_1_gets_no_processor() {
 
 #[test]
 fn an_ordinary_user_is_obeyed_as_well() {
-    // One at a time: whose supervisor is whose cannot be seen by this user.
+    // One at a time: this user cannot see which supervisor belongs to which test.
     as_ordinary_user(&["although_pid_1_is_stopped", "is_not_read", "--test-threads=1"]);
 }

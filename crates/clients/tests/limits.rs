@@ -1,4 +1,5 @@
-//! What holds local machines to their limits: the control groups they are really in, and that none of them is left.
+//! Enforcement of the limits of local machines: the control groups that they are in, and that none of these is left
+//! behind.
 #![cfg(target_os = "linux")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test")]
 
@@ -21,7 +22,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("took longer than a minute")
 }
 
-/// What a script prints, and how it ends.
+/// Standard output and exit of a script.
 async fn run(machine: &dyn Machine, script: &str) -> (String, Exit) {
     let mut process = soon(machine.spawn(Command::new(["sh", "-c", script]))).await.expect("spawn");
     let (mut text, mut ended) = (Vec::new(), None);
@@ -46,7 +47,7 @@ async fn make(client: &UnixLocal, limits: Limits, isolation: Demand) -> Arc<dyn 
     soon(client.create(spec)).await.expect("create")
 }
 
-/// Every control group on this host that is called after this machine.
+/// Every control group on this host with the name of this machine.
 fn groups_of(id: &str) -> Vec<PathBuf> {
     fn search(dir: &Path, name: &str, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -67,7 +68,7 @@ fn id_of(machine: &dyn Machine) -> String {
     machine.handle().state["id"].as_str().expect("an id").to_owned()
 }
 
-/// The first of these files that one of the groups has.
+/// Content of the first of these files that exists in one of the groups.
 fn value(groups: &[PathBuf], names: &[&str]) -> Option<String> {
     let mut paths = groups.iter().flat_map(|group| names.iter().map(|name| group.join(name)));
     paths.find_map(|path| fs::read_to_string(path).ok()).map(|text| text.trim().to_owned())
@@ -78,7 +79,7 @@ fn is_usable(controller: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_reported_hard_is_written_in_a_control_group() {
+async fn a_limit_reported_as_hard_is_written_in_a_control_group() {
     let client = UnixLocal::new();
     for isolation in [Demand::Full, Demand::Landlock, Demand::None] {
         let machine = make(&client, all_limits(), isolation).await;
@@ -100,7 +101,7 @@ async fn what_is_reported_hard_is_written_in_a_control_group() {
         assert!(pids.is_none_or(|most| most == "101"));
         for group in &groups {
             let inside = fs::read_to_string(group.join("cgroup.procs")).expect("procs");
-            assert!(!inside.trim().is_empty(), "nobody is in {}", group.display());
+            assert!(!inside.trim().is_empty(), "no process is in {}", group.display());
         }
         soon(machine.stop()).await.expect("stop");
         assert_eq!(groups_of(&id_of(machine.as_ref())), [] as [PathBuf; 0]);
@@ -127,7 +128,7 @@ async fn the_machine_sees_nothing_of_its_groups_and_cannot_change_them() {
     soon(machine.stop()).await.expect("stop");
 }
 
-/// The supervisor of a machine, by the lock it holds on the machine's directory: the parent of PID 1.
+/// The supervisor of a machine, found by its lock on the machine's directory: the parent of PID 1.
 fn supervisor_of(state: &Path, id: &str) -> Option<i32> {
     let place = fs::canonicalize(state.join(id)).ok()?;
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
@@ -147,16 +148,16 @@ async fn groups_are_swept_when_the_supervisor_was_killed() {
     let id = id_of(machine.as_ref());
     let held = groups_of(&id).len();
     assert_eq!(held > 0, ["memory", "cpu", "pids"].into_iter().any(is_usable));
-    // An ordinary user may not look at a supervisor, whose memory is closed.
+    // An ordinary user may not inspect a supervisor, which is not dumpable.
     let Some(pid) = supervisor_of(&state, &id) else {
         assert!(!rustix::process::geteuid().is_root(), "its supervisor is not found");
         return;
     };
     let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
-    assert_eq!(groups_of(&id).len(), held, "nobody was there to remove them");
+    assert_eq!(groups_of(&id).len(), held, "no process was left to remove them");
     drop(machine);
-    // The next machine's supervisor sweeps; the dead one's last process may still be ending.
+    // The next machine's supervisor sweeps; the last process of the dead machine may still be ending.
     soon(async {
         while !groups_of(&id).is_empty() || state.join(&id).exists() {
             let next = UnixLocal::new().state_dir(&state);
@@ -190,10 +191,11 @@ async fn a_workspace_that_is_too_large_already_is_refused() {
             .limits(Limits::default().disk(disk))
     };
     let error = soon(UnixLocal::new().create(with(2 * MIB))).await.map(drop).expect_err("refused");
-    assert!(error.to_string().contains("bytes already"), "{error}");
+    assert!(error.to_string().contains("the workspace already has"), "{error}");
     let machine = soon(UnixLocal::new().create(with(16 * MIB))).await.expect("create");
     assert!(run(machine.as_ref(), "cat large >more").await.1.success());
-    // What the first left is counted by then, and not taken for the second one's. Who is spared once goes too far again.
+    // The file of the first command is counted by then, and not attributed to the second one. A command that is missed
+    // once exceeds the limit again.
     let more = "i=0; while [ $i -lt 100 ]; do sleep 0.5; head -c 1000000 large >more$i; i=$((i+1)); done";
     let script = format!("sleep 2; cat large large large large large >much; cat much >again; {more}");
     let (_, exit) = run(machine.as_ref(), &script).await;
@@ -202,7 +204,7 @@ async fn a_workspace_that_is_too_large_already_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_hidden_in_closed_directories_and_in_the_home_counts() {
+async fn files_in_closed_directories_and_in_the_home_count() {
     let limits = || Limits::default().disk(8 * MIB);
     let fill = "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero >f$i; i=$((i+1)); done";
     for script in [
@@ -218,9 +220,9 @@ async fn what_is_hidden_in_closed_directories_and_in_the_home_counts() {
 }
 
 #[tokio::test]
-async fn what_a_command_left_in_the_background_is_watched_too() {
+async fn background_processes_of_a_command_are_watched_too() {
     let machine = make(&UnixLocal::new(), Limits::default().disk(8 * MIB), Demand::Full).await;
-    // It never ends by itself, however late the watch comes to look, and becomes slower.
+    // The loop never ends by itself, however late the guest checks, and becomes slower.
     let script = "( i=0; while :; do sleep 0.05; [ $i -lt 60 ] || sleep 0.5; head -c 1000000 /dev/zero >f$i; \
                   i=$((i+1)); echo x >>beat; done ) >/dev/null 2>&1 </dev/null &";
     assert!(run(machine.as_ref(), script).await.1.success());
@@ -239,7 +241,7 @@ async fn what_a_command_left_in_the_background_is_watched_too() {
     soon(machine.stop()).await.expect("stop");
 }
 
-/// Runs a Python script on a machine of its own that may have so many megabytes of memory.
+/// Runs a Python script on its own machine with this limit of memory in MiB.
 async fn python_in(mebibytes: u64, script: &str) -> (String, Exit) {
     let limits = Limits::default().memory(mebibytes * MIB);
     let machine = make(&UnixLocal::new(), limits, Demand::Full).await;
@@ -250,19 +252,19 @@ async fn python_in(mebibytes: u64, script: &str) -> (String, Exit) {
 }
 
 #[tokio::test]
-async fn a_hoard_of_memory_that_nobody_has_mapped_ends_its_command() {
+async fn too_much_memory_that_is_not_mapped_ends_its_command() {
     let fill = "import os, time, threading, ctypes\n\
                 def fill(count):\n  \
                   for f in [os.memfd_create('x') for _ in range(count)]:\n    \
                     for _ in range(7): os.write(f, b'x' * (1 << 20))\n";
-    // The kernel shows neither memory nor descriptors for a thread that has ended, even if its process has not.
-    let leave = "threading.Thread(target=lambda: (time.sleep(1), hoard(), time.sleep(50))).start()\n\
+    // The kernel shows neither memory nor descriptors of a thread that has ended, even if its process still runs.
+    let leave = "threading.Thread(target=lambda: (time.sleep(1), grow(), time.sleep(50))).start()\n\
                  ctypes.CDLL(None).pthread_exit(None)";
     for script in [
         format!("{fill}fill(30); time.sleep(50)"),
         format!("{fill}fill(1)\nif os.fork() == 0: fill(30); time.sleep(50)\nos.wait(); time.sleep(50)"),
-        format!("{fill}def hoard(): fill(30)\n{leave}"),
-        format!("{fill}def hoard():\n  global x; x = bytearray(b'x') * (200 << 20)\n{leave}"),
+        format!("{fill}def grow(): fill(30)\n{leave}"),
+        format!("{fill}def grow():\n  global x; x = bytearray(b'x') * (200 << 20)\n{leave}"),
     ] {
         let (_, exit) = python_in(64, &script).await;
         assert_eq!(exit.reason, ExitReason::Memory, "{script}");
@@ -316,7 +318,7 @@ async fn what_was_deleted_elsewhere_is_not_on_this_disk() {
 
 #[tokio::test]
 async fn memory_that_moves_out_of_a_file_counts_once() {
-    // So many descriptors are not looked at every time.
+    // The guest does not inspect that many descriptors every time.
     let script = "import os, time\n\
                   for _ in range(3000): os.dup(0)\n\
                   for _ in range(10):\n  \
@@ -328,7 +330,7 @@ async fn memory_that_moves_out_of_a_file_counts_once() {
     assert_eq!((said.as_str(), exit.success()), ("done\n", true), "{exit:?}");
 }
 
-/// Not a test by itself: the one below runs it where the host allows fewer open files than a machine asks for.
+/// Not a test by itself: the one below runs it with a lower limit of open files than a machine asks for.
 #[tokio::test]
 async fn open_files_are_as_many_as_the_host_allows() {
     let most = fs::read_to_string("/proc/self/limits").expect("limits");

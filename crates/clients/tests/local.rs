@@ -1,5 +1,5 @@
-//! The local client keeps every promise of the suite: as whoever runs the tests, as an ordinary user, and with the POSIX
-//! fallbacks in place of the guest's own ways.
+//! The local client keeps every promise of the suite: as the user who runs the tests, as an ordinary user, and with the
+//! POSIX fallbacks instead of the guest's own operations.
 #![cfg(target_os = "linux")]
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -33,7 +33,7 @@ mod stranger {
     use super::*;
 
     #[tokio::test]
-    async fn is_told_what_several_users_take() {
+    async fn learns_what_several_users_need() {
         if rustix::process::geteuid().as_raw() != STRANGER {
             return;
         }
@@ -45,12 +45,12 @@ mod stranger {
         assert!(said.contains("usermod --add-subuids"), "{said}");
         assert_eq!(UnixLocal::several_users().expect_err("the same").to_string(), said);
         let one = MachineSpec::default().accounts(Accounts::default().user("agent"));
-        let machine = UnixLocal::new().create(one).await.expect("everyone has one user");
+        let machine = UnixLocal::new().create(one).await.expect("every machine has one user");
         machine.stop().await.expect("stop");
     }
 }
 
 #[test]
-fn whoever_has_no_ids_to_hand_out_is_told_what_to_do() {
+fn a_user_without_subordinate_ids_is_told_what_to_do() {
     as_stranger(&["stranger::"]);
 }

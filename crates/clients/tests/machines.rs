@@ -1,4 +1,4 @@
-//! What only local machines promise: nothing of them is left, whatever ended them.
+//! Promises of local machines only: they leave nothing behind, however they end.
 #![cfg(target_os = "linux")]
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -18,7 +18,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("took longer than a minute")
 }
 
-/// Everything a command prints to standard output.
+/// The standard output of a script.
 async fn printed(machine: &dyn Machine, script: &str) -> String {
     let mut process = soon(machine.spawn(Command::new(["sh", "-c", script]))).await.expect("spawn");
     let mut text = Vec::new();
@@ -141,13 +141,13 @@ async fn a_hundred_megabytes_pass_through_without_filling_the_memory() {
         }
     }
     assert_eq!(total, 100_000_000);
-    // It may even have less, when the host took some of it back.
+    // It may even have less memory than before, if the host reclaimed some.
     let grown = peak.saturating_sub(before);
     assert!(grown < 16 << 20, "grew by {grown} bytes");
     soon(machine.stop()).await.expect("stop");
 }
 
-/// Bytes of memory this process has, which other tests of this program share.
+/// Resident memory of this process in bytes; other tests of this program share it.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("statm");
     let pages: usize = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("pages");
@@ -167,7 +167,7 @@ async fn the_doctor_finds_a_level_that_works_or_says_what_to_do() {
     assert!(json.get("levels").is_some_and(serde_json::Value::is_array));
 }
 
-/// The machine's PID 1, as the host numbers it: the child of the only supervisor this process started.
+/// The host's process id of the machine's PID 1: the child of the only supervisor that this process started.
 fn guest_of_this_process() -> u32 {
     let parent_of = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -182,10 +182,10 @@ fn guest_of_this_process() -> u32 {
 #[test]
 fn the_guest_holds_nothing_of_the_host_open() {
     if !rustix::process::geteuid().is_root() {
-        // Only root may look into the guest, whose memory is closed.
+        // Only root may inspect the guest, which is not dumpable.
         return;
     }
-    // A process of its own: what is looked at are this process's grandchildren.
+    // Runs in its own process, because the test inspects the grandchildren of this process.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
     runtime.block_on(async {
         let machine = soon(UnixLocal::new().create(MachineSpec::default())).await.expect("create");
@@ -215,7 +215,7 @@ async fn a_planted_link_does_not_show_what_only_the_guest_may_see() {
 }
 
 #[tokio::test]
-async fn what_is_kept_beside_machines_is_not_swept() {
+async fn other_files_beside_machines_are_not_swept() {
     let temp = tempfile::tempdir().expect("tempdir");
     let state = temp.path().join("state");
     std::fs::create_dir_all(state.join("precious/photos")).expect("something precious");
@@ -284,7 +284,8 @@ async fn directories_are_unpacked_with_their_exact_modes_again_and_again() {
         bytes.extend_from_slice(&tar::end());
         once(bytes)
     };
-    // The inner one is first declared before the outer one, which shuts it in; what is shut must be opened from outside.
+    // The archive declares the inner directory before the outer one, which is closed. A closed directory must be opened
+    // from outside.
     let odd = [
         ("sealed/inner", Kind::Dir, 0o500),
         ("sealed/inner/file", Kind::File, 0o444),
@@ -311,7 +312,7 @@ async fn directories_are_unpacked_with_their_exact_modes_again_and_again() {
                 assert_eq!(found.mode & 0o7777, mode, "{name}");
             }
         }
-        // What goes into a read-only directory that the archive does not bring is refused, unless nothing is to its user.
+        // Adding a file to a read-only directory that the archive does not contain is refused, unless the user is root.
         let late = members(&[("plain/shut/late", Kind::File, 0o644)]);
         match soon(machine.unpack(&whole, late)).await {
             Err(error) => assert_eq!(error.code(), "denied", "{error}"),
@@ -325,7 +326,7 @@ async fn directories_are_unpacked_with_their_exact_modes_again_and_again() {
 }
 
 #[tokio::test]
-async fn renaming_elsewhere_disturbs_nobody() {
+async fn renames_elsewhere_on_the_host_do_not_disturb_a_machine() {
     let machine = soon(UnixLocal::new().create(MachineSpec::default())).await.expect("create");
     printed(machine.as_ref(), "mkdir -p dir/deep; echo found > dir/deep/file; ln -s ../dir/deep dir/back").await;
     let elsewhere = tempfile::tempdir().expect("a directory");
@@ -343,7 +344,7 @@ async fn renaming_elsewhere_disturbs_nobody() {
     let path = MachinePath::workspace().join("dir/back/file").expect("a path");
     let target = Target::from(path).beneath(MachinePath::workspace());
     for _ in 0..3000 {
-        let found = soon(machine.stat(&target)).await.expect("nobody led it out");
+        let found = soon(machine.stat(&target)).await.expect("the file is beneath the workspace");
         assert!(found.is_some());
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -351,7 +352,7 @@ async fn renaming_elsewhere_disturbs_nobody() {
     soon(machine.stop()).await.expect("stop");
 }
 
-/// A service of the host's in a directory, and what a command that connects to it says.
+/// Connects from a command to a service of the host in a mounted directory, and returns what the command prints.
 async fn connects(access: Access) -> (String, Vec<String>) {
     let host = tempfile::tempdir().expect("a directory");
     let deep = host.path().join("a/b");

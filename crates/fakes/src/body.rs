@@ -37,7 +37,7 @@ pub(crate) fn streamed(bytes: impl Stream<Item = Result<Bytes, BoxError>> + Send
     StreamBody::new(bytes.map(|piece| piece.map(Frame::data))).boxed_unsync()
 }
 
-/// The same body, cut by a reset of the connection after so many bytes.
+/// The same body, cut by a reset of the connection after this many bytes.
 pub(crate) fn cut_after(body: Body, bytes: usize) -> Body {
     let state = (body.into_data_stream(), Some(bytes));
     streamed(stream::unfold(state, |(mut source, left)| async move {
@@ -55,7 +55,7 @@ pub(crate) fn cut_after(body: Body, bytes: usize) -> Body {
     }))
 }
 
-/// The same body, so many bytes at a time.
+/// The same body, in pieces of this many bytes.
 pub(crate) fn slowly(body: Body, at_once: usize, every: Duration) -> Body {
     let state = (body.into_data_stream(), Bytes::new());
     streamed(stream::unfold(state, move |(mut source, mut rest)| async move {
@@ -71,11 +71,38 @@ pub(crate) fn slowly(body: Body, at_once: usize, every: Duration) -> Body {
     }))
 }
 
+/// Limit for reading the rest of a body after an early response, in bytes; the same as in Go's HTTP server.
+const LATE_BODY_LIMIT: usize = 256 * 1024;
+
 /// A request's body; the bytes that are read are recorded in the log.
+///
+/// A response that comes before the end of the body must not close the connection: the client would fail while it
+/// writes, and never see the response. When this value is dropped, a task therefore reads the rest.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
-    pub(crate) body: Incoming,
-    pub(crate) recorder: Recorder,
+    body: Option<Incoming>,
+    recorder: Recorder,
+}
+
+impl RequestBody {
+    pub(crate) fn new(body: Incoming, recorder: Recorder) -> Self {
+        Self { body: Some(body), recorder }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        let Some(mut body) = self.body.take().filter(|body| !body.is_end_stream()) else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let mut left = LATE_BODY_LIMIT;
+            while let Some(Ok(frame)) = body.frame().await {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                let Some(rest) = left.checked_sub(length) else { return };
+                left = rest;
+            }
+        });
+    }
 }
 
 impl HttpBody for RequestBody {
@@ -84,7 +111,8 @@ impl HttpBody for RequestBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(bytes) = frame.data_ref()
         {
@@ -94,10 +122,10 @@ impl HttpBody for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map(HttpBody::size_hint).unwrap_or_default()
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! One listener serves both planes. A request belongs to a sandbox if its `Host` is `PORT-ID.DOMAIN` or it has the headers
 //! `E2b-Sandbox-Id` and `E2b-Sandbox-Port`; port 49983 is `envd`, every other one is forwarded into the machine. All other
-//! requests are the control plane's.
+//! requests belong to the control plane.
 //!
-//! A sandbox is a local machine with a user `user` in `/home/user`, beside `root` and the machine's own `agent`. Where it
-//! differs from the service's:
+//! A sandbox is a local machine with the users `user` (in `/home/user`), `root` and the machine's own `agent`. It differs
+//! from a sandbox of the service:
 //!
-//! - `/home`, `/tmp` and `/workspace` can be written to, and nothing else: the rest is the host's programs, read-only.
-//! - File requests have the permissions of the user they name, where `envd` has root's; `root` has no capabilities.
+//! - Only `/home`, `/tmp` and `/workspace` are writable; the programs of the host are read-only.
+//! - File requests have the permissions of the user that they name; `envd` uses those of root. `root` has no capabilities.
 //! - The only network is loopback; `allow_internet_access` changes nothing.
 //! - A snapshot holds the three writable trees and no processes.
 //! - Connections cannot be upgraded, and messages are JSON without compression, as in the SDKs' requests.
@@ -31,14 +31,14 @@ mod service;
 mod snapshot;
 mod start;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{FakeError, Fault, On, Request, listener::Listener};
 
-/// What a server is started with.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The templates that exist beside the snapshots.
+    /// Templates that exist besides the snapshots.
     pub templates: Vec<String>,
     /// State directory of the machines; the system's temporary directory by default.
     pub state_dir: Option<PathBuf>,
@@ -50,7 +50,7 @@ impl Default for Options {
     }
 }
 
-/// A fake E2B on a port of 127.0.0.1. It runs on threads of its own; dropping it removes every sandbox and waits for that.
+/// A fake E2B on a port of 127.0.0.1, with its own threads. A drop removes every sandbox and waits for the removal.
 #[derive(Debug)]
 pub struct Server {
     listener: Listener,
@@ -61,7 +61,7 @@ impl Server {
     /// Starts a server with one template, `base`.
     ///
     /// # Errors
-    /// [`FakeError::Start`] if the socket, the thread or the runtime cannot be made.
+    /// [`FakeError::Start`] if the socket, the thread or the runtime cannot be created.
     pub fn start() -> Result<Self, FakeError> {
         Self::with(Options::default())
     }
@@ -106,6 +106,15 @@ impl Server {
     #[must_use]
     pub fn sandboxes(&self) -> Vec<String> {
         self.service.catalog.sandboxes().iter().map(|sandbox| sandbox.id.clone()).collect()
+    }
+
+    /// Lets the timeout of a sandbox expire now: it is killed, or paused if it was created so. `false` if it is not there.
+    #[must_use]
+    pub fn expire(&self, id: &str) -> bool {
+        let Some(sandbox) = self.service.catalog.sandbox(id) else { return false };
+        sandbox.set_timeout(Duration::ZERO);
+        self.service.rescheduled.notify_one();
+        true
     }
 
     /// The requests so far, oldest first; the last 4096 of them.

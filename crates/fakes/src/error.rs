@@ -1,17 +1,17 @@
-//! Why a fake could not be started.
+//! The error of a fake that cannot start.
 
 use std::io;
 
-/// Why a fake could not be started.
+/// Reason why a fake cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FakeError {
-    /// The socket, the thread or the runtime could not be made.
+    /// The socket, the thread or the runtime cannot be created.
     #[error("cannot {action} for the fake service")]
     Start {
-        /// What was being done.
+        /// Action that failed.
         action: &'static str,
-        /// The system's own words.
+        /// Cause.
         #[source]
         source: io::Error,
     },

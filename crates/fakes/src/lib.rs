@@ -1,7 +1,7 @@
 //! Fakes of hosted sandbox services that speak the real wire protocol and run real processes, each in a local machine.
 //!
-//! A fake is judged by the service's official SDKs (`tests/`), and then judges our own client. It agrees with those
-//! SDKs; that it agrees with the live service is not proven by that.
+//! The official SDKs of the service test the fake (`tests/`), and the fake tests our own client. The fake agrees with those
+//! SDKs; this does not prove that it agrees with the live service.
 //!
 //! ```no_run
 //! use sandbar_fakes::{Fault, On, e2b::Server};

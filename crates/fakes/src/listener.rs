@@ -1,4 +1,4 @@
-//! The loopback socket of a fake, and a thread of its own that ends with it.
+//! The loopback socket of a fake, with its own thread, which ends when the listener is dropped.
 
 use std::{
     future::{Future, poll_fn},
@@ -27,9 +27,9 @@ use crate::{
     log::Log,
 };
 
-/// A connection may stay idle this long.
+/// Time after which an idle connection is closed.
 const HEAD_DEADLINE: Duration = Duration::from_secs(600);
-/// No more clients than this at once.
+/// Maximum number of concurrent connections.
 const MOST_CONNECTIONS: usize = 1024;
 /// Time limit for closing the service.
 const CLOSING_DEADLINE: Duration = Duration::from_secs(30);
@@ -42,14 +42,14 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// Answers one request.
     fn answer(self: Arc<Self>, parts: Parts, body: RequestBody) -> BoxFuture<Response<Body>>;
 
-    /// Runs beside the requests, for as long as the listener lives.
+    /// Runs in the background while the listener exists.
     fn attend(self: Arc<Self>) -> BoxFuture<()>;
 
     /// Removes all resources.
     fn close(self: Arc<Self>) -> BoxFuture<()>;
 }
 
-/// A server on a free port of 127.0.0.1. Dropping it ends the service and waits for that.
+/// A server on a free port of 127.0.0.1. A drop ends the service and waits for its end.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
@@ -107,7 +107,7 @@ struct Front {
     faults: Arc<Faults>,
 }
 
-/// Takes connections until it is dropped, and every connection with it.
+/// Accepts connections until this future is dropped, which also closes all connections.
 async fn serve(socket: TcpListener, front: Arc<Front>) {
     let Ok(socket) = tokio::net::TcpListener::from_std(socket) else { return };
     let mut connections = JoinSet::new();
@@ -115,7 +115,7 @@ async fn serve(socket: TcpListener, front: Arc<Front>) {
         tokio::select! {
             accepted = socket.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
                 Ok((stream, _)) => { connections.spawn(connection(stream, front.clone())); }
-                // Out of descriptors: retry after other connections have ended.
+                // No free file descriptor: retry after other connections have ended.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_ended) = connections.join_next() => {}
@@ -140,7 +140,7 @@ async fn connection(stream: TcpStream, front: Arc<Front>) {
 async fn reply(request: hyper::Request<Incoming>, front: Arc<Front>) -> Result<Response<Body>, Cut> {
     let (parts, body) = request.into_parts();
     let recorder = front.log.begin(&parts);
-    let mut body = RequestBody { body, recorder };
+    let mut body = RequestBody::new(body, recorder);
     let fault = front.faults.take(&parts.method, parts.uri.path());
     let kind = parts.headers.get(CONTENT_TYPE).cloned();
     if let Some(Fault::Status(..) | Fault::RetryAfter(..) | Fault::Stall | Fault::Garbage) = fault {

@@ -1,4 +1,4 @@
-//! The requests a fake got, for golden tests.
+//! The log of the requests that a fake received, for golden tests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,25 +6,25 @@ use bytes::{Bytes, BytesMut};
 use hyper::{HeaderMap, header::HeaderValue, http::request::Parts};
 use serde_json::Value;
 
-/// Bytes of one body that are kept.
+/// Limit of a logged body, in bytes.
 const LONGEST_BODY: usize = 256 << 10;
-/// Requests that are kept; older ones are forgotten first.
+/// Limit of logged requests; the oldest are dropped first.
 const MOST_ENTRIES: usize = 4096;
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// `GET`, `POST`, …
+    /// Method, such as `GET`.
     pub method: String,
-    /// The path, as it was encoded.
+    /// Path, still encoded.
     pub path: String,
-    /// What follows the `?`, as it was encoded; empty without one.
+    /// Query after the `?`, still encoded; empty if there is none.
     pub query: String,
-    /// Names in lower case, in the order they came.
+    /// Headers in the order of arrival, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The first 256 KiB of what the service read of the body.
+    /// The first 256 KiB of the body that the service read.
     pub body: Bytes,
-    /// Whether the body was longer than what is kept.
+    /// Whether the body was longer than the logged part.
     pub truncated: bool,
 }
 
@@ -41,7 +41,7 @@ impl Request {
         serde_json::from_slice(&self.body).ok()
     }
 
-    /// The messages of an enveloped body: each one's flags and its JSON. Ends at the first that is incomplete.
+    /// The messages of an enveloped body, each with its flags and its JSON, up to the first incomplete message.
     #[must_use]
     pub fn messages(&self) -> Vec<(u8, Value)> {
         let mut rest = self.body.clone();

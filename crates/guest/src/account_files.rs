@@ -1,17 +1,17 @@
-//! The account files of a machine, `/etc/passwd` and `/etc/group`: what their lines say, and how more accounts are put in.
+//! The account files `/etc/passwd` and `/etc/group`: parses their lines and adds accounts.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::protocol::Accounts;
 
-/// The user every machine has.
+/// uid and gid of the user that every machine has.
 pub const AGENT: u32 = 1000;
-/// The first number that is given to an account.
+/// Lowest number for a new account.
 const FIRST: u16 = 1001;
-/// The last one: the next is nobody's.
+/// Highest number for a new account: 65534 is `nobody`.
 const LAST: u16 = 65533;
 
-/// Name, number, number of its group, home; `None` for what is not like that, or has a number nobody gets.
+/// Name, uid, gid and home of a line of `/etc/passwd`; `None` if the line is malformed or an id is above 65535.
 #[must_use]
 pub fn passwd_line(line: &str) -> Option<(&str, u32, u32, &str)> {
     let mut fields = line.split(':');
@@ -22,7 +22,7 @@ pub fn passwd_line(line: &str) -> Option<(&str, u32, u32, &str)> {
     Some((name, u32::from(uid), u32::from(gid), home))
 }
 
-/// Name, number, members; `None` as for a user.
+/// Name, gid and members of a line of `/etc/group`; `None` as for a user.
 #[must_use]
 pub fn group_line(line: &str) -> Option<(&str, u32, std::str::Split<'_, char>)> {
     let mut fields = line.split(':');
@@ -31,19 +31,19 @@ pub fn group_line(line: &str) -> Option<(&str, u32, std::str::Split<'_, char>)> 
     Some((name, u32::from(gid), fields.next().unwrap_or_default().split(',')))
 }
 
-/// Account files with more in them.
+/// Contents of extended account files.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The users.
+    /// Contents of `/etc/passwd`.
     pub passwd: String,
-    /// The groups.
+    /// Contents of `/etc/group`.
     pub group: String,
-    /// The users that were not there before, with their number and that of their group.
+    /// Added users with their uid and gid.
     pub made: Vec<(String, u32, u32)>,
 }
 
-/// Adds accounts to files. Whoever is there already stays who they are; the others get the free numbers from 1001 on, in
-/// the order they are named in. `None`: there are no numbers left.
+/// Adds accounts. Existing ones stay unchanged; new ones get the free numbers from 1001 on, in the order in which they
+/// are named. `None` if no numbers are left.
 #[must_use]
 pub fn add(passwd: &str, group: &str, accounts: &Accounts) -> Option<Written> {
     let mut users: HashSet<String> = HashSet::new();

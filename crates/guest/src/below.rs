@@ -1,15 +1,21 @@
-//! The processes below another one, found by their parents and killed from outside: what is left to do when PID 1 of a
-//! machine gets no processor to end them, or itself.
+//! Finds and kills the descendants of a process from outside, by their parent ids: the fallback when PID 1 of a machine
+//! gets no processor time to end them or itself.
 
-use std::{collections::HashSet, fs, os::fd::OwnedFd, thread, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    os::fd::OwnedFd,
+    thread,
+    time::Duration,
+};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// How long what was killed may take before it is looked at again.
+/// Pause between two rounds of kills.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Kills a process and everything below it, again and again, until it is reported to have ended. To end takes a moment of
-/// the processor, which what runs below it may not leave it.
+/// Kills a process and its descendants again and again until `ended` reports the end. To end, a process needs processor
+/// time, which its descendants may be using up.
 pub(crate) fn kill_until(top: i32, ended: impl Fn(Duration) -> bool) {
     loop {
         kill_all(top);
@@ -19,24 +25,26 @@ pub(crate) fn kill_until(top: i32, ended: impl Fn(Duration) -> bool) {
     }
 }
 
+/// Kills the descendants of a process and then the process itself, children before parents: a process that loses its
+/// parent is adopted by another and would no longer be found. Processes started meanwhile are left to the next call.
 fn kill_all(top: i32) {
-    let mut members = HashSet::from([top]);
-    kill(top, |_parent| true);
-    loop {
-        let before = members.len();
-        // Children mostly have larger numbers than their parents; the others are found in the next look.
-        for (pid, parent) in parents() {
-            if members.contains(&parent) && members.insert(pid) {
-                kill(pid, |parent| members.contains(&parent));
-            }
-        }
-        if members.len() == before {
-            return;
-        }
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for (pid, parent) in parents() {
+        children.entry(parent).or_default().push(pid);
+    }
+    let mut order = vec![top];
+    let mut next = 0;
+    while let Some(parent) = order.get(next) {
+        order.extend(children.remove(parent).unwrap_or_default());
+        next += 1;
+    }
+    let members: HashSet<i32> = order.iter().copied().collect();
+    for pid in order.into_iter().rev() {
+        kill(pid, |parent| pid == top || members.contains(&parent));
     }
 }
 
-/// Kills a process if its parent is still the right one: its number may have become another's.
+/// Kills a process if its parent is still as expected: the pid may have been reused.
 fn kill(pid: i32, is_right: impl Fn(i32) -> bool) {
     let held: Option<OwnedFd> = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     if let Some(held) = held
@@ -46,12 +54,12 @@ fn kill(pid: i32, is_right: impl Fn(i32) -> bool) {
     }
 }
 
-/// The processes whose parent is this one.
+/// The direct children of a process.
 pub(crate) fn children_of(parent: i32) -> Vec<i32> {
     parents().into_iter().filter(|(_, of)| *of == parent).map(|(pid, _)| pid).collect()
 }
 
-/// Every process that can be seen, with its parent.
+/// Every visible process with its parent.
 fn parents() -> Vec<(i32, i32)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -60,7 +68,7 @@ fn parents() -> Vec<(i32, i32)> {
 
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; what follows the last one is numbers.
+    // The name in parentheses may contain anything; only numbers follow the last parenthesis.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1)?.parse().ok()
 }
@@ -108,7 +116,7 @@ mod tests {
             thread::sleep(Duration::from_millis(5));
         }
         let below = all();
-        // Stopped, nothing of it can do anything for its own end.
+        // Stopped processes cannot help to end themselves.
         below.iter().chain([&pid]).for_each(|pid| crate::sys::process::signal(*pid, libc::SIGSTOP));
         kill_all(pid);
         top.wait().expect("it ended");

@@ -1,4 +1,4 @@
-//! From a bare child process to a confined server, in the order that keeps every step safe.
+//! Turns a bare child process into a confined server, step by step in a safe order.
 
 use std::{
     io::Read,
@@ -31,32 +31,32 @@ use crate::{
     },
 };
 
-/// How many users a machine's ids are enough for.
+/// How many users a machine's ids allow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Population {
     One,
     Many,
 }
 
-/// What PID 1 is given by its supervisor.
+/// What the supervisor passes to PID 1.
 pub(crate) struct Inside {
     /// The machine's directory on the host.
     pub(crate) dir: Vec<u8>,
-    /// Whether it has more users than one.
+    /// Number of users of the machine.
     pub(crate) users: Population,
     /// Mounts that only root could prepare.
     pub(crate) given: Option<Given>,
-    /// The stream to its host, or, where it outlives that, the hub its hosts' streams come out of.
+    /// The stream to its host; for a machine that outlives its maker, the socket that delivers host connections.
     pub(crate) control: OwnedFd,
     /// Readable once the id maps are written.
     pub(crate) wait: OwnedFd,
-    /// Where to say why it cannot go on.
+    /// Pipe for a setup failure.
     pub(crate) report: OwnedFd,
-    /// Where the kernel counts what it killed for want of memory.
+    /// File in which the kernel counts out-of-memory kills.
     pub(crate) deaths: Option<OwnedFd>,
 }
 
-/// What the machine is held to, as far as it is known before it is set up.
+/// Limits of the machine that are known before it is set up.
 struct Holding {
     hard: Hard,
     bounds: Bounds,
@@ -65,7 +65,7 @@ struct Holding {
 /// Becomes the machine. Never returns.
 pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
     let Inside { dir, users, given, control, wait, report, deaths } = inside;
-    // A fork keeps every descriptor, also those that are to close on exec: the leash, the state directory. None may stay.
+    // A fork inherits every descriptor, also close-on-exec ones: the leash, the state directory. None may stay open.
     let mut keep = vec![control.as_raw_fd(), wait.as_raw_fd(), report.as_raw_fd()];
     keep.extend(given.iter().flat_map(Given::descriptors));
     keep.extend(deaths.iter().map(AsRawFd::as_raw_fd));
@@ -74,9 +74,9 @@ pub(crate) fn pid1(launch: &Launch, inside: Inside) -> ! {
         exit_now(1);
     }
     let hard = Hard::of(go[0]);
-    // While this process is still its maker's to change.
+    // Now: once its memory is closed, this process may be unable to open its own files below `/proc` for writing.
     let holding = Holding { hard, bounds: Bounds::new(launch, hard, deaths) };
-    // Root alone opens beforehand what its user named.
+    // Only root opens the host paths beforehand.
     let is_root = given.is_some();
     let ready = match launch.level {
         Level::Full => full(launch, &dir, (users, given), holding)
@@ -103,7 +103,7 @@ fn full(launch: &Launch, dir: &[u8], (users, given): (Population, Option<Given>)
     process::hide_groups_above().step("make a namespace of control groups")?;
     let given = match given {
         Some(given) => given,
-        // As whoever named them.
+        // As the user that named the paths.
         None => Given::open(launch, dir, |place, _| Source::open(place))?,
     };
     let are_many = users == Population::Many;
@@ -162,7 +162,7 @@ fn full(launch: &Launch, dir: &[u8], (users, given): (Population, Option<Given>)
     )
 }
 
-/// A directory of the host's may have too much in it already.
+/// Refuses a host directory that already exceeds the disk limit.
 pub(crate) fn first_count(launch: &Launch, mut settings: Settings) -> Setup<Settings> {
     if launch.workspace.is_some()
         && let Err(why) = settings.bounds.first_count()
@@ -178,7 +178,7 @@ fn loopback() -> std::io::Result<()> {
     files::loopback_up(socket.as_fd())
 }
 
-/// Landlock and seccomp on the host's own tree, for places that allow no namespaces.
+/// Landlock and seccomp on the host's own tree, for hosts that allow no namespaces.
 fn landlock(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> {
     let mut rules = Rules::new(Role::OnlyWall);
     for base in ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"] {
@@ -193,7 +193,7 @@ fn landlock(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> {
     let claims = Claims::open(launch)?;
     let hard = holding.hard;
     let mut settings = unconfined(launch, dir, holding)?;
-    // Other processes cannot be looked at from here.
+    // Landlock denies reading the memory usage of other processes.
     settings.bounds = settings.bounds.without_memory();
     settings.hello.held = settings.bounds.held(hard);
     for own in ["home", "tmp"] {
@@ -207,7 +207,7 @@ fn landlock(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> {
     for (place, mount) in claims.mounts.into_iter().zip(&launch.mounts) {
         rules.allow_held(place, may(mount.writable));
     }
-    // The guest makes terminals, which are among the user's own; commands get theirs handed over, and no other.
+    // The guest opens terminals, which are the user's own; a command gets only its own terminal, as a descriptor.
     settings.rules = Some(rules.ruleset()?.0);
     rules.allow(b"/dev/pts", Grant::Device);
     rules.allow(b"/dev/ptmx", Grant::Device);

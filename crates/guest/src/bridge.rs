@@ -1,4 +1,5 @@
-//! The way from an engine's exec to the door of the container it is in: carries bytes, and understands none.
+//! Copies bytes between the standard streams of an engine's exec and the door of the container it runs in, without
+//! interpreting them.
 
 use std::{
     ffi::OsString,
@@ -22,22 +23,22 @@ use crate::{
     },
 };
 
-/// How much is carried at once.
+/// Bytes copied at a time.
 const PIECE: usize = 128 << 10;
 
-/// Carries until either side hangs up; says why not on standard error.
+/// Copies until either side closes; writes an error to standard error.
 pub(crate) fn main(id: Option<OsString>) -> ExitCode {
     match carry(&id.unwrap_or_default()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _host_gone = writeln!(io::stderr(), "no way to the machine: {error}");
+            let _host_gone = writeln!(io::stderr(), "cannot connect to the machine: {error}");
             ExitCode::from(125)
         }
     }
 }
 
 fn carry(id: &OsString) -> io::Result<()> {
-    // Somebody inside may have the same user.
+    // Commands inside may run as the same user.
     security::close_memory()?;
     security::set_caps(Caps::NONE)?;
     let mut input = File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
@@ -54,7 +55,7 @@ fn carry(id: &OsString) -> io::Result<()> {
     Ok(())
 }
 
-/// Not `io::copy`, which lets the kernel move the bytes: it may hold back what has come until more does.
+/// Not `io::copy`: it splices, and the kernel may hold bytes back until more arrive.
 fn pass_on(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut bytes = vec![0; PIECE];
     loop {

@@ -1,8 +1,8 @@
-//! Where a process of this user can make control groups, and why not where it cannot: read from what the kernel shows.
+//! Finds where this process can create control groups, or why it cannot, from what the kernel shows.
 //!
-//! In the first version every controller has a hierarchy of its own, and a group is made below this process's own. In the
-//! second, a group with processes in it cannot limit groups below it, so a new one is made beside this process's own, where
-//! the administrator (or the user's session, as `systemd-run --user --scope` sets it up) lets it.
+//! In version 1 every controller has its own hierarchy, and a group is created below this process's own. In version 2 a
+//! group that contains processes cannot limit groups below it, so the new group is created beside this process's own,
+//! if the administrator (or the user's session, as set up by `systemd-run --user --scope`) allows it.
 
 use std::{
     fmt, fs,
@@ -11,7 +11,7 @@ use std::{
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-/// What a control group can limit.
+/// A resource that a control group can limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
     /// Memory of all processes together.
@@ -23,10 +23,10 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// All of them.
+    /// All controllers.
     pub const ALL: [Self; 3] = [Self::Memory, Self::Cpu, Self::Pids];
 
-    /// What the kernel calls it.
+    /// The kernel's name of the controller.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl fmt::Display for Controller {
     }
 }
 
-/// The version of control groups a controller is in.
+/// Version of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// One hierarchy for each controller.
@@ -52,20 +52,20 @@ pub enum Version {
     Two,
 }
 
-/// Where a group can be made that limits something.
+/// A cgroup directory in which a group for one controller can be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// What it limits.
+pub struct CgroupDir {
+    /// The controller.
     pub controller: Controller,
-    /// How its files are called.
+    /// The cgroup version, which decides the file names.
     pub version: Version,
-    /// The group it is made in.
+    /// Directory in which the group is created.
     pub parent: PathBuf,
-    /// Whether the controller is already given to groups in there; where it is not, it must be first.
+    /// Whether the controller is already enabled for groups in `parent`; if not, it must be enabled first.
     pub given: bool,
 }
 
-/// What is looked at on the host.
+/// Access to the host's files.
 trait Host {
     fn read(&self, path: &Path) -> Option<String>;
     fn may_write(&self, path: &Path) -> bool;
@@ -83,17 +83,17 @@ impl Host for This {
     }
 }
 
-/// Where this process can make a group for a controller.
+/// Finds where this process can create a group for a controller.
 ///
 /// # Errors
-/// Why it cannot, for people.
-pub fn place(controller: Controller) -> Result<Place, String> {
+/// Says why it cannot, as text for users.
+pub fn place(controller: Controller) -> Result<CgroupDir, String> {
     let own = This.read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let mounts = This.read(Path::new("/proc/self/mountinfo")).unwrap_or_default();
     find(controller, &own, &mounts, &This)
 }
 
-fn find(controller: Controller, own: &str, mounts: &str, host: &impl Host) -> Result<Place, String> {
+fn find(controller: Controller, own: &str, mounts: &str, host: &impl Host) -> Result<CgroupDir, String> {
     for line in own.lines() {
         let mut fields = line.splitn(3, ':');
         let (Some(number), Some(list), Some(path)) = (fields.next(), fields.next(), fields.next()) else { continue };
@@ -107,18 +107,18 @@ fn find(controller: Controller, own: &str, mounts: &str, host: &impl Host) -> Re
     }
 }
 
-fn first(controller: Controller, path: &str, mounts: &str, host: &impl Host) -> Result<Place, String> {
+fn first(controller: Controller, path: &str, mounts: &str, host: &impl Host) -> Result<CgroupDir, String> {
     let is_its = |kind: &str, options: &str| kind == "cgroup" && options.split(',').any(|one| one == controller.name());
     let (_, own) = shown(path, mounts, is_its).ok_or_else(|| format!("the {controller} hierarchy is not mounted"))?;
     if !host.may_write(&own) {
         return Err(format!("this user may not write to {}", own.display()));
     }
-    Ok(Place { controller, version: Version::One, parent: own, given: true })
+    Ok(CgroupDir { controller, version: Version::One, parent: own, given: true })
 }
 
-fn second(controller: Controller, path: &str, mounts: &str, host: &impl Host) -> Result<Place, String> {
+fn second(controller: Controller, path: &str, mounts: &str, host: &impl Host) -> Result<CgroupDir, String> {
     let (top, own) = shown(path, mounts, |kind, _| kind == "cgroup2").ok_or("control groups are not mounted")?;
-    // Only the very first group of a host has no type.
+    // Only the root group of a host has no type.
     let parent = match (host.read(&own.join("cgroup.type")), own.parent()) {
         (None, _) => own.as_path(),
         (Some(_), Some(parent)) if own != top => parent,
@@ -146,10 +146,10 @@ fn second(controller: Controller, path: &str, mounts: &str, host: &impl Host) ->
     if !given && (busy || !host.may_write(&parent.join("cgroup.subtree_control"))) {
         return Err(format!("{} does not give the {controller} controller to the groups in it", parent.display()));
     }
-    Ok(Place { controller, version: Version::Two, parent: parent.to_owned(), given })
+    Ok(CgroupDir { controller, version: Version::Two, parent: parent.to_owned(), given })
 }
 
-/// Where a hierarchy is mounted, and where in it a group is.
+/// Mount point of a hierarchy, and the path of a group below it.
 fn shown(path: &str, mounts: &str, is_its: impl Fn(&str, &str) -> bool) -> Option<(PathBuf, PathBuf)> {
     mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
@@ -242,7 +242,7 @@ mod tests {
         let why = |controller, host: &Fake| find(controller, own, UNIFIED, host).expect_err("refused");
         assert!(why(Controller::Cpu, &host).contains("no cpu controller"), "not delegated");
         assert!(why(Controller::Pids, &host).contains("does not give"), "not switched on, and not ours to");
-        assert!(why(Controller::Memory, &delegated()).contains("may not write"), "nobody's");
+        assert!(why(Controller::Memory, &delegated()).contains("may not write"), "not writable");
         assert!(why(Controller::Memory, &delegated().writable(&ours[..1])).contains("cgroup.procs"));
         let host = delegated().writable(&ours).writable(&["/cg/user/app/cgroup.subtree_control"]);
         assert!(!find(Controller::Pids, own, UNIFIED, &host).expect("can be switched on").given);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_place() {
+    fn malformed_files_give_an_error() {
         for (own, mounts) in [("", ""), ("0::/\n", ""), ("x\n::\n", "x - y\n"), ("0::/../x\n", UNIFIED)] {
             assert!(find(Controller::Memory, own, mounts, &Fake::default()).is_err(), "{own:?}");
         }

@@ -1,4 +1,4 @@
-//! Everything that keeps a machine away from its host, in the order in which it is put up.
+//! Isolates a machine from its host; the layers are applied in this order.
 
 pub(crate) mod claim;
 pub(crate) mod etc;
@@ -16,12 +16,12 @@ use crate::{
     sys::security::{self, Caps, Token},
 };
 
-/// What stands between commands and the host besides the filter, which must make up for what is missing.
+/// What separates commands from the host besides the filter, which must make up for what is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Walls {
     /// Own namespaces: sockets and shared memory reach nothing outside.
     Namespaces,
-    /// Own namespaces but the host's network, on a kernel that has nothing but the filter against its abstract sockets.
+    /// Own namespaces but the host's network, on a kernel where only the filter blocks the host's abstract sockets.
     HostNetwork,
     /// The host's namespaces, with its network.
     SharedOnline,
@@ -30,21 +30,22 @@ pub(crate) enum Walls {
 }
 
 impl Walls {
-    /// Whether processes, System V objects and files are the machine's own.
+    /// Whether the machine has its own processes, System V objects and files.
     fn has_namespaces(self) -> bool {
         matches!(self, Self::Namespaces | Self::HostNetwork)
     }
 }
 
-/// Gives up every power for good; what is kept is only what switching between mapped users takes.
+/// Drops every privilege for good, except the capabilities needed to switch between mapped users. Returns the names of
+/// the layers.
 pub(crate) fn drop_powers(keep: Caps, rules: &landlock::Rules, walls: Walls, token: Token) -> Setup<Vec<String>> {
     if keep != Caps::NONE {
-        // One that cannot be read is not there to be changed.
+        // A setting that cannot be read does not exist.
         memory_stays_closed(&std::fs::read_to_string("/proc/sys/fs/suid_dumpable").unwrap_or_default())?;
     }
     let mut layers = vec!["no capabilities".to_owned()];
-    // An ordinary user outside a user namespace may not touch the set, and has nothing to gain from it: it holds no
-    // capability, and with no_new_privs no file can give it one.
+    // An ordinary user outside a user namespace may not change the bounding set, and need not: it holds no capability,
+    // and with no_new_privs no file can grant one.
     let powerless = security::all_caps().step("read capabilities")? == Caps::NONE;
     match security::drop_bounding_set() {
         Err(_) if powerless => {}
@@ -65,8 +66,9 @@ pub(crate) fn drop_powers(keep: Caps, rules: &landlock::Rules, walls: Walls, tok
     Ok(layers)
 }
 
-/// A process that changes its user gets what this setting says for its memory, and a command is, until it executes its
-/// program, a process with the guest's memory and its own user: with 1, another command could read the token there.
+/// This setting decides whether the memory of a process is readable after it changes its user. Until a command executes
+/// its program it shares the guest's memory but has its own user: with the value 1, another command could read the
+/// token there.
 fn memory_stays_closed(suid_dumpable: &str) -> Setup<()> {
     if suid_dumpable.trim() != "1" {
         return Ok(());
@@ -78,7 +80,7 @@ fn memory_stays_closed(suid_dumpable: &str) -> Setup<()> {
     ))
 }
 
-/// Looks at what was really achieved, instead of trusting that every call did what it said.
+/// Verifies the result, instead of trusting that every call did what it reported.
 fn verify(keep: Caps, powerless: bool) -> Setup<()> {
     let weak = |what: &str| refuse(format!("verify the confinement: {what}"), what, "report this as a bug");
     if !powerless && !security::bounding_set_is_empty() {
@@ -90,7 +92,7 @@ fn verify(keep: Caps, powerless: bool) -> Setup<()> {
     if !security::is_filtered() {
         return Err(weak("no_new_privs or the seccomp filter is not in force"));
     }
-    // Allowed by capabilities and mounts alone in a fresh user namespace, refused by the filter: so the filter works.
+    // In a fresh user namespace only the filter refuses this call: so the refusal proves that the filter works.
     match crate::sys::process::fork_into(libc::CLONE_NEWUSER) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
         Ok(crate::sys::process::Fork::Child) => crate::sys::process::exit_now(0),
@@ -102,7 +104,7 @@ fn verify(keep: Caps, powerless: bool) -> Setup<()> {
     }
 }
 
-/// Whether an error means that this kernel or container forbids a thing, rather than that it failed.
+/// Whether an error means that this kernel or container forbids an operation, rather than that it failed.
 pub(crate) fn is_forbidden(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS | libc::ENOSPC | libc::EINVAL))
 }
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_opens_the_memory_of_who_changes_users_is_refused_by_name() {
+    fn a_host_that_keeps_memory_readable_after_a_user_change_is_refused() {
         for safe in ["0\n", "2\n", ""] {
             assert!(memory_stays_closed(safe).is_ok(), "{safe:?}");
         }

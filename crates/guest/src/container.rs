@@ -1,4 +1,4 @@
-//! PID 1 of a container: the engine puts up the outer walls, the guest its own inside them.
+//! PID 1 of a container: the engine provides the outer isolation, the guest adds its own layers inside.
 
 use std::{
     ffi::OsString,
@@ -43,10 +43,10 @@ use crate::{
 
 const WORKSPACE: &str = "/workspace";
 const HOME: &str = "/home/agent";
-/// What commands may at most read, whoever they run as: the kernel's own places, and the guest's.
+/// Directories that no command may write to, whatever its user: the kernel's and the guest's.
 const NOT_WRITABLE: [&str; 4] = ["proc", "sys", "dev", ".sandbar"];
 
-/// Serves on standard input and output, as the description that comes first says; says why not on standard error.
+/// Serves on standard input and output as the launch message says; writes a setup failure to standard error.
 pub(crate) fn main() -> ExitCode {
     match start() {
         Ok(Ready { input, output, door: None, settings }) => serve::run_split(input, output, settings),
@@ -61,16 +61,16 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// A machine that can serve.
+/// A machine that is set up.
 struct Ready {
     input: OwnedFd,
     output: OwnedFd,
-    /// Where others come in, if it outlives its maker, and how long it does without any of them.
+    /// The door of a machine that outlives its maker, and its lease.
     door: Option<(OwnDoor, Option<Duration>)>,
     settings: Settings,
 }
 
-/// Says that everything is ready, and waits until the maker says that the machine shall live without it, or is gone.
+/// Signals readiness, and waits until the maker lets the machine outlive it (`true`) or is gone.
 fn is_let_go(input: &OwnedFd, output: &OwnedFd) -> io::Result<bool> {
     File::from(output.try_clone()?).write_all(&[LET_GO])?;
     let mut word = [0];
@@ -82,7 +82,7 @@ fn start() -> Setup<Ready> {
     let step = "take over standard input and output";
     let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).step(step)?;
     let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).step(step)?;
-    // An empty image has no /dev/null of its own, but every engine mounts one.
+    // An empty image has no `/dev/null`, but every engine mounts one.
     let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).step(step)?;
     rustix::stdio::dup2_stdin(&null).step(step)?;
     rustix::stdio::dup2_stdout(&null).step(step)?;
@@ -105,7 +105,7 @@ fn start() -> Setup<Ready> {
     Ok(Ready { input, output, door, settings })
 }
 
-/// Puts up the walls inside.
+/// Confines this process.
 fn confined(launch: &Launch) -> Setup<Settings> {
     process::adopt_orphans().step("adopt orphans")?;
     let token = Token::random().step("draw random numbers")?;
@@ -140,7 +140,7 @@ fn confined(launch: &Launch) -> Setup<Settings> {
         users,
         token,
         proof,
-        // Not the number of processes: that would be counted together with the host's user of the same number.
+        // Without RLIMIT_NPROC: it would also count the processes of the host's user with the same uid.
         limits: limits::of_commands(launch, None),
         hello,
         proc,
@@ -152,7 +152,7 @@ fn confined(launch: &Launch) -> Setup<Settings> {
     first_count(launch, settings)
 }
 
-/// The engine opened what the host showed a moment after it was judged: look whether it still is the same.
+/// The engine opened the host paths a moment after they were checked: verify that they still lead to the same files.
 fn same_as_judged(launch: &Launch) -> Setup<()> {
     let workspace = launch.workspace.iter().map(|(host, _)| (host, WORKSPACE.into()));
     let mounts = launch.mounts.iter().map(|mount| (&mount.host, mount.inside.clone()));
@@ -163,7 +163,7 @@ fn same_as_judged(launch: &Launch) -> Setup<()> {
 }
 
 fn same(host: &HostPath, inside: Vec<u8>) -> io::Result<()> {
-    // An engine in another kernel has numbers of its own; its client asks for nothing then.
+    // An engine in another kernel has other inode numbers; its client then sends zeros.
     if (host.device, host.inode) == (0, 0) {
         return Ok(());
     }
@@ -174,8 +174,8 @@ fn same(host: &HostPath, inside: Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Gives the volumes an engine made, which are root's, to the user whose they are. What could be made ready before belongs
-/// to that user already.
+/// Gives the volumes that an engine created as root to the machine's user. Directories that could be prepared belong to
+/// that user already.
 fn settle(launch: &Launch, user: u32, group: u32) -> io::Result<()> {
     let places = [HOME, WORKSPACE].into_iter().take(if launch.workspace.is_none() { 2 } else { 1 });
     for place in places {
@@ -187,12 +187,12 @@ fn settle(launch: &Launch, user: u32, group: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Everything may be read. The image's own tree may be written as far as its permissions and the engine's mounts let a
-/// user: it ends with the machine.
+/// Everything is readable. The image's own tree is writable as far as file permissions and the engine's mounts allow:
+/// it is deleted with the machine.
 fn rules() -> io::Result<Rules> {
     let mut rules = Rules::new(role()?);
     rules.allow(b"/", Grant::Read);
-    // Where the tree is read-only its accounts are a volume, so that some could be added.
+    // If the tree is read-only, `/etc` is a volume, so that accounts could be added.
     let is_fixed = rustix::fs::statvfs("/")?.f_flag.contains(StatVfsMountFlags::RDONLY);
     for entry in fs::read_dir("/")? {
         let entry = entry?;
@@ -209,8 +209,8 @@ fn rules() -> io::Result<Rules> {
     Ok(rules)
 }
 
-/// Nothing but Landlock keeps the guest's own files, and what `/proc` lets root write about PID 1, from commands that own
-/// them, or could put others in their place. PID 1 has their user already, or is root where they may be root.
+/// If commands own the guest's files or can replace them, only Landlock protects these files, and what root may write
+/// about PID 1 below `/proc`. PID 1 already runs as the commands' user, or as root if commands may be root.
 fn role() -> io::Result<Role> {
     let user = rustix::process::getuid().as_raw();
     for place in ["/", "/.sandbar", "/.sandbar/guest"] {

@@ -1,5 +1,5 @@
-//! The door of a machine that outlives its maker: a socket only its user can reach, behind which the supervisor looks at
-//! every visitor before it hands the connection on to PID 1.
+//! The door: the listening socket of a machine that outlives its maker. Only the machine's user can reach it. The
+//! supervisor checks every visitor before it passes the connection to PID 1.
 
 pub(crate) mod own;
 pub(crate) mod visitors;
@@ -25,33 +25,33 @@ use sandbar_guest::protocol::{DOOR, Detached};
 use self::visitors::Visitors;
 use crate::failure::{Setup, Step};
 
-/// What the supervisor has to do.
+/// Whether the machine goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing.
     Stay,
-    /// End the machine: somebody who may asked for it, or its door was taken away.
+    /// An authorized visitor asked for the end, or the socket file was removed.
     End,
 }
 
 pub(crate) struct Door {
     visitors: Visitors,
-    /// The machine's directory, where the door must stay.
+    /// The machine's directory, which contains the socket file.
     dir: OwnedFd,
-    /// Tells that something was removed there; the system has only so many, and a machine can do without.
+    /// inotify watch for removals in that directory. `None` when the system has no more watches; the machine works
+    /// without it.
     watch: Option<OwnedFd>,
-    /// Where PID 1 takes connections.
+    /// The socket that passes connections to PID 1.
     hub: OwnedFd,
 }
 
 impl Door {
-    /// Puts the door into the machine's directory. Also returns PID 1's end of the hub.
+    /// Creates the socket in the machine's directory. Also returns the end from which PID 1 takes connections.
     pub(crate) fn open(dir: BorrowedFd<'_>, detached: &Detached) -> Setup<(Self, OwnedFd)> {
         let step = "open the machine's door";
         let dir = rustix::io::fcntl_dupfd_cloexec(dir, 3).step(step)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).step(step)?;
-        // By descriptor: a socket's path may be only so long, a state directory's longer.
+        // By descriptor: a socket path has a maximum length that a state directory's path can exceed.
         let path = format!("/proc/self/fd/{}/{DOOR}", dir.as_raw_fd());
         let before = rustix::process::umask(Mode::from_raw_mode(0o177));
         let bound = SocketAddrUnix::new(path).and_then(|address| bind(&listener, &address));
@@ -65,29 +65,29 @@ impl Door {
         Ok((door, inside))
     }
 
-    /// Hands a connection to PID 1. One that cannot be handed over is closed, which its host hears.
+    /// Passes a connection to PID 1. On an error the connection is closed, which its host notices.
     pub(crate) fn hand_over(&self, stream: &OwnedFd) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let fds = [stream.as_fd()];
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-        // A machine that takes none is not waited for.
+        // Never wait for a machine that accepts no connections.
         sendmsg(&self.hub, &[IoSlice::new(b"+")], &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
-    /// Adds what is to be waited for.
+    /// Adds the descriptors to poll.
     pub(crate) fn wait_for<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
         fds.extend(self.watch.iter().map(|watch| PollFd::new(watch, PollFlags::IN)));
         fds.extend(self.visitors.awaited().map(|(fd, until)| PollFd::new(fd, until)));
     }
 
-    /// When the first visitor has had its time.
+    /// When the oldest visitor times out.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.visitors.deadline()
     }
 
-    /// Does whatever can be done without waiting.
+    /// Handles everything that is ready, without blocking.
     pub(crate) fn turn(&mut self) -> Verdict {
         if self.is_gone() {
             return Verdict::End;
@@ -99,7 +99,7 @@ impl Door {
         Verdict::Stay
     }
 
-    /// Whether somebody removed the door by hand: nobody could ever come in again, nor end the machine.
+    /// Whether the socket file was removed: without it no visitor could attach to the machine or end it.
     fn is_gone(&self) -> bool {
         let mut spent = [0; 4096];
         let touched = self.watch.as_ref().is_some_and(|watch| rustix::io::read(watch, &mut spent).is_ok());
@@ -109,8 +109,8 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // Closing it takes the kernel tens of milliseconds, for which the machine's end need not wait: the supervisor's own
-        // end, which follows, closes it.
+        // Closing an inotify descriptor takes the kernel tens of milliseconds. The machine's end need not wait for
+        // that: the supervisor exits next, which closes it.
         let _closed_at_exit = self.watch.take().map(IntoRawFd::into_raw_fd);
     }
 }
@@ -122,15 +122,16 @@ fn watch(dir: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(watch)
 }
 
-/// Only the machine's own user, and root, who could do anything anyway; and nobody from inside a machine, who is the same
-/// user where an ordinary one made it, and could have been shown the door and its nonce by mistake.
+/// Accepts the machine's own user, and root, who has access anyway. Refuses processes inside a machine: for a machine
+/// made by an ordinary user they have the same uid, and the socket and its nonce could have been mounted into a machine
+/// by mistake.
 fn is_welcome(stream: &OwnedFd) -> bool {
     let Ok(peer) = socket_peercred(stream) else { return false };
     let known = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
     known && is_outside(peer.pid)
 }
 
-/// Whether a process is in the user namespace this one is in. One that cannot be looked at is not.
+/// Whether a process is in this process's user namespace. A process that cannot be inspected is not.
 fn is_outside(pid: rustix::process::Pid) -> bool {
     let place = |who: &str| rustix::fs::stat(format!("/proc/{who}/ns/user")).map(|stat| (stat.st_dev, stat.st_ino));
     match (place("self"), place(&pid.as_raw_nonzero().to_string())) {

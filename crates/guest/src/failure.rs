@@ -1,19 +1,19 @@
-//! Why a machine could not be set up: the step, the system's reason, and, when the host lacks something, what and how to
-//! get it.
+//! Why a machine could not be set up: the step, the system error, and, when the host lacks something, what is missing
+//! and how to fix it.
 
 use std::io;
 
 use sandbar_guest::protocol::BootFailure;
 
-/// The result of a step of setting up.
+/// Result of a setup step.
 pub(crate) type Setup<T> = Result<T, BootFailure>;
 
-/// Names the step a result belongs to.
+/// Adds the name of the step to an error.
 pub(crate) trait Step<T> {
-    /// The step, as what could not be done: "mount /proc".
+    /// The step in the form "mount /proc", as it follows "cannot".
     fn step(self, step: &str) -> Setup<T>;
 
-    /// The step, and the piece of the host that is missing if it fails.
+    /// The step, and what the host lacks if the step fails.
     fn needs(self, step: &str, missing: &str, fix: &str) -> Setup<T>;
 }
 
@@ -32,7 +32,7 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     }
 }
 
-/// A failure of our own finding.
+/// A failure that no system call reported.
 pub(crate) fn refuse(stage: impl Into<String>, missing: &str, fix: &str) -> BootFailure {
     BootFailure { stage: stage.into(), errno: 0, missing: missing.to_owned(), fix: fix.to_owned() }
 }

@@ -1,4 +1,5 @@
-//! The machine's own control groups: made before PID 1 starts anything, removed when it has ended, swept when nobody did.
+//! The machine's own control groups: created before PID 1 starts anything, removed when it has ended, swept later if
+//! its supervisor died.
 
 use std::{
     ffi::OsStr,
@@ -17,31 +18,31 @@ use rustix::{
     io::Errno,
 };
 use sandbar_guest::{
-    cgroup::{Controller, Place, Version, place},
+    cgroup::{CgroupDir, Controller, Version, place},
     protocol::{Launch, Level},
 };
 
 use crate::sys::process::signal;
 
-/// The file in a machine's directory that says which groups are the machine's.
+/// File in a machine's directory that lists the machine's groups.
 const RECORD: &str = "cgroups";
-/// What groups are called, before the machine's name.
+/// Prefix of a group's name, before the machine's id.
 const PREFIX: &str = "sandbar-";
-/// How often the removal of a group is tried, a millisecond apart: its last processes may take a while to be gone.
+/// How often the removal of a group is tried, 1 ms apart: its last processes may take a while to exit.
 const TRIES: u32 = 10_000;
-/// Tries after which whatever is still in a group is killed.
+/// Number of tries after which processes still in a group are killed.
 const PATIENT_TRIES: u32 = 20;
 const CGROUP: i64 = 0x27_e0eb;
 const CGROUP2: i64 = 0x6367_7270;
-/// The time over which processor shares are counted, in microseconds.
+/// Accounting period of processor shares in microseconds.
 const PERIOD: u64 = 100_000;
 
-/// What the kernel holds a machine to, as PID 1 is told by one byte.
+/// Limits that the kernel enforces, as one byte for PID 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hard(u8);
 
 impl Hard {
-    /// Told by this, even nothing is not zero.
+    /// Set in every encoded byte, so that no limits at all are not encoded as zero.
     const MARK: u8 = 0x40;
 
     fn bit(controller: Controller) -> u8 {
@@ -65,13 +66,13 @@ impl Hard {
     }
 }
 
-/// A group, and what it limits.
+/// A group, and the controllers it limits.
 struct Made {
     dir: PathBuf,
     holds: Vec<Controller>,
 }
 
-/// The groups of one machine. None, where nothing asks for them or the host has none to give.
+/// The groups of one machine; empty if no limit needs them or the host offers none.
 #[derive(Default)]
 pub(crate) struct Groups {
     made: Vec<Made>,
@@ -79,16 +80,16 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Makes groups for what the machine is limited in, as far as this host lets this user.
+    /// Creates groups for the machine's limits, as far as this user may.
     pub(crate) fn make(launch: &Launch, state: BorrowedFd<'_>) -> Self {
         Self::make_at(wanted(launch).into_iter().filter_map(|one| place(one).ok()).collect(), launch, state)
     }
 
-    fn make_at(places: Vec<Place>, launch: &Launch, state: BorrowedFd<'_>) -> Self {
+    fn make_at(places: Vec<CgroupDir>, launch: &Launch, state: BorrowedFd<'_>) -> Self {
         let mut groups = Self::default();
         let name = [PREFIX.as_bytes(), &launch.id].concat();
         let dirs: Vec<PathBuf> = places.iter().map(|place| place.parent.join(OsStr::from_bytes(&name))).collect();
-        // Before the first is made: what a power cut leaves can be found.
+        // Recorded before the first group is created, so that a sweep finds them after a power cut.
         if dirs.is_empty() || record(state, &dirs).is_err() {
             return groups;
         }
@@ -119,12 +120,12 @@ impl Groups {
         groups
     }
 
-    /// What tells how many processes died because the memory was used up; for PID 1 to keep.
+    /// The file that counts out-of-memory kills; for PID 1 to keep open.
     pub(crate) fn take_deaths(&mut self) -> Option<OwnedFd> {
         self.oom.take()
     }
 
-    /// Puts a process into all of them; what did not work is given up.
+    /// Puts a process into all groups; groups where that fails are dropped.
     pub(crate) fn enter(&mut self, pid: i32) -> Hard {
         self.drop_unless(|made| fs::write(made.dir.join("cgroup.procs"), pid.to_string()).is_ok());
         let holds = self.made.iter().flat_map(|made| &made.holds);
@@ -141,15 +142,15 @@ impl Groups {
         });
     }
 
-    /// Removes them, when nothing of the machine is left that could be in them.
+    /// Removes the groups, once no process of the machine is left.
     pub(crate) fn remove(&self) -> io::Result<()> {
         let removed: Vec<_> = self.made.iter().map(|made| remove(&made.dir)).collect();
         removed.into_iter().collect()
     }
 }
 
-/// What only a group can hold, or holds better. Processes are counted per user by other means: that is enough for a machine
-/// with one user and a namespace of its own, and costs nothing.
+/// Controllers that are needed. Processes are also counted per user by RLIMIT_NPROC: for a machine with one user and
+/// its own namespace that is enough, and cheaper than a group.
 fn wanted(launch: &Launch) -> Vec<Controller> {
     let limited = launch.memory.is_some() || launch.cpus.is_some();
     let pids = limited || launch.level != Level::Full || launch.accounts.need_many();
@@ -167,7 +168,7 @@ fn limit(launch: &Launch, dir: &Path, controller: Controller, version: Version) 
         (Controller::Memory, Version::One) => {
             let bytes = launch.memory.unwrap_or(u64::MAX).to_string();
             set("memory.limit_in_bytes", bytes.clone())?;
-            // Not every kernel counts swap.
+            // Not every kernel accounts swap.
             let _no_swap_counted = set("memory.memsw.limit_in_bytes", bytes);
             Ok(())
         }
@@ -181,7 +182,7 @@ fn limit(launch: &Launch, dir: &Path, controller: Controller, version: Version) 
             set("cpu.cfs_quota_us", quota(launch).to_string())
         }
         (Controller::Cpu, Version::Two) => set("cpu.max", format!("{} {PERIOD}", quota(launch))),
-        // The guest is not one of the machine's processes.
+        // The guest does not count as one of the machine's processes.
         (Controller::Pids, _) => set("pids.max", launch.pids.saturating_add(1).min(1 << 22).to_string()),
     }
 }
@@ -190,7 +191,7 @@ fn quota(launch: &Launch) -> u64 {
     u64::from(launch.cpus.unwrap_or(u32::MAX)) * PERIOD / 1000
 }
 
-/// The file that counts deaths for want of memory, by whichever name the hierarchy has it.
+/// Opens the file that counts out-of-memory kills, whose name depends on the cgroup version.
 pub(crate) fn open_deaths(dir: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let names = ["memory.events", "memory.oom_control"];
@@ -198,7 +199,7 @@ pub(crate) fn open_deaths(dir: &Path) -> Option<OwnedFd> {
     deaths(opened.as_fd()).is_some().then_some(opened)
 }
 
-/// How many processes died for want of memory so far.
+/// Number of out-of-memory kills so far.
 pub(crate) fn deaths(file: BorrowedFd<'_>) -> Option<u64> {
     let mut text = [0; 512];
     let length = rustix::io::pread(file, &mut text, 0).ok()?;
@@ -213,8 +214,8 @@ fn record(state: BorrowedFd<'_>, dirs: &[PathBuf]) -> io::Result<()> {
     io::Write::write_all(&mut fs::File::from(file), &lines.join(&b'\n'))
 }
 
-/// Removes the groups of a machine that died without its supervisor, which its directory tells of. An error when one is
-/// still there.
+/// Removes the groups of a machine that died without its supervisor, as recorded in its directory. An error if one is
+/// left.
 pub(crate) fn sweep(state: BorrowedFd<'_>, id: &[u8]) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match rustix::fs::openat(state, RECORD, flags, Mode::empty()) {
@@ -227,7 +228,7 @@ pub(crate) fn sweep(state: BorrowedFd<'_>, id: &[u8]) -> io::Result<()> {
     let name = [PREFIX.as_bytes(), id].concat();
     for line in text.split(|byte| *byte == b'\n') {
         let dir = Path::new(OsStr::from_bytes(line));
-        // Whatever somebody wrote into the file: only a control group that is called after this machine is touched.
+        // The file may have been tampered with: only control groups with this machine's name are touched.
         if dir.file_name() == Some(OsStr::from_bytes(&name)) && is_group(dir) {
             remove(dir)?;
         }
@@ -307,7 +308,7 @@ mod tests {
             pids: 64,
             ..Launch::default()
         };
-        let place = |controller| Place {
+        let place = |controller| CgroupDir {
             controller,
             version: Version::Two,
             parent: parent.clone(),

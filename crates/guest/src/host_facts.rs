@@ -1,6 +1,6 @@
-//! What of `/proc` tells of the host: local machines and containers cover the same.
+//! Paths below `/proc` that reveal the host. Local machines and containers hide the same ones.
 
-/// Files and directories below `/proc` that tell of the host or let it be touched. Some are missing on most hosts.
+/// Files and directories below `/proc` that reveal the host or can change it. Some are missing on most hosts.
 pub const COVERED: &[&str] = &[
     "acpi",
     "asound",

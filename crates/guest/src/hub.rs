@@ -1,4 +1,4 @@
-//! Where the hosts of a machine that outlives them come from.
+//! Source of host connections for a machine that outlives its maker.
 
 use std::{
     io,
@@ -13,16 +13,17 @@ use rustix::{
 
 use crate::door::own::OwnDoor;
 
-/// A source of connections; readable when there may be one.
+/// Source of connections; its descriptor is readable when a connection may be waiting.
 pub(crate) enum Hub {
-    /// A supervisor hands them over.
+    /// The supervisor passes connections over this socket.
     Supervisor(OwnedFd),
-    /// They come in at a door of this process's own.
+    /// PID 1 itself listens.
     Door(Box<OwnDoor>),
 }
 
 impl Hub {
-    /// The next connections. Without a supervisor, or once somebody asked for its end, there is no machine: an error.
+    /// The next connections. If the supervisor is gone or a client asked to end the machine, this is an error: the
+    /// machine ends.
     pub(crate) fn take(&mut self) -> io::Result<Vec<OwnedFd>> {
         match self {
             Self::Supervisor(hub) => handed_over(hub),

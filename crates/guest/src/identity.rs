@@ -1,4 +1,4 @@
-//! Who a command or file operation runs as.
+//! The user that a command or file operation runs as.
 
 mod book;
 
@@ -15,7 +15,7 @@ use self::book::Book;
 pub(crate) struct User {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// The other groups it is in.
+    /// Supplementary groups.
     pub(crate) groups: Vec<u32>,
     pub(crate) name: String,
     pub(crate) home: String,
@@ -26,7 +26,7 @@ impl User {
         Self { uid, gid: uid, groups: Vec::new(), name: uid.to_string(), home: "/".to_owned() }
     }
 
-    /// The same user, whose files belong to another group.
+    /// The same user with another primary group.
     fn within(&self, gid: u32) -> Self {
         let mut groups = self.groups.clone();
         groups.push(self.gid);
@@ -35,30 +35,30 @@ impl User {
     }
 }
 
-/// Which users a machine can switch between.
+/// The users that a machine can switch between.
 #[derive(Debug)]
 pub(crate) enum Users {
-    /// Only the one the guest itself runs as.
+    /// Only the user that the guest itself runs as.
     One,
-    /// All that there are; the guest runs as the machine's root. Who is not named is this one.
+    /// All users; the guest runs as the machine's root. A request without a user means the agent.
     Many(RefCell<Book>, Agent),
 }
 
-/// The number of the user every machine has, and of its group.
+/// uid and gid of the user that every machine has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agent(pub(crate) u32, pub(crate) u32);
 
-/// Why nobody was found.
+/// Why a user or group was not found.
 pub(crate) type Unknown = (FailKind, String);
 
 impl Users {
-    /// Everyone in the machine's account files.
+    /// All users of the machine's account files.
     pub(crate) fn many(agent: Agent) -> Self {
         Self::Many(RefCell::new(Book::open()), agent)
     }
 
-    /// The user to switch to, `None` meaning that no switch is needed. `refresh` runs before the account files are read
-    /// again, which they are for a name that was not in them.
+    /// The user to switch to; `None` if no switch is needed. `refresh` runs before the account files are read again,
+    /// which happens for an unknown name.
     pub(crate) fn find(
         &self,
         name: Option<&[u8]>,
@@ -104,7 +104,8 @@ impl Users {
     }
 }
 
-/// Looks something up, twice if it is not there: somebody may have added it since.
+/// Looks a name up, and if it is missing, once more after the account files are read again: it may have been added
+/// since.
 fn again<T>(book: &RefCell<Book>, refresh: &impl Fn(), look: impl Fn(&Book) -> Option<T>) -> Option<T> {
     let found = look(&book.borrow());
     if found.is_some() {
@@ -126,7 +127,7 @@ fn missing(what: &str, name: &[u8]) -> Unknown {
 }
 
 fn only_one(user: Option<&[u8]>, group: Option<&[u8]>) -> Result<(), Unknown> {
-    // In a container, agent is whoever the container is.
+    // In a container, `agent` is the container's user.
     let (own_user, own_group) = (getuid().as_raw().to_string(), getgid().as_raw().to_string());
     for (what, name, own) in [("user", user, own_user), ("group", group, own_group)] {
         if let Some(name) = name.filter(|name| *name != b"agent" && *name != own.as_bytes()) {
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_works_for_another_group_stays_in_its_own() {
+    fn a_user_with_another_primary_group_stays_in_its_own() {
         let many = Users::Many(RefCell::default(), Agent(AGENT, AGENT));
         let found = find(&many, None, Some("3000")).unwrap().unwrap();
         assert_eq!((found.uid, found.gid, found.groups.as_slice()), (AGENT, 3000, [AGENT].as_slice()));

@@ -1,5 +1,5 @@
-//! Who the machine's users are on the host: one user mapped to itself, alone or beside ids set aside for it, or a
-//! range of ids nobody else has.
+//! Id maps: which host ids the machine's users have. One user mapped to itself, alone or with its subordinate ids, or a
+//! range of ids of the machine's own.
 
 use std::{fs, io, os::fd::OwnedFd};
 
@@ -23,27 +23,27 @@ use crate::{
     },
 };
 
-/// Host ids of machines made by root start here: above what container managers hand out, below where tools that think
-/// ids are signed go wrong.
+/// Host ids of machines made by root start here: above the ids of container managers, and low enough for tools that
+/// treat ids as signed.
 const FIRST: u32 = 0x7000_0000;
 const RANGE: u32 = 0x1_0000;
 const RANGES: u32 = 4096;
 
-/// How ids inside become ids of the host.
+/// How ids inside map to ids of the host.
 pub(crate) enum Ids {
-    /// The agent is whoever started the machine; nobody else exists.
+    /// The agent is the user that started the machine; there is no other user.
     One { uid: u32, gid: u32 },
-    /// The agent is whoever started the machine; the others have ids that were set aside for that user.
+    /// The agent is the user that started the machine; the other users have that user's subordinate ids.
     Own { uid: u32, gid: u32, others: Subordinate },
-    /// 65,536 ids from `base` on, reserved while the socket lives.
+    /// 65,536 ids from `base` on, reserved while the socket is open.
     Range { base: u32, _reserved: Option<OwnedFd> },
 }
 
 impl Ids {
-    /// The mapping for whoever is running this, of one user where one is enough.
+    /// Chooses the mapping for the user of this process; a single id if one user is enough.
     pub(crate) fn choose(accounts: &Accounts) -> Setup<Self> {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        // Root of a user namespace (a rootless container's, say) may have no ids to give.
+        // Root of a user namespace (of a rootless container, for example) may have no ids to give.
         let mapped = |file: &str| fs::read_to_string(file).is_ok_and(|map| covers(&map, FIRST, RANGES * RANGE));
         if uid != 0 || !mapped("/proc/self/uid_map") || !mapped("/proc/self/gid_map") {
             if !accounts.need_many() {
@@ -67,12 +67,12 @@ impl Ids {
                 return Ok(Self::Range { base: FIRST + index * RANGE, _reserved: Some(reserved) });
             }
         }
-        // All taken, or someone squats on the names. Ranges keep machines apart only in how processes are counted: the
-        // namespaces do the rest, so sharing one is better than being kept from working.
+        // All ranges are taken, or another process squats on the names. Sharing a range only means that processes are
+        // counted together; the namespaces still isolate the machines. So share one instead of failing.
         Ok(Self::Range { base: FIRST + start % RANGES * RANGE, _reserved: None })
     }
 
-    /// The agent's ids on the host, where files made for it must belong to it.
+    /// The agent's uid and gid on the host, if files made for the agent must be chowned to it.
     pub(crate) fn agent(&self) -> Option<u32> {
         match self {
             Self::One { .. } | Self::Own { .. } => None,
@@ -80,7 +80,7 @@ impl Ids {
         }
     }
 
-    /// The ids of the machine's root on the host.
+    /// uid and gid of the machine's root on the host.
     pub(crate) fn root(&self) -> Option<u32> {
         match self {
             Self::One { .. } | Self::Own { .. } => None,
@@ -88,7 +88,7 @@ impl Ids {
         }
     }
 
-    /// Writes the mapping of a child that is in a new user namespace and waits.
+    /// Writes the id maps of a child that waits in a new user namespace.
     pub(crate) fn write(&self, pid: i32) -> io::Result<()> {
         match self {
             Self::One { uid, gid } => {
@@ -105,7 +105,7 @@ impl Ids {
     }
 }
 
-/// Whether an id map has all of these ids.
+/// Whether an id map covers all of these ids.
 fn covers(map: &str, first: u32, count: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().map_while(|text| text.parse::<u64>().ok());
@@ -116,15 +116,15 @@ fn covers(map: &str, first: u32, count: u32) -> bool {
     })
 }
 
-/// A name in the abstract socket space: taken by one process at a time, and free again the moment it dies.
+/// Reserves an abstract socket name: one process at a time can bind it, and it is free again when that process dies.
 fn reserve(index: u32) -> Result<OwnedFd, Errno> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddrUnix::new_abstract_name(format!("sandbar-ids-{index}").as_bytes())?)?;
     Ok(socket)
 }
 
-/// Does something as the root of a namespace in which this user's ids and those set aside for it are mapped: what belongs to
-/// any of them can be removed there, and by nobody else but the host's root.
+/// Runs `work` as root of a user namespace with this user's own and subordinate ids: only there, or as the host's root,
+/// can files of those ids be removed.
 pub(crate) fn as_root_of_own(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let others = Subordinate::find(uid).map_err(|_lack| io::ErrorKind::PermissionDenied)?;
@@ -147,7 +147,7 @@ pub(crate) fn as_root_of_own(work: impl FnOnce() -> io::Result<()>) -> io::Resul
     }
 }
 
-/// A user namespace for id-mapped mounts: the owner of a tree on the host becomes the machine's agent.
+/// Makes a user namespace for id-mapped mounts that maps the owner of a host tree to the machine's agent.
 pub(crate) fn owner_to_agent(uid: u32, gid: u32, agent: u32) -> io::Result<OwnedFd> {
     let (wait, go) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     match fork_into(libc::CLONE_NEWUSER)? {

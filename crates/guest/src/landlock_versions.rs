@@ -1,28 +1,28 @@
-//! What each version of Landlock can do, and what a kernel that has it means for machines.
+//! What each Landlock version can do, and what it means for machines.
 //!
 //! The table of `SECURITY.md` says the same; a test compares them.
 
-/// From this version on, files can be renamed and linked between directories.
+/// Since this version, files can be renamed and linked between directories.
 pub const RENAMES: u32 = 2;
-/// From this version on, truncating is refused where writing is.
+/// Since this version, truncating can be refused.
 pub const TRUNCATION: u32 = 3;
-/// From this version on, calls on devices are refused where nothing grants them.
+/// Since this version, device ioctls can be refused.
 pub const DEVICES: u32 = 5;
-/// From this version on, signals and abstract sockets can be kept inside.
+/// Since this version, signals and abstract sockets can be confined.
 pub const SCOPES: u32 = 6;
 
-/// What a version means for each kind of machine.
+/// Effect of a version on each kind of machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaning {
-    /// For local machines of the level `full`.
+    /// Local machines of level `full`.
     pub full: &'static str,
-    /// For containers.
+    /// Containers.
     pub containers: &'static str,
-    /// For local machines of the level `landlock`.
+    /// Local machines of level `landlock`.
     pub landlock: &'static str,
 }
 
-/// What a version means; `None` is a kernel without Landlock.
+/// Effect of a version; `None` is a kernel without Landlock.
 #[must_use]
 pub fn meaning(version: Option<u32>) -> Meaning {
     match version.unwrap_or(0) {
@@ -49,7 +49,7 @@ pub fn meaning(version: Option<u32>) -> Meaning {
     }
 }
 
-/// The name of the layer, with what a newer version would also refuse and other layers have to.
+/// Name of the layer, with what only newer versions refuse and other layers must.
 #[must_use]
 pub fn layer(version: u32) -> String {
     if version < RENAMES {

@@ -1,8 +1,8 @@
-//! What the host may know of the guest: the protocol it speaks, how it is launched, whose ids it can use, where its control
-//! groups would be, what versions of Landlock mean, and how accounts are added to a machine's.
+//! The parts of the guest that the host side needs: the protocol, the launch message, id ranges, control groups, what
+//! each Landlock version can do, and how accounts are added to a machine's account files.
 //!
-//! The guest itself is this crate's program, `sandbar-guest`: PID 1 of every machine sandbar controls. It is built
-//! statically by `sandbar-clients` and embedded there; nobody installs it.
+//! The guest is this crate's program, `sandbar-guest`: PID 1 of every machine that sandbar controls. `sandbar-clients`
+//! builds it statically and embeds it; it is never installed.
 
 pub mod account_files;
 #[cfg(target_os = "linux")]

@@ -1,18 +1,20 @@
-//! The resource limits of commands, and of the guest where others use up its own.
+//! Resource limits of commands and of the guest.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandbar_guest::protocol::{Launch, Level};
 
 use crate::sys::process::hard_limit;
 
-/// Signals that may wait: they are counted for the host's user across all namespaces, and one machine may not use them up.
+/// Most pending signals: the kernel counts them per host user across all namespaces, and one machine may not use them
+/// all up.
 const PENDING_SIGNALS: u64 = 1024;
-/// What is counted for the host's user across all namespaces, against the limit of the process that asks: of a half, the
-/// host's own processes always have the other. Locked memory, and bytes of POSIX message queues.
+/// Limits that the kernel counts per host user across all namespaces and compares with the limit of the requesting
+/// process: locked memory, and bytes of POSIX message queues. Machines get half of each, so the host's own processes
+/// always have the other half.
 const HALVED: [(u32, Resource); 2] =
     [(libc::RLIMIT_MEMLOCK, Resource::Memlock), (libc::RLIMIT_MSGQUEUE, Resource::Msgqueue)];
 
-/// The limits every command of a machine gets. `pids` is the number of processes, where the kernel counts the machine's alone.
+/// Limits of every command. `pids` is the number of processes, if the kernel counts this machine's processes alone.
 pub(crate) fn of_commands(launch: &Launch, pids: Option<u64>) -> Vec<(u32, u64)> {
     let mut limits = vec![
         (libc::RLIMIT_NOFILE, launch.open_files),
@@ -21,7 +23,7 @@ pub(crate) fn of_commands(launch: &Launch, pids: Option<u64>) -> Vec<(u32, u64)>
     ];
     limits.extend(pids.map(|most| (libc::RLIMIT_NPROC, most)));
     if launch.level != Level::None {
-        // A host's user may have been given the right to real-time or raised priorities, before which PID 1 would wait.
+        // The host's user may have the right to real-time or raised priorities, which would starve PID 1.
         limits.extend([(libc::RLIMIT_RTPRIO, 0), (libc::RLIMIT_NICE, 0)]);
         limits
             .extend(HALVED.iter().filter_map(|(number, resource)| Some((*number, getrlimit(*resource).current? / 2))));
@@ -29,19 +31,20 @@ pub(crate) fn of_commands(launch: &Launch, pids: Option<u64>) -> Vec<(u32, u64)>
     limits.into_iter().map(as_allowed).collect()
 }
 
-/// A limit as low as the host's own, which no command could be given more than.
+/// Lowers a limit to the host's hard limit.
 pub(crate) fn as_allowed((resource, wanted): (u32, u64)) -> (u32, u64) {
     (resource, hard_limit(resource).map_or(wanted, |most| wanted.min(most)))
 }
 
-/// Signals that commands send to the guest wait in the guest's own count.
+/// Limits the pending signals of the guest: those that commands send to it count for the guest.
 pub(crate) fn limit_own_signals() -> rustix::io::Result<()> {
     let (_, most) = as_allowed((libc::RLIMIT_SIGPENDING, PENDING_SIGNALS));
     setrlimit(Resource::Sigpending, Rlimit { current: Some(most), maximum: Some(most) })
 }
 
-/// As many open files as the host allows. The server holds some for every process and connection, and a process may hand
-/// over descriptors only while its user has fewer of them on the way than its own limit, however many a machine has there.
+/// Raises the number of open files to what the host allows. The server holds some for every process and connection, and
+/// a process may pass descriptors only while fewer descriptors of its user are in flight than its own limit, however
+/// many of those a machine has.
 pub(crate) fn use_all_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let all = Rlimit { current: limit.maximum, maximum: limit.maximum };

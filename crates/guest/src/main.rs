@@ -1,6 +1,6 @@
-//! The program inside every machine: supervisor outside the namespaces, PID 1 inside, or server in a container and the
-//! bridge to one; the broom for what machines left that died without their supervisor; and the question which Landlock this
-//! kernel has.
+//! The guest program. By its first argument it is the supervisor outside the namespaces (`supervise`), the server in a
+//! container (`serve`), the bridge to that server (`bridge`), the remover of leftovers of dead machines (`sweep`), or a
+//! query for the Landlock version (`landlock`).
 
 #[cfg(target_os = "linux")]
 mod below;
@@ -41,14 +41,14 @@ mod sys;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
-    // Started from memory, it would be called after a number.
+    // A program started from a memory file would otherwise be named after a descriptor number.
     let _only_a_name = rustix::thread::set_name(c"sandbar-guest");
     sys::process::forget_ignored_signals();
     match std::env::args().nth(1).as_deref() {
         Some("supervise") => supervisor::main(),
         Some("serve") => container::main(),
         Some("bridge") => bridge::main(std::env::args_os().nth(2)),
-        // For the report on this host: the kernel's version of Landlock, zero where it has none.
+        // Used by `sandbar doctor`: the exit code is the kernel's Landlock version, or 0 without Landlock.
         Some("landlock") => sys::security::landlock_abi().map_or(0, |abi| u8::try_from(abi).unwrap_or(u8::MAX)).into(),
         Some("sweep") => state::sweep_all(std::env::args_os().nth(2)),
         _ => std::process::ExitCode::from(125),

@@ -1,4 +1,4 @@
-//! Why this host gives a machine no namespaces, or none that are of use, and what to do about it.
+//! Explains why this host offers no usable namespaces, and what to do about it.
 
 use std::io;
 
@@ -6,11 +6,11 @@ use sandbar_guest::protocol::BootFailure;
 
 use crate::confine::is_forbidden;
 
-/// What to do where AppArmor leaves a user's namespaces without powers (Ubuntu 23.10 and newer).
+/// Fix for hosts where AppArmor takes the capabilities of user namespaces away (Ubuntu 23.10 and newer).
 const PROFILE: &str = "let this program have them by an AppArmor profile (`sandbar doctor --fix` shows one and installs \
                        it), or run `sysctl kernel.apparmor_restrict_unprivileged_userns=0` as root";
 
-/// They could not be made.
+/// The namespaces could not be created.
 pub(crate) fn not_made(error: &io::Error) -> BootFailure {
     let fix = if reads("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         "run `sysctl kernel.unprivileged_userns_clone=1` as root"
@@ -33,7 +33,7 @@ pub(crate) fn not_made(error: &io::Error) -> BootFailure {
     }
 }
 
-/// Ids could not be mapped into them.
+/// The id maps could not be written.
 pub(crate) fn not_mapped(error: &io::Error) -> BootFailure {
     let fix = if apparmor_restricts() { PROFILE } else { "check that no security module forbids user namespaces" };
     BootFailure {
@@ -44,8 +44,8 @@ pub(crate) fn not_mapped(error: &io::Error) -> BootFailure {
     }
 }
 
-/// What a refusal inside of them means on a host where AppArmor takes their powers away: they are made, but nothing can be
-/// done with them. Any other failure stays what it is. Root's programs are not restricted.
+/// Explains a permission error inside namespaces on a host where AppArmor takes their capabilities away: they exist,
+/// but nothing can be done in them. Other failures stay as they are. Root's programs are not restricted.
 pub(crate) fn explain(failure: BootFailure) -> BootFailure {
     let known = !failure.missing.is_empty() || !matches!(failure.errno, libc::EPERM | libc::EACCES);
     if known || !apparmor_restricts() {

@@ -1,4 +1,5 @@
-//! Removing a tree by directory handles: no link is followed, no depth is too deep, no permission bit stops its owner.
+//! Removes a tree by directory handles: follows no link, handles any depth, and overrides permission bits that the
+//! owner can change.
 
 use std::{
     ffi::OsStr,
@@ -16,16 +17,16 @@ use rustix::{
 
 use crate::{state::names, sys::security::Token};
 
-/// Deeper directories are first moved up to the top, so that neither descriptors nor stack run out.
+/// Directories deeper than this are first moved to the top, so that neither descriptors nor stack run out.
 const DEPTH: usize = 32;
 
-/// Removes whatever has this name; nothing there is fine.
+/// Removes a file or tree; a missing one is fine.
 pub(crate) fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     if remove_leaf(parent, name)? {
         return Ok(());
     }
     let Some(top) = open_dir(parent, name)? else { return Ok(()) };
-    // Names nobody can have prepared.
+    // Unpredictable names, so that none can be prepared.
     let mut hoisted = Token::random()?.0[0];
     loop {
         let moved = empty(top.as_fd(), top.as_fd(), 0, &mut hoisted)?;
@@ -39,7 +40,7 @@ pub(crate) fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()>
     }
 }
 
-/// Removes a file, link or empty directory; `false` when a directory with something in it is in the way.
+/// Removes a file, link or empty directory; `false` for a directory that is not empty.
 fn remove_leaf(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<bool> {
     let path = OsStr::from_bytes(name);
     match unlinkat(parent, path, AtFlags::empty()) {
@@ -55,7 +56,7 @@ fn remove_leaf(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Empties a directory; `true` when something too deep was moved to the top and must be dealt with there.
+/// Empties a directory; `true` if something too deep was moved to the top and must be removed there.
 fn empty(dir: BorrowedFd<'_>, top: BorrowedFd<'_>, depth: usize, hoisted: &mut u64) -> io::Result<bool> {
     let mut moved = false;
     for name in names(dir)? {
@@ -88,7 +89,7 @@ fn open_dir(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<OwnedFd>> 
         Ok(dir) => dir,
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::ACCESS) => {
-            // Through a handle: a link put in its place meanwhile must not have its target's mode changed.
+            // Through a handle: the mode of a link's target must not change if a link takes this name meanwhile.
             let held = rustix::fs::openat(parent, path, flags | OFlags::PATH, Mode::empty())?;
             let held = format!("/proc/self/fd/{}", held.as_raw_fd());
             rustix::fs::chmodat(CWD, held, Mode::RWXU, AtFlags::empty())?;
@@ -164,7 +165,7 @@ mod tests {
     #[test]
     fn nothing_there_is_fine() {
         let dir = scratch("nothing");
-        remove_tree(handle(&dir).as_fd(), b"nobody").unwrap();
+        remove_tree(handle(&dir).as_fd(), b"missing").unwrap();
         fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -1,4 +1,5 @@
-//! The server inside a machine: one thread, one stream to each host, many channels.
+//! The server inside a machine: one thread, one stream to each host, many channels. A *host* here is the process at the
+//! other end of a stream.
 
 mod backlog;
 mod bounds;
@@ -62,7 +63,7 @@ use crate::{
     },
 };
 
-/// What the server knows about the machine it serves.
+/// Properties of the machine that the server runs in.
 pub(crate) struct Settings {
     pub(crate) users: Users,
     pub(crate) token: Token,
@@ -71,27 +72,27 @@ pub(crate) struct Settings {
     pub(crate) hello: Hello,
     pub(crate) proc: OwnedFd,
     pub(crate) scope: Scope,
-    /// The machine's own directory for temporary files, where `/tmp` is the host's.
+    /// The machine's own directory for temporary files, if `/tmp` is the host's.
     pub(crate) tmp: Option<Vec<u8>>,
-    /// Landlock rules for commands, where the guest's own are wider.
+    /// Landlock rules for commands, if they are stricter than the guest's own.
     pub(crate) rules: Option<OwnedFd>,
-    /// What is watched.
+    /// Limits that the guest enforces.
     pub(crate) bounds: Bounds,
 }
 
-/// What belongs to the machine.
+/// Which processes belong to the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Every process there is: this is PID 1 of its own namespace.
+    /// Every process of the PID namespace: this is its PID 1.
     Namespace,
-    /// What the server started, and what that started.
+    /// The descendants of the server.
     Descendants,
 }
 
-/// How much is read from a process or file at a time.
+/// Bytes read from a process or file at a time.
 const SCRATCH: usize = 128 * 1024;
 
-/// Serves until the stream ends. Never returns: in its own namespace, the end of this process ends the machine.
+/// Serves until the stream ends. Never returns: in a PID namespace, the end of this process ends the machine.
 pub(crate) fn run(control: OwnedFd, settings: Settings) -> ! {
     match rustix::io::fcntl_dupfd_cloexec(&control, 3) {
         Ok(output) => run_split(control, output, settings),
@@ -107,8 +108,8 @@ pub(crate) fn run_split(input: OwnedFd, output: OwnedFd, settings: Settings) -> 
     }))
 }
 
-/// Serves every host whose connection comes out of the hub, until the hub itself closes, one of them asks to stop, or
-/// there was none for as long as the lease says. The first may be there already, as input and output.
+/// Serves every host that connects, until the hub closes, a host asks to stop, or the lease expires. The first
+/// host may be given as input and output.
 pub(crate) fn run_hub(hub: Hub, first: Option<(OwnedFd, OwnedFd)>, lease: Option<Duration>, settings: Settings) -> ! {
     run_server(Server::new(settings, Some(hub)).and_then(|mut server| {
         server.lease = lease.map(Lease::new);
@@ -125,11 +126,11 @@ fn run_server(server: io::Result<Server>) -> ! {
     exit_now(i32::from(ended.is_err()))
 }
 
-/// One conversation and what it is about.
+/// One channel and its work.
 struct Channel {
     relay: Relay,
     work: Work,
-    /// The host no longer listens.
+    /// The channel is closed: nothing more is sent on it.
     closed: bool,
 }
 
@@ -146,7 +147,7 @@ struct Server {
     settings: Settings,
     epoll: OwnedFd,
     children: OwnedFd,
-    /// Where connections come from, on a machine that outlives its hosts.
+    /// Source of connections, on a machine that outlives its hosts.
     hub: Option<Hub>,
     links: HashMap<u32, Link>,
     next_link: u32,
@@ -156,16 +157,16 @@ struct Server {
     channels: HashMap<Id, Channel>,
     pids: HashMap<i32, Id>,
     deadlines: BTreeSet<(Instant, Id)>,
-    /// When the machine is looked at next, while something runs in it that is watched.
+    /// When usage is checked next, while something runs that has limits.
     look_at: Option<Instant>,
     late: Late,
-    /// Channels with bytes of files to send.
+    /// Channels with bytes to send.
     sending: VecDeque<Id>,
     scratch: Vec<u8>,
     stack: Stack,
     guise: Guise,
     tags: Tags,
-    /// The connection on which the end was asked for.
+    /// Connection on which `Stop` was requested.
     stopping: Option<u32>,
     /// How the only connection ended.
     ended: Option<io::Result<()>>,
@@ -208,7 +209,7 @@ impl Server {
         })
     }
 
-    /// Works until the only host hangs up, the hub closes, or a host asks to stop.
+    /// Runs until the only host disconnects, the hub closes, or a host asks to stop.
     fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
         loop {
@@ -245,7 +246,7 @@ impl Server {
         }
     }
 
-    /// How long there is nothing to do: until the next deadline or the lease's end, unless files are being sent.
+    /// Time until the next deadline or the lease's end; zero while files are being sent.
     fn timeout(&self) -> Option<Timespec> {
         if self.sending.iter().any(|id| !self.is_full(id.link)) {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
@@ -257,7 +258,7 @@ impl Server {
         Some(Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
-    /// Something can be read from, or written to, one of a channel's descriptors.
+    /// Handles a channel's descriptor that is readable or writable.
     fn ready(&mut self, id: Id, role: Role) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         if matches!(channel.work, Work::Connecting(_)) {
@@ -276,11 +277,12 @@ impl Server {
         self.settle(id);
     }
 
-    /// Takes every child that ended off the kernel's list.
+    /// Reaps every child that ended.
     fn bury(&mut self) {
         let mut spent = [0u8; 128 * 4];
         while rustix::io::read(&self.children, &mut spent).is_ok() {}
-        // A command may stop file work that runs as its own user; whoever waits for it must not wait for ever.
+        // A command may stop a worker that runs as its own user; the host that waits for the worker must not wait
+        // forever.
         for channel in self.channels.values() {
             if let Work::Worker(worker) = &channel.work
                 && crate::sys::process::was_stopped(worker.pid)
@@ -323,12 +325,12 @@ impl Server {
         }
     }
 
-    /// Tells the host what has become of a channel, and forgets it when nothing more can.
+    /// Reports the state of a channel to its host, and removes the channel when it is finished.
     fn settle(&mut self, id: Id) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let Some(link) = self.links.get_mut(&id.link) else { return };
         let last = match &mut channel.work {
-            // Whoever takes it over will hear it all.
+            // The next host that attaches gets all of it.
             Work::Process(_) if channel.relay.is_orphan() => None,
             Work::Process(running) => {
                 if let Some(exit) = running.report(&channel.relay)
@@ -343,7 +345,7 @@ impl Server {
                         link.outbox.push(id.channel, &event);
                         None
                     }
-                    // One that was told before is now confirmed.
+                    // The host has confirmed an end that was reported before.
                     None if running.is_done() && channel.closed => Some(Event::Done),
                     done => done,
                 }
@@ -381,14 +383,14 @@ impl Server {
 
     fn kill_everything(&self) {
         match self.settings.scope {
-            // The kernel does it when PID 1 ends; doing it here first makes even a container's teardown prompt.
+            // The kernel kills everything when PID 1 ends; killing here first makes the teardown of a container faster.
             Scope::Namespace if rustix::process::getpid().is_init() => crate::sys::process::signal(-1, libc::SIGKILL),
             _ => self.tags.kill_all(&self.settings.proc),
         }
     }
 }
 
-/// Standard descriptors are the machine's own `/dev/null`: never the host's, and never free for reuse.
+/// Points the standard descriptors to the machine's own `/dev/null`: never the host's, and never free for reuse.
 fn occupy_stdio() -> io::Result<()> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;

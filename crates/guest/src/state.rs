@@ -1,4 +1,5 @@
-//! The machine's directory on the host: locked while it lives, removed when it ends, swept when a power cut kept it.
+//! The machine's directory on the host: locked while the machine lives, removed when it ends, swept later if a power
+//! cut left it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -28,22 +29,22 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// Prefix of directories that are being removed.
 const DEAD: &[u8] = b".dead-";
 
-/// `state/id`, ours while the lock is held.
+/// `state/id`; this process owns it while it holds the lock.
 pub(crate) struct StateDir {
     state: OwnedFd,
-    /// Held open: the lock lasts as long as this does.
+    /// The lock lasts as long as this descriptor is open.
     lock: OwnedFd,
     name: Vec<u8>,
     pub(crate) path: Vec<u8>,
 }
 
 impl StateDir {
-    /// Makes the directory with what the machine needs in it, owned by the machine's users where those are other users of
-    /// the host.
+    /// Creates the directory and its subdirectories. They belong to the machine's users if those are other users of the
+    /// host.
     pub(crate) fn create(launch: &Launch, ids: Option<&Ids>) -> Setup<Self> {
         let step = "make the machine's directory";
         let state = rustix::fs::openat(CWD, OsStr::from_bytes(&launch.state), DIRECTORY, Mode::empty()).step(step)?;
-        // Shared: a sweeper, which takes it exclusively, must not see the directory before it is locked.
+        // Shared: a sweeper takes it exclusively, and so never sees a directory that is not locked yet.
         flock(&state, FlockOperation::LockShared).step(step)?;
         let name = OsStr::from_bytes(&launch.id);
         rustix::fs::mkdirat(&state, name, Mode::from_raw_mode(0o700)).step(step)?;
@@ -91,19 +92,19 @@ impl StateDir {
         Ok(())
     }
 
-    /// Whether there are other machines beside this one, dead or alive.
+    /// Whether there are directories of other machines, dead or alive.
     pub(crate) fn has_neighbours(&self) -> bool {
         names(self.state.as_fd()).unwrap_or_default().iter().any(|name| is_machines(name) && *name != self.name)
     }
 
-    /// Removes what dead machines left beside this one. For a child of this process that does nothing else.
+    /// Removes leftovers of other machines. For a child process that does nothing else.
     pub(crate) fn sweep_neighbours(&self) {
-        // Its own opening: a lock belongs to one, and the one of this machine is held by its supervisor.
+        // A new open file description: the lock of this machine belongs to the supervisor's.
         let kept = rustix::fs::openat(&self.state, ".", DIRECTORY, Mode::empty());
         if let Ok(state) = kept
             && crate::sys::process::close_all_but(&mut [state.as_raw_fd()]).is_ok()
         {
-            // What is left is tried again at the next start.
+            // What could not be removed is tried again at the next start.
             let _left = sweep(state.as_fd(), Whose::Makers);
         }
     }
@@ -113,14 +114,14 @@ impl StateDir {
         self.lock.as_fd()
     }
 
-    /// Removes everything, once nothing uses it any more.
+    /// Removes everything. Nothing may use the directory any more.
     pub(crate) fn remove(self) -> io::Result<()> {
         remove_machine(self.state.as_fd(), &self.name, self.lock.as_fd())
     }
 }
 
-/// Removes a machine's directory. What its other users made is theirs where the ids they have are set aside for an ordinary
-/// user: that one can remove it with the same ids only.
+/// Removes a machine's directory. Files of its other users belong to subordinate ids of an ordinary user, who can
+/// remove them only in a namespace with those ids.
 fn remove_machine(state: BorrowedFd<'_>, name: &[u8], dir: BorrowedFd<'_>) -> io::Result<()> {
     match remove_own(state, name, dir) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -130,12 +131,12 @@ fn remove_machine(state: BorrowedFd<'_>, name: &[u8], dir: BorrowedFd<'_>) -> io
     }
 }
 
-/// Removes it, its mark last: what a power cut leaves of it can still be told from anything else.
+/// Removes the marker last: after a power cut the rest can still be recognized as a machine's.
 fn remove_own(state: BorrowedFd<'_>, name: &[u8], dir: BorrowedFd<'_>) -> io::Result<()> {
-    // A command that shares the host's user may have changed its mode.
+    // A command that runs as the host's user may have changed the mode.
     rustix::fs::fchmod(dir, Mode::RWXU)?;
     let left = match names(dir) {
-        // Removed by hand.
+        // Already removed by the user.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         left => left?,
     };
@@ -145,7 +146,7 @@ fn remove_own(state: BorrowedFd<'_>, name: &[u8], dir: BorrowedFd<'_>) -> io::Re
     remove_tree(state, name)
 }
 
-/// Whether a directory is a machine's, by the mark this user put into it.
+/// Whether a directory contains the marker that this user put there.
 fn is_marked(dir: BorrowedFd<'_>) -> bool {
     let found = rustix::fs::statat(dir, MARK, AtFlags::SYMLINK_NOFOLLOW);
     found.is_ok_and(|found| {
@@ -153,17 +154,18 @@ fn is_marked(dir: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Who says that a directory is one of machines.
+/// Where the path of the state directory comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
-    /// The maker of a machine in it: what is empty and called like a machine was never marked, or no longer.
+    /// From the maker of a machine in it: an empty directory with a machine's name was never marked, or is no longer,
+    /// and is removed.
     Makers,
-    /// A handle, which may have been changed.
+    /// From a handle, which may have been tampered with: only marked directories are removed.
     Anyones,
 }
 
-/// Removes what dead machines left in a directory of machines. Standard output gets one line per machine that is left: its
-/// id and the number of the system error.
+/// Removes leftovers of dead machines in a state directory. Prints one line for each machine that could not be removed:
+/// its id and the `errno`.
 pub(crate) fn sweep_all(state: Option<OsString>) -> ExitCode {
     let Some(state) = state else { return ExitCode::from(125) };
     match rustix::fs::openat(CWD, state, DIRECTORY, Mode::empty()) {
@@ -180,8 +182,8 @@ pub(crate) fn sweep_all(state: Option<OsString>) -> ExitCode {
     }
 }
 
-/// Removes directories whose machine died without its supervisor. Returns the ids of those that cannot be removed now, which
-/// is tried again at the next start. A directory that another process removes at the same time is not among them.
+/// Removes directories whose machine died without its supervisor. Returns the ids of those that cannot be removed now;
+/// the next start tries again. A directory that another process removes at the same time is not among them.
 fn sweep(state: BorrowedFd<'_>, whose: Whose) -> Vec<(Vec<u8>, io::Error)> {
     if flock(state, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Vec::new();
@@ -216,7 +218,7 @@ fn sweep(state: BorrowedFd<'_>, whose: Whose) -> Vec<(Vec<u8>, io::Error)> {
     left
 }
 
-/// Whether a directory can have been a machine's: whatever else somebody keeps beside them is not ours to remove.
+/// Whether a name can be a machine's: other files beside the machines are not ours to remove.
 fn is_machines(name: &[u8]) -> bool {
     let name = name.strip_prefix(DEAD).unwrap_or(name);
     name.len() == 16 && name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_mark_is_kept_even_under_a_machines_name() {
+    fn a_directory_without_the_marker_stays_even_under_a_machines_name() {
         let dir = std::env::temp_dir().join(format!("sandbar-sweep-{}", std::process::id()));
         let (marked, foreign, empty) =
             (dir.join("0123456789abcdef"), dir.join("fedcba9876543210"), dir.join("00000000000000ff"));
@@ -259,7 +261,7 @@ mod tests {
             fs::create_dir_all(place).unwrap();
         }
         fs::write(marked.join(MARK), "").unwrap();
-        // A link is no mark.
+        // A symbolic link is not a marker.
         std::os::unix::fs::symlink(marked.join(MARK), foreign.join(MARK)).unwrap();
         fs::set_permissions(marked.join("home"), fs::Permissions::from_mode(0o500)).unwrap();
         let state = rustix::fs::open(&dir, DIRECTORY, Mode::empty()).unwrap();

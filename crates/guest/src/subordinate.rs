@@ -1,4 +1,4 @@
-//! The ids that an ordinary user may hand out: those an administrator set aside for it, and the programs that map them.
+//! Subordinate ids: those that an administrator has assigned to an ordinary user, and the programs that map them.
 
 use std::{
     fmt, fs, io,
@@ -7,14 +7,14 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// How many a machine takes beside the user's own.
+/// How many ids a machine needs besides the user's own.
 const COUNT: u32 = 0xFFFF;
-/// No list of accounts that is longer is read.
+/// Most bytes read of an account list.
 const LONGEST: u64 = 4 << 20;
-/// Where systems keep programs that run as root for everyone.
+/// Directories of set-user-id programs.
 const PLACES: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/run/wrappers/bin"];
 
-/// Ids set aside for a user, and how to use them.
+/// Subordinate ids of a user, and the programs that map them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subordinate {
     uids: u32,
@@ -23,16 +23,16 @@ pub struct Subordinate {
     map_gids: PathBuf,
 }
 
-/// What is missing.
+/// What is missing to use subordinate ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// A program.
     Program(&'static str),
     /// A range of ids in one of the lists.
     Ids {
-        /// Which list.
+        /// Path of the list.
         list: &'static str,
-        /// For whom.
+        /// The user without a range.
         user: String,
     },
 }
@@ -47,24 +47,24 @@ impl fmt::Display for Lack {
 }
 
 impl Lack {
-    /// What to do about it.
+    /// How to fix it.
     #[must_use]
     pub fn fix(&self) -> String {
         match self {
             Self::Program(_) => "install the package uidmap, or run sandbar as root".to_owned(),
             Self::Ids { user, .. } => format!(
                 "run `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}` as root, with a range \
-                 nobody else has, or run sandbar as root"
+                 that no other user has, or run sandbar as root"
             ),
         }
     }
 }
 
 impl Subordinate {
-    /// What a user may hand out.
+    /// Finds the subordinate ids of a user.
     ///
     /// # Errors
-    /// What is missing for it.
+    /// Says what is missing.
     pub fn find(uid: u32) -> Result<Self, Lack> {
         let name = name_of(&read(Path::new("/etc/passwd")), uid);
         let range = |list: &'static str| {
@@ -79,11 +79,11 @@ impl Subordinate {
         })
     }
 
-    /// Writes the maps of a process of this user that is in a new user namespace: `inside` is the user itself there, the
-    /// other ids from 0 to 65,535 are those set aside.
+    /// Writes the id maps of a process of this user in a new user namespace: `inside` is the user itself, the other ids
+    /// from 0 to 65,535 are subordinate ids.
     ///
     /// # Errors
-    /// When the programs refuse.
+    /// When a mapping program fails.
     pub fn map(&self, pid: i32, inside: u32, (uid, gid): (u32, u32)) -> io::Result<()> {
         run(&self.map_uids, pid, inside, uid, self.uids)?;
         run(&self.map_gids, pid, inside, gid, self.gids)
@@ -117,7 +117,7 @@ fn read(path: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The name of a user in the system's own list.
+/// The name of a user in `/etc/passwd`.
 fn name_of(passwd: &str, uid: u32) -> Option<String> {
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -126,7 +126,7 @@ fn name_of(passwd: &str, uid: u32) -> Option<String> {
     })
 }
 
-/// The first range that is long enough, of those set aside for a user by name or number.
+/// The first range of a user, by name or uid, that is long enough.
 fn first_range(list: &str, name: Option<&str>, uid: u32) -> Option<u32> {
     list.lines().find_map(|line| {
         let mut fields = line.trim().split(':');
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_none_is_told_what_to_do() {
+    fn a_missing_range_names_its_fix() {
         let lack = Lack::Ids { list: "/etc/subuid", user: "ada".to_owned() };
         assert_eq!(lack.to_string(), "65,536 ids for ada in /etc/subuid");
         assert!(lack.fix().contains("usermod --add-subuids") && lack.fix().ends_with("as root"), "{}", lack.fix());

@@ -1,5 +1,5 @@
-//! The stage outside the namespaces: makes the machine's directory and id maps, starts PID 1, and removes everything
-//! when it is gone, also when the harness was killed.
+//! The supervisor, outside the namespaces: creates the machine's directory and id maps, starts PID 1, and removes
+//! everything when PID 1 has ended, also when the harness was killed.
 
 use std::{
     io::{self, Read, Write},
@@ -35,12 +35,12 @@ use crate::{
     },
 };
 
-/// How long a guest whose harness is gone may take to end by itself.
+/// How long a guest whose harness is gone may take to exit.
 const GRACE: Duration = Duration::from_millis(500);
-/// No launch message is longer.
+/// Longest launch message in bytes.
 const MAX_LAUNCH: u32 = 4 * 1024 * 1024;
 
-/// Runs one machine from beginning to end.
+/// Runs one machine from start to end.
 pub(crate) fn main() -> ExitCode {
     let Ok((mut leash, control)) = take_descriptors() else { return ExitCode::from(125) };
     limits::use_all_descriptors();
@@ -52,7 +52,7 @@ pub(crate) fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Moves the two sockets out of the way of standard input and output, which become empty, and closes all else.
+/// Moves the two sockets away from standard input and output, which become `/dev/null`, and closes everything else.
 fn take_descriptors() -> io::Result<(UnixStream, OwnedFd)> {
     process::close_from(3)?;
     let leash = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
@@ -61,13 +61,13 @@ fn take_descriptors() -> io::Result<(UnixStream, OwnedFd)> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    // Out of the terminal's reach: a Ctrl-C is for the harness, and cleaning up must outlive it.
+    // A new session: Ctrl-C is for the harness, and the cleanup must survive it.
     let _already_leader = rustix::process::setsid();
     rustix::process::umask(Mode::from_raw_mode(0o022));
     Ok((leash.into(), control))
 }
 
-/// Reads what to launch, with its length before it.
+/// Reads the launch message, which follows its length.
 pub(crate) fn receive(from: &mut impl Read) -> Setup<Launch> {
     let step = "read what to launch";
     let mut length = [0; 4];
@@ -91,22 +91,22 @@ fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
     let dir = StateDir::create(launch, ids.as_ref())?;
     let mut groups = Groups::make(launch, dir.as_fd());
     let outcome = open_door(launch, &dir, control).and_then(|(door, control)| {
-        let mut machine = start(launch, &Ground { dir: &dir, ids: ids.as_ref() }, &mut groups, control)?;
+        let mut machine = start(launch, &MachineSetup { dir: &dir, ids: ids.as_ref() }, &mut groups, control)?;
         machine.sweeper = sweep_beside(launch, &dir);
         let last = watch(&mut machine, leash, door)?;
         bury(machine, last)
     });
     if launch.level != Level::Full {
-        // Without a PID namespace, processes outlive a guest that was killed; they are this process's children now.
+        // Without a PID namespace, processes survive a guest that was killed; they are this process's children now.
         below::end_children(|| while process::reap().is_some() {});
     }
-    // While a group is left, so is the directory that tells of it.
+    // If a group is left, the directory that records it stays too.
     groups.remove().step("remove the machine's control groups")?;
     let removed = dir.remove().step("remove the machine's directory");
     outcome.and(removed)
 }
 
-/// Several users need several user ids; where there is one, they would all be the same.
+/// Several users need several uids; without namespaces there is only one.
 fn check_accounts(launch: &Launch, ids: Option<&Ids>) -> Setup<()> {
     if launch.accounts.need_many() && ids.is_none() {
         return Err(refuse(USERS_STAGE, "namespaces, without which all are one user", "ask for --isolation full"));
@@ -114,8 +114,8 @@ fn check_accounts(launch: &Launch, ids: Option<&Ids>) -> Setup<()> {
     Ok(())
 }
 
-/// The door of a machine that outlives its maker, and what PID 1 gets instead of its maker's stream, which is the first to
-/// come out of it.
+/// Opens the door of a machine that outlives its maker. PID 1 then gets the hub instead of its maker's stream,
+/// which is the first connection from it.
 fn open_door(launch: &Launch, dir: &StateDir, control: OwnedFd) -> Setup<(Option<Door>, OwnedFd)> {
     let Some(detached) = &launch.detached else { return Ok((None, control)) };
     let (door, hub) = Door::open(dir.as_fd(), detached)?;
@@ -123,22 +123,22 @@ fn open_door(launch: &Launch, dir: &StateDir, control: OwnedFd) -> Setup<(Option
     Ok((Some(door), hub))
 }
 
-/// A started PID 1 and the pipe on which it says why it could not go on.
+/// PID 1, and the pipe on which it reports a setup failure.
 struct Started {
     pid: i32,
     trouble: OwnedFd,
-    /// A child that removes what dead machines left.
+    /// A child that removes leftovers of dead machines.
     sweeper: Option<(i32, OwnedFd)>,
 }
 
-/// What a machine stands on: its directory, and the ids of its users.
-struct Ground<'a> {
+/// The machine's directory and the ids of its users.
+struct MachineSetup<'a> {
     dir: &'a StateDir,
     ids: Option<&'a Ids>,
 }
 
-fn start(launch: &Launch, ground: &Ground<'_>, groups: &mut Groups, control: OwnedFd) -> Setup<Started> {
-    let Ground { dir, ids } = *ground;
+fn start(launch: &Launch, ground: &MachineSetup<'_>, groups: &mut Groups, control: OwnedFd) -> Setup<Started> {
+    let MachineSetup { dir, ids } = *ground;
     let given = match ids {
         Some(ids @ Ids::Range { .. }) => Some(open_as_root(launch, dir, ids)?),
         _ => None,
@@ -159,7 +159,7 @@ fn start(launch: &Launch, ground: &Ground<'_>, groups: &mut Groups, control: Own
         Fork::Parent(pid) => pid,
     };
     drop((wait, report, control, given, deaths));
-    // It waits, so whatever it will start is in them as well.
+    // The child still waits, so everything it starts will be in the groups too.
     let hard = groups.enter(pid);
     let mapped = ids.map_or(Ok(()), |ids| ids.write(pid)).and_then(|()| Ok(rustix::io::write(&go, &[hard.byte()])?));
     if let Err(error) = mapped {
@@ -167,12 +167,13 @@ fn start(launch: &Launch, ground: &Ground<'_>, groups: &mut Groups, control: Own
         let _reaped = process::wait_for(pid);
         return Err(namespaces::not_mapped(&error));
     }
-    // Only now: a process whose memory is closed cannot have its maps written by an ordinary user.
+    // Only now: an ordinary user cannot write the id maps of a process whose memory is closed.
     security::close_memory().step("close the supervisor's memory")?;
     Ok(Started { pid, trouble, sweeper: None })
 }
 
-/// Removes what dead machines left in a child that ends with this process: that can take long, and no machine waits for it.
+/// Removes leftovers of dead machines in a child that ends with this process: that can take long, and the machine need
+/// not wait for it.
 fn sweep_beside(launch: &Launch, dir: &StateDir) -> Option<(i32, OwnedFd)> {
     if !launch.sweep || !dir.has_neighbours() {
         return None;
@@ -180,8 +181,8 @@ fn sweep_beside(launch: &Launch, dir: &StateDir) -> Option<(i32, OwnedFd)> {
     let supervisor = rustix::process::getpid();
     match process::fork_into(0).ok()? {
         Fork::Child => {
-            // A supervisor that was killed before this was asked for is not waited for either. Its priority stays the usual
-            // one: while it waits for a processor, the locks that it shares with its supervisor or holds itself last.
+            // Exits also if the supervisor died before `die_with_parent` took effect. The child keeps the usual
+            // priority: a child that waits for a processor keeps its locks, some of which its supervisor shares.
             if process::die_with_parent().is_err() || rustix::process::getppid() != Some(supervisor) {
                 process::exit_now(0);
             }
@@ -196,12 +197,13 @@ fn new_namespaces(launch: &Launch) -> libc::c_int {
     if launch.level != Level::Full {
         return 0;
     }
-    // The one of control groups is made later, in the machine's own: what is above must not show.
+    // The cgroup namespace is created later, inside the machine's own group: groups above it must not be visible.
     let all = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     if launch.host_network { all } else { all | libc::CLONE_NEWNET }
 }
 
-/// Root opens what its user named here, outside, and maps each owner to the agent; its own files are never chowned.
+/// Opens the host paths as root, outside the namespaces, and maps each owner to the agent. Root's own files are never
+/// chowned.
 fn open_as_root(launch: &Launch, dir: &StateDir, ids: &Ids) -> Setup<Given> {
     let agent = ids.agent().unwrap_or_default();
     let mut maps: Vec<((u32, u32), OwnedFd)> = Vec::new();
@@ -219,18 +221,18 @@ fn open_as_root(launch: &Launch, dir: &StateDir, ids: &Ids) -> Setup<Given> {
     })
 }
 
-/// What keeps a machine alive.
+/// What the machine's lifetime depends on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hold {
     /// Its maker, at the other end of the leash.
     Leash,
-    /// Nobody: it lives until somebody at its door ends it.
+    /// Nothing: the machine lives until a visitor at its door ends it.
     Door,
-    /// It has been told to end, and is killed at this time.
+    /// The machine is ending, and is killed at this time.
     Ending(Instant),
 }
 
-/// Waits for PID 1 to end; ends it when nothing holds the machine any more.
+/// Waits for PID 1 to end; ends it when nothing keeps the machine alive any more.
 fn watch(machine: &mut Started, leash: &UnixStream, mut door: Option<Door>) -> Setup<Hold> {
     let pid = Pid::from_raw(machine.pid).ok_or_else(|| refuse("watch the machine", "", ""))?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).step("watch the machine")?;
@@ -248,7 +250,7 @@ fn watch(machine: &mut Started, leash: &UnixStream, mut door: Option<Door>) -> S
             }
             (Hold::Ending(_), _) => hold,
             (Hold::Leash, _) if woken == Woken::Timeout => hold,
-            // The maker never writes here after the launch but this one word: anything else readable is its end.
+            // After the launch message the maker writes only this one byte: any other readable event means it is gone.
             (Hold::Leash, Some(_)) if woken == Woken::Other && lets_go(leash) => Hold::Door,
             (Hold::Door, Some(door)) if woken != Woken::Broken => match door.turn() {
                 Verdict::Stay => Hold::Door,
@@ -257,7 +259,7 @@ fn watch(machine: &mut Started, leash: &UnixStream, mut door: Option<Door>) -> S
             (Hold::Leash | Hold::Door, _) => Hold::Ending(Instant::now() + GRACE),
         };
         if matches!(hold, Hold::Ending(_)) {
-            // No host can come any more: PID 1 ends by itself.
+            // Without a door no host can connect any more: PID 1 ends by itself.
             door = None;
         }
     }
@@ -273,13 +275,13 @@ fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) }
 }
 
-/// Whether the maker said that the machine shall live without it, rather than nothing because it is gone.
+/// Whether the maker asked the machine to outlive it, rather than closing the leash.
 fn lets_go(mut leash: &UnixStream) -> bool {
     let mut word = [0];
     leash.read(&mut word).is_ok_and(|count| count == 1) && word == [LET_GO]
 }
 
-/// Takes PID 1 off the kernel's list, and its last words.
+/// Reaps PID 1 and reads its setup failure, if any.
 fn bury(machine: Started, hold: Hold) -> Setup<()> {
     let ended = process::wait_for(machine.pid).step("wait for the machine")?;
     let mut trouble = Vec::new();
@@ -293,16 +295,16 @@ fn bury(machine: Started, hold: Hold) -> Setup<()> {
     }
 }
 
-/// What ended a wait.
+/// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Woken {
     /// PID 1 ended.
     Ended,
-    /// Whatever else was waited for.
+    /// Another descriptor became ready.
     Other,
-    /// The time, or a sweeper that ended.
+    /// The timeout passed, or a sweeper ended.
     Timeout,
-    /// Nothing can be watched any more, so nothing may go on.
+    /// Polling failed: the machine must end.
     Broken,
 }
 

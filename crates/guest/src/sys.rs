@@ -7,7 +7,7 @@ pub(crate) mod security;
 
 use std::io;
 
-/// The result of a raw call: its value, or the error it left in `errno`.
+/// Result of a raw call: its value, or the error in `errno`.
 pub(crate) fn check(value: libc::c_long) -> io::Result<libc::c_long> {
     if value < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }

@@ -1,4 +1,4 @@
-//! A host that sends nonsense: the guest ends the connection, never panics, hangs or leaves anything behind.
+//! A host that sends malformed bytes: the guest ends the connection, never panics, hangs or leaves anything behind.
 
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -57,7 +57,7 @@ impl Machine {
         machine
     }
 
-    /// Hangs up and checks that the end was orderly.
+    /// Closes the connection and checks that the machine ended cleanly.
     fn finish(mut self) {
         drop(self.control);
         let mut last_words = Vec::new();
@@ -69,7 +69,7 @@ impl Machine {
     }
 }
 
-/// Numbers that are the same in every run.
+/// Pseudorandom numbers, the same in every run.
 struct Seeded(u64);
 
 impl Seeded {
@@ -139,7 +139,7 @@ fn mutated_requests_never_break_the_guest() {
                 _ => stream.insert(place, random.next() as u8),
             }
         }
-        // The guest may hang up in the middle: that is its right.
+        // The guest may close the connection at any time.
         let _hung_up = machine.control.write_all(&stream);
         let _half = machine.control.shutdown(std::net::Shutdown::Write);
         let mut answers = Vec::new();

@@ -1,4 +1,5 @@
-//! A path that leads elsewhere than when it was judged: no machine starts, at no level, and the path is named.
+//! A host path that leads to another file than when it was checked: no machine starts, at any level, and the error
+//! names the path.
 
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -16,7 +17,7 @@ use std::{
 
 use sandbar_guest::protocol::{BootFailure, HostPath, Launch, LaunchMount, Level, VERSION};
 
-/// What the supervisor says, or `None` once the guest said hello.
+/// The supervisor's failure, or `None` if the guest sent its hello.
 fn boot(launch: &Launch) -> Option<BootFailure> {
     let (mut leash, their_leash) = UnixStream::pair().expect("socket pair");
     let (mut control, their_control) = UnixStream::pair().expect("socket pair");

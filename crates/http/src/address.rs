@@ -1,4 +1,4 @@
-//! Addresses: what may be shown of them, the credentials in them, and which of them are this host.
+//! Addresses: how they are displayed without secrets, the credentials in them, and which of them are this host.
 
 use std::net::IpAddr;
 
@@ -6,14 +6,14 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
-/// The longest address that is shown whole.
+/// Maximum length of a displayed address, in characters.
 const SHOWN_LIMIT: usize = 500;
 
-/// The host of an address: a number or a name.
+/// The host of an address: an IP address or a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
     Ip(IpAddr),
-    /// In lower case, without the dot that may end it.
+    /// The name in lower case, without a trailing dot.
     Name(String),
 }
 
@@ -31,7 +31,7 @@ impl Host {
     }
 }
 
-/// Whether an address leads to this host: 127.0.0.0/8, `::1`, the unspecified addresses, `localhost` and the names below it.
+/// Whether an address is this host: 127.0.0.0/8, `::1`, the unspecified addresses, `localhost` and the names below it.
 #[must_use]
 pub fn is_loopback(url: &Url) -> bool {
     match Host::of(url) {
@@ -40,13 +40,13 @@ pub fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Scheme, host and port: the part of an address that holds no secret.
+/// Scheme, host and port: the part of an address that contains no secret.
 #[must_use]
 pub fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
-/// A user and a password. They are printed nowhere.
+/// A user and a password. They are never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     user: Vec<u8>,
@@ -54,7 +54,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Takes the user and the password out of an address.
+    /// Removes the user and the password from an address and returns them.
     pub fn take(url: &mut Url) -> Option<Self> {
         let found = Self::of(url)?;
         forget_user(url);
@@ -80,7 +80,7 @@ impl Credentials {
         BASE64_STANDARD.encode([self.user.as_slice(), b":", &self.password].concat())
     }
 
-    /// What must appear in no message. A user without a password is a token.
+    /// The texts that must not appear in any message. A user without a password is a token.
     #[must_use]
     pub fn secrets(&self) -> Vec<String> {
         let secret = if self.password.is_empty() { &self.user } else { &self.password };
@@ -88,7 +88,7 @@ impl Credentials {
     }
 }
 
-/// Takes user and password out of an address. Addresses with a host always allow that.
+/// Removes user and password from an address. Every address with a host allows that.
 pub fn forget_user(url: &mut Url) {
     let _has_host = (url.set_username(""), url.set_password(None));
 }
@@ -103,7 +103,7 @@ pub fn shown(url: &Url) -> String {
     short(&format!("{origin}{port}{}{mark}{}", url.path(), query.join("&")))
 }
 
-/// The same for a text that is not an address, or not yet known to be one.
+/// The same for a text that may not be an address.
 #[must_use]
 pub fn shown_text(text: &str) -> String {
     if let Ok(url) = Url::parse(text)
@@ -118,9 +118,9 @@ pub fn shown_text(text: &str) -> String {
     short(&format!("{scheme}{mark}{rest}"))
 }
 
-/// A parameter's name stays, for it says what the address is for.
+/// The parameter with its value hidden. The name stays, because it says what the address is for.
 fn hidden(parameter: &str) -> String {
-    // A token in base64 may end in `=`, and is no name.
+    // A token in base64 may end in `=`, and is not a name.
     let named = parameter.split_once('=').filter(|(_, value)| !value.trim_start_matches('=').is_empty());
     named.map_or_else(|| "…".to_owned(), |(name, _)| format!("{name}=…"))
 }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_secret_is_not_shown() {
+    fn secrets_in_addresses_are_not_shown() {
         let table = [
             ("https://example.org/a/b.tar", "https://example.org/a/b.tar"),
             ("http://me:hunter2@example.org:8080/a", "http://example.org:8080/a"),

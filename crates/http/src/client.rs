@@ -1,4 +1,4 @@
-//! The client: connections that are kept, the way each request takes, and attempts until there is an answer.
+//! The client: its connections, the route of each request, and the attempts until there is an answer.
 
 use std::{
     fmt,
@@ -24,7 +24,7 @@ use crate::{
 
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Sends requests. It reads nothing from the environment, follows no redirect, and stores no cookie. Copies share their
+/// Sends requests. It reads nothing from the environment, follows no redirect, and stores no cookie. Clones share their
 /// connections.
 ///
 /// ```no_run
@@ -58,7 +58,7 @@ enum Connections {
     Fresh,
 }
 
-/// The kinds of connections that a client makes; reading certificates and settings for one waits until it is used.
+/// The kinds of connections of a client. Certificates and settings of a kind are read when it is first used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -80,49 +80,49 @@ impl Client {
         Self { settings: Arc::new(settings), made: Arc::default() }
     }
 
-    /// Sets how long it may take to find and reach a server; five seconds if not set.
+    /// Sets how long resolving and connecting may take; the default is five seconds.
     #[must_use]
     pub fn connect_timeout(self, limit: Duration) -> Self {
         self.with(|settings| settings.connect = limit)
     }
 
-    /// Asks only servers at addresses that this allows, whether they are numbers or what a name leads to. Behind a proxy only
-    /// numbers can be checked, because the proxy resolves the names.
+    /// Connects only to addresses that this function allows, whether they are literal or resolved from a name. Behind a
+    /// proxy only literal addresses can be checked, because the proxy resolves the names.
     #[must_use]
     pub fn only(self, check: Check) -> Self {
         self.with(|settings| settings.names.check = Some(check))
     }
 
-    /// Takes this address for this name, where another client asks the host's resolver.
+    /// Uses this address for this name instead of asking the host's resolver.
     #[must_use]
     pub fn resolve(self, name: impl Into<String>, address: IpAddr) -> Self {
         self.with(|settings| settings.names.known.extend([(name.into(), address)]))
     }
 
-    /// Makes a new connection for each request.
+    /// Opens a new connection for each request.
     #[must_use]
     pub fn fresh_connections(self) -> Self {
         self.with(|settings| settings.connections = Connections::Fresh)
     }
 
-    /// Sets how time passes between attempts.
+    /// Sets how the client waits between attempts.
     #[must_use]
     pub fn patience(self, patience: impl Patience + 'static) -> Self {
         self.with(|settings| settings.patience = Arc::new(patience))
     }
 
-    /// The same client with another setting, and without connections yet.
+    /// The same client with another setting, and without open connections.
     fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(Arc::make_mut(&mut self.settings));
         self.made = Arc::default();
         self
     }
 
-    /// Sends a request, and sends it again as its [`Retries`](crate::Retries) allow. An answer is given whatever its status
-    /// is: [`Response::success`] tells.
+    /// Sends a request, and repeats it as its [`Retries`](crate::Retries) allow. Returns an answer of any status;
+    /// [`Response::success`] checks it.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// Any [`HttpError`] if there is no answer.
     pub async fn send(&self, mut request: Request) -> Result<Response, HttpError> {
         let deadline = Deadline::of(&request.timeouts);
         let mut made = 0;
@@ -191,7 +191,7 @@ impl Client {
         };
         let mut builder = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
-            // Ours are the only rules: nothing is read from the environment.
+            // Only this client's own proxy rules apply: nothing is read from the environment.
             .no_proxy()
             .redirect(Policy::none())
             .referer(false)
@@ -202,7 +202,7 @@ impl Client {
         }
         builder = match kind {
             Kind::Plain | Kind::Tls => builder.dns_resolver(Arc::new(self.settings.names.clone())),
-            // Names of servers are resolved by the proxy, and the proxy's own was chosen by trusted code.
+            // The proxy resolves the names of servers; the proxy's own address was chosen by trusted code.
             Kind::Proxied => {
                 let proxies = self.settings.proxies.clone();
                 builder.proxy(reqwest::Proxy::custom(move |url| match proxies.route(url, Key::Absent) {

@@ -1,4 +1,4 @@
-//! The bodies of answers, decompressed: gzip and brotli, piece by piece, each piece as soon as it can be read.
+//! Decompression of answers: gzip and brotli, piece by piece, each piece as soon as possible.
 
 use std::io::{self, Write};
 
@@ -7,14 +7,15 @@ use bytes::{Buf, Bytes};
 use flate2::write::MultiGzDecoder;
 use reqwest::header::{CONTENT_ENCODING, HeaderMap};
 
-/// What a server is told that it may use.
+/// The content encodings that requests accept.
 pub(crate) const ACCEPTED: &str = "gzip, br";
 
-/// How much of a gzip stream is taken at once: a byte can become a thousand.
+/// Bytes of a gzip stream that are decompressed at once: one byte can become a thousand.
 const INPUT: usize = 1 << 10;
-/// How much of a brotli stream is given at once: a few bytes can become millions.
+/// Maximum number of bytes that a brotli stream yields at once: a few bytes can become millions.
 const OUTPUT: usize = 64 << 10;
-/// The largest answer, decompressed. Lines and events have smaller limits of their own; this one is for what has neither.
+/// Maximum size of a decompressed answer. Lines and events have smaller limits of their own; this one is for everything
+/// else.
 const LARGEST: u64 = 1 << 30;
 
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
@@ -23,21 +24,21 @@ enum Coding {
     Identity,
     Gzip(Box<MultiGzDecoder<Vec<u8>>>),
     Brotli(Box<Brotli>),
-    /// One that is not known here.
+    /// An unsupported encoding.
     Unknown(String),
 }
 
-/// A body on its way from its compressed to its plain form.
+/// A body that is being decompressed.
 pub(crate) struct Body {
     coding: Coding,
-    /// What came and was not decompressed yet.
+    /// Bytes that arrived and are not decompressed yet.
     input: Bytes,
-    /// How much more may come out.
+    /// Number of decompressed bytes that may still follow.
     room: u64,
 }
 
 impl Body {
-    /// A body as these headers describe it.
+    /// The body that these headers describe.
     pub(crate) fn new(headers: &HeaderMap) -> Self {
         let named = headers.get_all(CONTENT_ENCODING).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
         let named = named.collect::<Vec<_>>().join(", ").trim().to_lowercase();
@@ -53,25 +54,25 @@ impl Body {
         Self { coding, input: Bytes::new(), room: LARGEST }
     }
 
-    /// A body as it comes.
+    /// A body that is not compressed.
     pub(crate) fn plain() -> Self {
         Self { coding: Coding::Identity, input: Bytes::new(), room: LARGEST }
     }
 
-    /// Whether what comes is what is given.
+    /// Whether the body is not compressed.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.coding, Coding::Identity)
     }
 
-    /// Takes what came; only when [`next`](Self::next) has nothing more.
+    /// Adds bytes that arrived; only after [`next`](Self::next) returned `None`.
     pub(crate) fn push(&mut self, piece: Bytes) {
         self.input = piece;
     }
 
-    /// The next plain bytes, never many more than there were; `None` when more has to come first.
+    /// The next decompressed bytes, in bounded pieces; `None` if more input is needed.
     ///
     /// # Errors
-    /// When they are not what the server says they are, or too many.
+    /// If the bytes are not valid in their encoding, or too many.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, String> {
         let (name, plain) = match &mut self.coding {
             Coding::Identity => return Ok(Some(std::mem::take(&mut self.input)).filter(|piece| !piece.is_empty())),
@@ -93,7 +94,7 @@ fn gunzip(decoder: &mut MultiGzDecoder<Vec<u8>>, input: &mut Bytes) -> io::Resul
     while !input.is_empty() {
         let some = input.split_to(input.len().min(INPUT));
         decoder.write_all(&some)?;
-        // What was compressed so far is wanted now, not when a buffer is full.
+        // Returns what is decompressed so far, instead of waiting for a full buffer.
         decoder.flush()?;
         if !decoder.get_ref().is_empty() {
             return Ok(Some(std::mem::take(decoder.get_mut()).into()));
@@ -152,7 +153,7 @@ mod tests {
         0x00, 0xdd, 0xfb, 0xff, 0xfc, 0xff, 0xff, 0xc7, 0x2f, 0x01, 0x10, 0x87, 0x05, 0x00, 0xba, 0xf7, 0xff,
     ];
 
-    /// A text as brotli that is not compressed: the window's size, one block, and the empty block at the end.
+    /// Encodes a text as uncompressed brotli: the window's size, one block, and the empty block at the end.
     fn brotli(text: &[u8]) -> Vec<u8> {
         let bits = (text.len() as u32 - 1) << 4 | 1 << 20;
         let header = bits.to_le_bytes();

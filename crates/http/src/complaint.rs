@@ -1,15 +1,15 @@
-//! What a server says about an error, in the forms that servers use.
+//! Error bodies of servers, in the forms that servers use.
 
 use serde_json::Value;
 
-/// An error in a server's words. They are not cleaned of secrets.
+/// An error of a server. Its texts may contain secrets of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// The server's code for it.
+    /// The server's code for the error.
     pub code: Option<String>,
-    /// What it says.
+    /// The server's message.
     pub message: String,
-    /// Whether it is an error in one of the known forms, or any text at all.
+    /// Whether the body is an error in one of the known forms; otherwise it is any text.
     pub is_error: bool,
 }
 
@@ -35,7 +35,7 @@ impl Complaint {
     }
 }
 
-/// Code and message of an error, in whichever of its forms.
+/// Code and message of an error, in any of its forms.
 #[must_use]
 pub fn error_parts(error: &Value) -> (Option<String>, String) {
     let code = text(error, "code").or_else(|| text(error, "type").filter(|kind| kind != "error"));

@@ -1,56 +1,56 @@
-//! Why a request failed, in words without secrets.
+//! Errors of requests, without secrets.
 
 use std::{error::Error, io, time::Duration};
 
 use crate::ProxyError;
 
-/// Why a request failed. No text in it holds a secret of the request, even if the server repeated it.
+/// Why a request failed. No text in it contains a secret of the request, even if the server repeated it.
 ///
-/// `server` is the scheme, host and port that were asked, and the proxy on the way, if there was one.
+/// `server` is the scheme, host and port of the request, and the proxy, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpError {
-    /// The request cannot be made.
+    /// The request is invalid.
     #[error("the request to {server} cannot be made: {reason}")]
     Unusable {
         /// The server.
         server: String,
-        /// What is wrong with it.
+        /// Why the request is invalid.
         reason: String,
     },
     /// The settings of the proxy cannot be used.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
-    /// The address is not one that this client may ask.
-    #[error("{server} has an address that must not be asked")]
+    /// The client is not allowed to connect to this address.
+    #[error("{server} has an address that is not allowed")]
     Refused {
         /// The server.
         server: String,
     },
-    /// There is no connection.
+    /// The connection could not be opened.
     #[error("cannot reach {server}: {reason}")]
     Connect {
         /// The server.
         server: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// The connection broke, before the answer or in its middle.
+    /// The connection broke, before or during the answer.
     #[error("the connection to {server} broke: {reason}")]
     Broken {
         /// The server.
         server: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// It took too long.
+    /// A timeout expired.
     #[error("{server} {phase} within {} s", .limit.as_secs_f64())]
     Timeout {
         /// The server.
         server: String,
-        /// What was waited for.
+        /// The step that took too long.
         phase: Phase,
-        /// For how long.
+        /// The timeout.
         limit: Duration,
     },
     /// The server answered with a status that is not a success.
@@ -62,12 +62,12 @@ pub enum HttpError {
         status: u16,
         /// The server's code for the error.
         code: Option<String>,
-        /// What the server says.
+        /// The server's message.
         message: String,
-        /// When to come back.
+        /// How long the server asks to wait before the next attempt.
         retry_after: Option<Duration>,
     },
-    /// The body is larger than the caller reads.
+    /// The body is larger than the caller's limit.
     #[error("the answer of {server} is larger than {limit} bytes")]
     TooLarge {
         /// The server.
@@ -75,12 +75,12 @@ pub enum HttpError {
         /// The limit.
         limit: u64,
     },
-    /// The body is not what the server says it is.
+    /// The body is not in the form that the server announced.
     #[error("the answer of {server} cannot be read: {reason}")]
     Malformed {
         /// The server.
         server: String,
-        /// What is wrong with it.
+        /// Why the body cannot be read.
         reason: String,
     },
 }
@@ -88,13 +88,13 @@ pub enum HttpError {
 /// A step of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Until there is a connection.
+    /// Opening the connection.
     Connect,
-    /// Until the answer begins.
+    /// Waiting for the head of the answer.
     Head,
-    /// Until the next part of the body.
+    /// Waiting for the next part of the body.
     Body,
-    /// Until everything is done.
+    /// The whole request.
     Total,
 }
 
@@ -110,7 +110,7 @@ impl std::fmt::Display for Phase {
 }
 
 impl HttpError {
-    /// Whether the same request may succeed when it is made later.
+    /// Whether the same request may succeed later.
     #[must_use]
     pub fn retryable(&self) -> bool {
         match self {
@@ -124,7 +124,7 @@ impl HttpError {
         }
     }
 
-    /// The status that the server answered with.
+    /// The status of the answer.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
         match self {
@@ -134,17 +134,17 @@ impl HttpError {
     }
 }
 
-/// An error and everything that caused it.
+/// An error and its causes.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |cause: &&(dyn Error + 'static)| (*cause).source()).take(16)
 }
 
-/// Whether an error, or what caused it, is of this type.
+/// Whether an error, or one of its causes, has this type.
 pub(crate) fn caused_by<E: Error + 'static>(error: &reqwest::Error) -> bool {
     causes(error).any(|cause| cause.is::<E>())
 }
 
-/// Whether a connection began and was cut.
+/// Whether a connection was opened and then cut.
 pub(crate) fn was_cut(error: &reqwest::Error) -> bool {
     causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
@@ -152,7 +152,7 @@ pub(crate) fn was_cut(error: &reqwest::Error) -> bool {
     })
 }
 
-/// What went wrong, from the first cause that says more than that something went wrong.
+/// The texts of an error's causes, without those that contain no information.
 pub(crate) fn reason(error: &reqwest::Error) -> String {
     const SAYS_NOTHING: [&str; 5] =
         ["error sending request", "client error", "request or response body error", "error decoding", "builder error"];

@@ -1,11 +1,11 @@
-//! The HTTP client that models, downloads and providers share: one way to connect, to wait, to give up, and to report.
+//! The HTTP client that models, downloads and providers share.
 //!
-//! A [`Client`] is made with the [`Proxies`] it may use and sends [`Request`]s. Every server is hostile: heads and bodies are
-//! bounded in time and size, redirects are answers like any other, and no error holds a secret of its request.
+//! A [`Client`] is created with the [`Proxies`] it may use and sends [`Request`]s. Every server is untrusted: heads and
+//! bodies are bounded in time and size, redirects are not followed, and no error contains a secret of its request.
 //!
 //! - TLS: one provider of cryptography, and the certificates that this host trusts.
-//! - Proxies: only those that the code which made the client has given; never to this host, never with a key over plain http.
-//! - Retries: where a second arrival is harmless, with the pause that the server asks for, up to a limit.
+//! - Proxies: only those that were passed to the client; never for this host, and never for a key over plain http.
+//! - Retries: if repeating the request is harmless, with the pause that the server asks for, up to a limit.
 
 mod address;
 mod client;

@@ -1,4 +1,4 @@
-//! The waits between two attempts, and the random share that keeps many clients from coming back at once.
+//! The waits between two attempts, and the random share that keeps many clients from retrying at the same time.
 
 use std::{
     fmt,
@@ -10,10 +10,10 @@ use futures::future::BoxFuture;
 
 /// Waits between attempts. Tests use an implementation that records the waits and returns at once.
 pub trait Patience: Send + Sync + fmt::Debug {
-    /// Lets this much time pass.
+    /// Waits for this time.
     fn wait(&self, time: Duration) -> BoxFuture<'static, ()>;
 
-    /// A number from 0 to 1, another one each time.
+    /// A random number from 0 to 1.
     fn chance(&self) -> f64;
 }
 
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chances_are_between_nothing_and_one_and_differ() {
+    fn chances_are_between_zero_and_one_and_differ() {
         let chances: Vec<f64> = (0..50).map(|_| RealTime.chance()).collect();
         assert!(chances.iter().all(|chance| (0.0..=1.0).contains(chance)));
         assert!(chances.iter().any(|chance| (chance - chances[0]).abs() > f64::EPSILON));

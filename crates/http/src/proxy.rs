@@ -1,4 +1,4 @@
-//! Which requests go through a proxy: one rule over the target, what it carries, and the configured proxies.
+//! The rule that decides which requests use a proxy, by target, by secrets and by the configured proxies.
 
 mod bypass;
 
@@ -11,8 +11,8 @@ use crate::address::{Credentials, is_loopback};
 
 /// The proxies that a client may use.
 ///
-/// Code that makes a client says where they come from: [`Proxies::none`], [`Proxies::from_env`], or values of its own. A
-/// request goes directly, whatever is configured, when its target is this host, or when it carries a key over plain http.
+/// The code that creates a client decides where they come from: [`Proxies::none`], [`Proxies::from_env`], or values of
+/// its own. A request never uses a proxy if its target is this host, or if it carries a key over plain http.
 ///
 /// ```
 /// use sandbar_http::{Key, Proxies, Route, Url};
@@ -31,16 +31,16 @@ pub struct Proxies {
     bypass: Bypass,
 }
 
-/// Whether a request carries something secret: a key, a password, a token.
+/// Whether a request carries a secret: a key, a password or a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// It does.
+    /// The request carries a secret.
     Carried,
-    /// It does not.
+    /// The request carries no secret.
     Absent,
 }
 
-/// The way to a server.
+/// The route to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
     /// A connection to the server itself.
@@ -65,25 +65,25 @@ impl Proxies {
         Self::default()
     }
 
-    /// No proxy yet.
+    /// Starts without a proxy.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// As the environment says: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in lower case too, which wins.
-    /// `HTTP_PROXY` in upper case is ignored where `REQUEST_METHOD` is set: a CGI program gets it from a request's header.
+    /// Reads `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`; the lower-case form of a variable wins.
+    /// `HTTP_PROXY` in upper case is ignored if `REQUEST_METHOD` is set: a CGI program gets it from a request's header.
     ///
     /// # Errors
-    /// When a variable does not name a proxy; the error names the variable, and not its value.
+    /// [`ProxyError`] if a variable does not name a proxy; it contains the variable's name, but not its value.
     pub fn from_env() -> Result<Self, ProxyError> {
         Self::from_variables(&|name| std::env::var_os(name))
     }
 
-    /// The same with variables from elsewhere.
+    /// The same with variables from another source.
     ///
     /// # Errors
-    /// As [`from_env`](Self::from_env).
+    /// The errors of [`from_env`](Self::from_env).
     pub fn from_variables(value: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, ProxyError> {
         let first = |names: &[&'static str]| {
             let set = names.iter().filter_map(|name| value(name).map(|text| (*name, text)));
@@ -120,20 +120,20 @@ impl Proxies {
         self.http(proxy.clone()).https(proxy)
     }
 
-    /// Sets the targets that are reached directly, in the form of `NO_PROXY`: hosts with everything below them, addresses,
-    /// networks like `10.0.0.0/8`, each with a port or without, and `*`; separated by commas or blanks.
+    /// Sets the targets that are reached directly, in the form of `NO_PROXY`: hosts with all names below them,
+    /// addresses, networks like `10.0.0.0/8`, each with or without a port, and `*`; separated by commas or spaces.
     #[must_use]
     pub fn except(mut self, targets: &str) -> Self {
         self.bypass = Bypass::parse(targets);
         self
     }
 
-    /// The way to this target.
+    /// The route to this target.
     #[must_use]
     pub fn route(&self, target: &Url, key: Key) -> Route<'_> {
         let proxy = match target.scheme() {
             "https" => self.https.as_ref(),
-            // The proxy could read the key, and so could every hop on the way to it.
+            // The proxy could read the key, and so could every hop on the way to the proxy.
             "http" if key == Key::Absent => self.http.as_ref(),
             _ => None,
         };
@@ -144,7 +144,7 @@ impl Proxies {
     }
 }
 
-/// The address of a proxy, which may hold a user and a password. They are sent to the proxy, and printed nowhere.
+/// The address of a proxy. Its user and password are sent to the proxy, and never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy(Url);
 
@@ -164,7 +164,7 @@ impl Proxy {
         &self.0
     }
 
-    /// What must appear in no message.
+    /// The texts that must not appear in any message.
     pub(crate) fn secrets(&self) -> Vec<String> {
         Credentials::of(&self.0).map(|credentials| credentials.secrets()).unwrap_or_default()
     }
@@ -191,22 +191,22 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// Why a setting cannot be used. It never holds the setting's value, which may hold a password.
+/// Why a proxy setting cannot be used. Contains no value, because the value may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProxyError {
-    /// It is not an address.
+    /// The value is not an address.
     #[error("{setting} is malformed; set it to a URL like http://host:3128, or unset it")]
     Malformed {
-        /// The variable, or the setting.
+        /// Name of the variable or setting.
         setting: String,
     },
-    /// It is the address of something else.
+    /// The value is the address of an unsupported kind of proxy.
     #[error(
         "{setting} names an unsupported kind of proxy; set it to an http, https, socks5 or socks5h URL, or unset it"
     )]
     Unsupported {
-        /// The variable, or the setting.
+        /// Name of the variable or setting.
         setting: String,
     },
 }

@@ -1,20 +1,20 @@
-//! Secrets, and text without them: what a server repeats of a request can be shown.
+//! Removes secrets from texts, for instance from a server's message that repeats a part of the request.
 
 use std::{fmt, sync::Arc};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// How much of a text is kept.
+/// Maximum length of a cleaned text, in characters.
 const LONGEST_MESSAGE: usize = 1000;
-/// A shorter text is not hidden: it would make messages unreadable, and is no secret worth the name.
+/// Minimum length of a secret in bytes: hiding shorter texts would make messages unreadable.
 const SHORTEST: usize = 4;
 
-/// The texts that must appear in no message, as they are and escaped.
+/// The texts that must not appear in any message, plain and escaped.
 #[derive(Clone, Default)]
 pub struct Redaction(Arc<[String]>);
 
 impl Redaction {
-    /// Hides these secrets. Those of less than four bytes are ignored.
+    /// Hides these secrets. Secrets of less than four bytes are ignored.
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
         Self::default().and(secrets)
     }
@@ -24,13 +24,13 @@ impl Redaction {
     pub fn and(&self, secrets: impl IntoIterator<Item = String>) -> Self {
         let more = secrets.into_iter().filter(|text| text.len() >= SHORTEST).flat_map(forms);
         let mut all: Vec<String> = self.0.iter().cloned().chain(more).collect();
-        // A secret that contains another goes first, or its rest would stay.
+        // A secret that contains another one is replaced first; otherwise the rest of it would remain.
         all.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         all.dedup();
         Self(all.into())
     }
 
-    /// One line that can be shown: bounded, without control characters, without secrets.
+    /// One line for display: bounded, without control characters and without secrets.
     #[must_use]
     pub fn clean(&self, text: &str) -> String {
         line(&self.hidden(text))
@@ -59,14 +59,14 @@ impl Redaction {
     }
 }
 
-/// A secret as servers repeat it: as it is, inside JSON, and inside an address.
+/// The forms in which a server may repeat a secret: plain, inside JSON, and inside an address.
 fn forms(secret: String) -> Vec<String> {
     let json = serde_json::to_string(&secret).unwrap_or_default();
     let escaped = utf8_percent_encode(&secret, NON_ALPHANUMERIC).to_string();
     vec![json.trim_matches('"').to_owned(), escaped, secret]
 }
 
-/// How many bytes of a text's end are the beginning of a secret.
+/// Number of bytes at the end of a text that are the beginning of a secret.
 fn longest_ending(text: &str, secret: &str) -> Option<usize> {
     let lengths = secret.char_indices().map(|(at, _)| at).filter(|length| *length >= SHORTEST);
     lengths.filter(|length| text.ends_with(&secret[..*length])).max()

@@ -1,4 +1,4 @@
-//! One request: where it goes, what it carries, and what it may cost.
+//! One request: its target, its content, its timeouts and retries.
 
 use std::{fmt, io, time::Duration};
 
@@ -19,17 +19,17 @@ use crate::{
     retry::Repeat,
 };
 
-/// A value of a query that is shorter is a word like `running`, and stays in messages.
+/// Minimum length of a query value that is hidden. Shorter values are words like `running`, and stay in messages.
 const SHORTEST_QUERY_SECRET: usize = 8;
 
-/// How long a request may take.
+/// The timeouts of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// From the start of an attempt to the head of its answer.
     pub head: Duration,
-    /// Without a byte of the body.
+    /// Longest time without a byte of the body.
     pub idle: Duration,
-    /// For everything: all attempts, the pauses between them, and the body. `None` is for streams without an end.
+    /// For all attempts, the pauses between them, and the body. `None` is for streams without an end.
     pub total: Option<Duration>,
 }
 
@@ -40,7 +40,7 @@ impl Default for Timeouts {
     }
 }
 
-/// A request. What is wrong with it is said when it is sent.
+/// A request. Errors in it are reported when it is sent.
 ///
 /// ```
 /// use sandbar_http::{Request, Retries};
@@ -60,7 +60,7 @@ pub struct Request {
     pub(crate) retries: Retries,
     pub(crate) coding: Accepted,
     pub(crate) fault: Option<String>,
-    /// The given address as it may be shown.
+    /// The given address, without secrets.
     shown: String,
     secrets: Vec<String>,
     repeat: Repeat,
@@ -68,11 +68,11 @@ pub struct Request {
 
 pub(crate) enum Body {
     Bytes(Bytes),
-    /// Taken by the first attempt.
+    /// `None` after the first attempt.
     Stream(Option<BoxStream<'static, io::Result<Bytes>>>),
 }
 
-/// The forms in which a body may come.
+/// Whether the body of the answer may be compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accepted {
     Compressed,
@@ -182,7 +182,7 @@ impl Request {
         self.query(name, value).secret(value)
     }
 
-    /// Hides this text in every message. A request with one counts as one that carries a key.
+    /// Hides this text in every message. The request then counts as one that carries a key.
     #[must_use]
     pub fn secret(mut self, text: &str) -> Self {
         self.secrets.push(text.to_owned());
@@ -207,47 +207,47 @@ impl Request {
         self
     }
 
-    /// Sends what this stream gives. The request is then made once only.
+    /// Sends this stream. The request is then never repeated.
     #[must_use]
     pub fn stream(mut self, stream: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
         self.body = Body::Stream(Some(stream.boxed()));
         self
     }
 
-    /// Sets how long it may take.
+    /// Sets the timeouts.
     #[must_use]
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
         self
     }
 
-    /// Sets how often it is made.
+    /// Sets the retries.
     #[must_use]
     pub fn retries(mut self, retries: Retries) -> Self {
         self.retries = retries;
         self
     }
 
-    /// Says that it has the same effect when it arrives twice, as `GET`, `PUT` and `DELETE` do without being told.
+    /// Marks the request as harmless to repeat, as `GET`, `PUT` and `DELETE` already are.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
         self.repeat = Repeat::Harmless;
         self
     }
 
-    /// Wants the body as it is, and gives it as it comes.
+    /// Asks for an uncompressed body, and does not decompress it.
     #[must_use]
     pub fn uncompressed(mut self) -> Self {
         self.coding = Accepted::AsItIs;
         self
     }
 
-    /// Everything secret in it, for text that its answer leads to.
+    /// The secrets of the request, for removing them from texts of its answer.
     #[must_use]
     pub fn redaction(&self) -> Redaction {
         let headers = self.headers.values().filter(|value| value.is_sensitive());
         let headers = headers.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        // A server that is sent `Bearer KEY` repeats the key alone.
+        // A server that receives `Bearer KEY` may repeat the key alone.
         let headers = headers.flat_map(|value| {
             let key = value.split_once(' ').map(|(_, key)| key.to_owned());
             [Some(value), key].into_iter().flatten()
@@ -257,7 +257,7 @@ impl Request {
         Redaction::new(headers.chain(query).chain(self.secrets.iter().cloned()))
     }
 
-    /// Whether it carries a key.
+    /// Whether the request carries a key.
     pub(crate) fn key(&self) -> Key {
         let carried = !self.secrets.is_empty() || self.headers.values().any(HeaderValue::is_sensitive);
         if carried { Key::Carried } else { Key::Absent }
@@ -270,12 +270,12 @@ impl Request {
         }
     }
 
-    /// Where it goes, as it may be shown before its address is known to be one.
+    /// The given address without secrets; it may not be a valid address.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// The headers with what every request carries.
+    /// The headers, with those that every request has.
     pub(crate) fn complete_headers(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
         let accepted = match self.coding {
@@ -307,7 +307,7 @@ impl Body {
     }
 }
 
-/// Without what may be secret in it.
+/// Without secrets.
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_secret_in_a_request_is_known_as_such() {
+    fn every_secret_of_a_request_is_redacted() {
         let request = Request::get("https://me:hunter-2@h/x?sig=signed-12345&state=running")
             .header("authorization", "Token abc-123456")
             .secret_header("x-api-key", "key-123456")

@@ -1,4 +1,4 @@
-//! Servers found by name, and only those at addresses that may be asked.
+//! The DNS resolver of a client, which refuses forbidden addresses.
 
 use std::{
     collections::HashMap,
@@ -9,16 +9,16 @@ use std::{
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-/// Whether an address may be asked.
+/// Whether a client may connect to an address.
 pub type Check = fn(IpAddr) -> bool;
 
-/// A resolver of names that knows some itself, and refuses those with an address which must not be asked. The addresses
-/// that are judged are the ones connected to, so a name that changes its meaning gains nothing.
+/// A resolver with fixed entries that refuses a name if one of its addresses is forbidden. The checked addresses are
+/// the ones that are connected to, so a name that changes its address between check and connect gains nothing.
 #[derive(Clone)]
 pub(crate) struct Names {
     pub(crate) known: HashMap<String, IpAddr>,
     pub(crate) check: Option<Check>,
-    /// For names that are not known.
+    /// The resolver of names without a fixed entry.
     others: Arc<dyn Resolve>,
 }
 
@@ -61,13 +61,13 @@ impl Resolve for ThisHost {
     }
 }
 
-/// A name with an address that must not be asked.
+/// The error of a name with a forbidden address.
 #[derive(Debug)]
 pub(crate) struct MustNotBeAsked;
 
 impl fmt::Display for MustNotBeAsked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the address must not be asked")
+        f.write_str("the address is not allowed")
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_refused_if_any_of_its_addresses_must_not_be_asked() {
+    async fn a_name_is_refused_if_any_of_its_addresses_is_forbidden() {
         for (addresses, fine) in [
             (vec!["1.1.1.1:0"], true),
             (vec!["127.0.0.1:0"], false),

@@ -1,4 +1,4 @@
-//! An answer that has begun: its head, and a body that is read within limits.
+//! An answer whose head has arrived: its status and headers, and a body that is read within limits.
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -13,15 +13,15 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{Complaint, HttpError, Phase, Redaction, coding::Body, error, request::Timeouts, retry::retry_after};
 
-/// How much is read of what a server says about an error, and for how long.
+/// Maximum length of an error body, and how long it is read.
 const LONGEST_COMPLAINT: usize = 64 << 10;
 const COMPLAINT_TIME: Duration = Duration::from_secs(10);
-/// How long the end of an answer may lag behind its last part.
+/// How long the end of an answer may come after its last part.
 const LINGER: Duration = Duration::from_millis(20);
-/// Longer than this is for ever, and more than a clock can add.
+/// Longer timeouts count as this one: a clock cannot add arbitrary durations.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// An answer. Its body is decompressed as it is read.
+/// An answer. Its body is decompressed while it is read.
 pub struct Response {
     pub(crate) inner: reqwest::Response,
     pub(crate) body: Body,
@@ -30,16 +30,16 @@ pub struct Response {
     pub(crate) deadline: Deadline,
 }
 
-/// The other side of a request, as errors name it.
+/// The server of a request, as errors name it.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) server: String,
     pub(crate) redaction: Redaction,
-    /// Whether a proxy is in between.
+    /// Whether the connection goes through a proxy.
     pub(crate) is_proxied: bool,
 }
 
-/// The end of everything that belongs to one request.
+/// The deadline of a whole request with all its attempts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -52,20 +52,20 @@ impl Deadline {
         Self { at: Instant::now() + limit.min(LONGEST), limit }
     }
 
-    /// Whichever comes first: the end of this step, or of everything.
+    /// The deadline of a step: its own, or that of the whole request if that is earlier.
     pub(crate) fn step(&self, phase: Phase, limit: Duration) -> (Instant, Phase, Duration) {
         let step = Instant::now() + limit.min(LONGEST);
         if self.at < step { (self.at, Phase::Total, self.limit) } else { (step, phase, limit) }
     }
 
-    /// Whether this much time is left.
+    /// Whether this much time remains.
     pub(crate) fn allows(&self, pause: Duration) -> bool {
         Instant::now() + pause.min(LONGEST) < self.at
     }
 }
 
 impl Peer {
-    /// A connection that was not made, or that broke.
+    /// The error of a connection that could not be opened, or that broke.
     pub(crate) fn lost(&self, error: reqwest::Error) -> HttpError {
         let server = self.server.clone();
         let (is_builder, was_reached) = (error.is_builder(), !error.is_connect() || error::was_cut(&error));
@@ -105,34 +105,34 @@ impl Response {
         self.headers().get(name)?.to_str().ok()
     }
 
-    /// When the server wants to be asked again.
+    /// How long the server asks to wait before the next attempt.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         retry_after(self.headers(), jiff::Timestamp::now())
     }
 
-    /// The address of the server; not known when a proxy is in between.
+    /// The address of the server; `None` behind a proxy.
     #[must_use]
     pub fn server_address(&self) -> Option<SocketAddr> {
         self.inner.remote_addr().filter(|_| !self.peer.is_proxied)
     }
 
-    /// How long the body is, as announced and before it is decompressed.
+    /// Length of the body before decompression, if the server announced it.
     #[must_use]
     pub fn announced(&self) -> Option<u64> {
         self.inner.content_length()
     }
 
-    /// Everything secret in the request, for text that this answer leads to.
+    /// The secrets of the request, for removing them from texts of this answer.
     #[must_use]
     pub fn redaction(&self) -> &Redaction {
         &self.peer.redaction
     }
 
-    /// The same answer, if its status is a success.
+    /// Returns this answer if its status is a success.
     ///
     /// # Errors
-    /// [`HttpError::Status`] with what the server says about it.
+    /// [`HttpError::Status`] with the server's message.
     pub async fn success(mut self) -> Result<Self, HttpError> {
         if self.status().is_success() {
             return Ok(self);
@@ -147,8 +147,7 @@ impl Response {
         })
     }
 
-    /// What the body says about an error, without secrets. As much of it as arrives is used: half of an explanation is better
-    /// than none.
+    /// The error in the body, without secrets. If only a part of the body arrives, that part is used.
     pub async fn complaint(&mut self) -> Complaint {
         let until = Instant::now() + COMPLAINT_TIME;
         let mut plain = Vec::new();
@@ -165,10 +164,10 @@ impl Response {
         Complaint { code, message: redaction.clean_beginning(&told.message), ..told }
     }
 
-    /// The next part of the body, decompressed; `None` at its end.
+    /// The next part of the body, decompressed; `None` at the end.
     ///
     /// # Errors
-    /// When the connection breaks, nothing comes in time, or the body is not what the server says it is.
+    /// If the connection breaks, a timeout expires, or the body is not in the form that the server announced.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         loop {
             if let Some(plain) = self.body.next().map_err(|reason| self.peer.malformed(&reason))? {
@@ -179,7 +178,7 @@ impl Response {
         }
     }
 
-    /// The parts of the body, as they come.
+    /// The parts of the body as a stream.
     pub fn into_stream(self) -> BoxStream<'static, Result<Bytes, HttpError>> {
         let parts = stream::try_unfold(self, |mut response| async move {
             let part = response.chunk().await?;
@@ -191,7 +190,7 @@ impl Response {
     /// The whole body.
     ///
     /// # Errors
-    /// [`HttpError::TooLarge`] when there is more of it than this, and as [`chunk`](Self::chunk).
+    /// [`HttpError::TooLarge`] if the body is longer than `limit`, and the errors of [`chunk`](Self::chunk).
     pub async fn bytes(mut self, limit: u64) -> Result<Bytes, HttpError> {
         let too_large = || HttpError::TooLarge { server: self.peer.server.clone(), limit };
         let is_plain = self.body.is_plain();
@@ -209,17 +208,17 @@ impl Response {
         Ok(whole.into())
     }
 
-    /// The whole body, read as JSON.
+    /// The whole body, parsed as JSON.
     ///
     /// # Errors
-    /// [`HttpError::Malformed`] when it is something else, and as [`bytes`](Self::bytes).
+    /// [`HttpError::Malformed`] if the body is not the expected JSON, and the errors of [`bytes`](Self::bytes).
     pub async fn json<T: DeserializeOwned>(self, limit: u64) -> Result<T, HttpError> {
         let peer = self.peer.clone();
         let body = self.bytes(limit).await?;
         serde_json::from_slice(&body).map_err(|error| peer.malformed(&format!("it is not the expected JSON: {error}")))
     }
 
-    /// Waits for the little that may follow an answer, so that the connection can carry the next request.
+    /// Reads the end of the answer, so that the connection can be reused for the next request.
     pub async fn finish(&mut self) {
         if self.inner.version() >= Version::HTTP_2 {
             return;

@@ -1,4 +1,4 @@
-//! When a failed request is made again, and after how long.
+//! When a failed request is repeated, and after which pause.
 
 use std::time::Duration;
 
@@ -7,21 +7,23 @@ use reqwest::{StatusCode, header::HeaderMap};
 
 use crate::{HttpError, Phase};
 
-/// How often a request is made again, and how long it is waited before that.
+/// How often a request is repeated, and the pauses between the attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// Attempts, the first included.
+    /// Number of attempts, including the first.
     pub attempts: u32,
-    /// Before the second attempt; doubled before each further one, and shortened by up to a quarter at random.
+    /// Pause before the second attempt. It doubles before each further attempt, and is shortened by up to a quarter at
+    /// random.
     pub pause: Duration,
-    /// The longest pause of its own.
+    /// The longest pause that the client chooses.
     pub longest: Duration,
-    /// The longest pause that a server may ask for with `Retry-After`. A request with a longer one is not made again.
+    /// The longest pause that a server may ask for with `Retry-After`. If a server asks for more, the request is not
+    /// repeated.
     pub longest_asked: Duration,
 }
 
 impl Retries {
-    /// Every request is made once.
+    /// No retries: one attempt.
     #[must_use]
     pub fn none() -> Self {
         Self { attempts: 1, ..Self::default() }
@@ -39,27 +41,27 @@ impl Default for Retries {
     }
 }
 
-/// Whether a request has the same effect when it arrives twice.
+/// Whether a request may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// It has: it may be made again after any failure that passes.
+    /// A second arrival has no further effect: the request may be repeated after any temporary failure.
     Harmless,
-    /// It may not: it is made again only if the server has done nothing with it.
+    /// The request is repeated only if the server has not processed it.
     IfUntouched,
-    /// Its body is gone.
+    /// The body was a stream and is used up.
     Impossible,
 }
 
-/// Why an attempt did not succeed.
+/// Why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The server was not reached.
     Unreached,
-    /// The connection broke, and what the server has done is not known.
+    /// The connection broke, and it is not known what the server has done.
     Broken,
-    /// The server refused, and asked for this pause.
+    /// The server answered with this status, and asked for this pause.
     Status(StatusCode, Option<Duration>),
-    /// Another attempt would end in the same way, or has taken too long already.
+    /// Another attempt would fail in the same way, or the time is used up.
     Lasting,
 }
 
@@ -74,7 +76,8 @@ impl From<&HttpError> for Failure {
 }
 
 impl Retries {
-    /// How long to wait before the next attempt, after so many; `None` if there must be none. `chance` is from 0 to 1.
+    /// The pause before the next attempt, after `made` attempts; `None` if there is no next attempt. `chance` is from 0
+    /// to 1.
     pub(crate) fn pause_after(&self, failure: Failure, repeat: Repeat, made: u32, chance: f64) -> Option<Duration> {
         let asked = match failure {
             Failure::Status(_, asked) => asked,
@@ -87,7 +90,7 @@ impl Retries {
             (Failure::Status(status, _), Repeat::Harmless) => {
                 matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502 | 503 | 504)
             }
-            // The rate limit comes before the work; a server that is down says when it is back.
+            // A rate limit applies before the work starts; a server that is down says when it is back.
             (Failure::Status(status, asked), Repeat::IfUntouched) => {
                 status == StatusCode::TOO_MANY_REQUESTS
                     || (status == StatusCode::SERVICE_UNAVAILABLE && asked.is_some())
@@ -102,7 +105,7 @@ impl Retries {
     }
 }
 
-/// When a server wants to be asked again: milliseconds, seconds or a date. A time in the past is none.
+/// How long a server asks to wait: given in milliseconds, in seconds or as a date. A time in the past is `None`.
 #[must_use]
 pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
@@ -112,7 +115,7 @@ pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
         let date = rfc2822::DateTimeParser::new().parse_timestamp(text("retry-after")?).ok()?;
         Some(date.duration_since(now).as_secs_f64())
     });
-    // A time beyond all limits stays one: it must not turn into none.
+    // A huge value is capped, so that it does not overflow into `None`.
     let seconds = seconds.filter(|seconds| *seconds > 0.0)?.min(1e9);
     Duration::try_from_secs_f64(seconds).ok()
 }

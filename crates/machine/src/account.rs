@@ -1,65 +1,68 @@
-//! The users and groups a machine shall know.
+//! Users and groups to create on a machine.
 
 use std::collections::HashSet;
 
 use crate::{MachineError, Result};
 
-/// The one user that every machine has.
+/// Default user, which every machine has.
 const AGENT: &str = "agent";
-/// More users, groups or members of a group are refused.
-const MOST: usize = 1024;
+/// Maximum number of users, of groups, and of members of one group.
+const MAX_ACCOUNTS: usize = 1024;
 
 /// A group and its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountGroup {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// Who is in it; members that are not listed as users are made too.
+    /// Names of the users in the group. A member that is not in [`Accounts::users`] is created too.
     pub members: Vec<String>,
 }
 
-/// The users and groups a machine shall know beside those it has anyway. A machine takes names it knows as they are, and
-/// gives the others numbers in the order they are named in, a group of their own name and a private home.
+/// Users and groups to create on a machine, in addition to those it already has.
+///
+/// A name that the machine already knows is used as it is. Every other user gets a uid in the order of the list, a group of
+/// the same name, and a private home directory `/home/NAME`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
-    /// The users.
+    /// Names of the users.
     pub users: Vec<String>,
-    /// The groups.
+    /// Groups with their members.
     pub groups: Vec<AccountGroup>,
 }
 
 impl Accounts {
-    /// Whether there are none.
+    /// Whether there are neither users nor groups.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty()
     }
 
-    /// The same with one more user.
+    /// Adds a user.
     #[must_use]
     pub fn user(mut self, name: impl Into<String>) -> Self {
         self.users.push(name.into());
         self
     }
 
-    /// The same with one more group.
+    /// Adds a group with these members.
     #[must_use]
     pub fn group<M: Into<String>>(mut self, name: impl Into<String>, members: impl IntoIterator<Item = M>) -> Self {
         self.groups.push(AccountGroup { name: name.into(), members: members.into_iter().map(Into::into).collect() });
         self
     }
 
-    /// The first name that is more than the one user every machine has, `agent`.
+    /// The first user, group or member other than `agent`, the user that every machine has.
     #[must_use]
     pub fn more_than_one(&self) -> Option<&str> {
         let groups = self.groups.iter().flat_map(|group| std::iter::once(&group.name).chain(&group.members));
         self.users.iter().chain(groups).map(String::as_str).find(|name| *name != AGENT)
     }
 
-    /// Refuses, for a client whose machines have one user, whatever takes more; with what is missing and what to do.
+    /// For a client whose machines have one user: refuses every account other than `agent`. The error says what is `missing`
+    /// and how to `fix` it.
     ///
     /// # Errors
-    /// [`MachineError::Users`], or as [`check`](Self::check).
+    /// [`MachineError::Users`] if there is another account; those of [`check`](Self::check).
     pub fn check_alone(&self, missing: &str, fix: &str) -> Result<()> {
         self.check()?;
         match self.more_than_one() {
@@ -68,16 +71,16 @@ impl Accounts {
         }
     }
 
-    /// Refuses names that no account can have, groups that are named twice, and more than 1024 of anything.
+    /// Refuses invalid account names, duplicate groups, and more than 1024 users, groups or members of a group.
     ///
     /// # Errors
-    /// [`MachineError::Invalid`], naming the fault.
+    /// [`MachineError::Invalid`] that names the account and the fault.
     pub fn check(&self) -> Result<()> {
-        let too_many = |what: &str| Err(MachineError::invalid(what, format!("are more than {MOST}")));
-        if self.users.len() > MOST {
+        let too_many = |what: &str| Err(MachineError::invalid(what, format!("are more than {MAX_ACCOUNTS}")));
+        if self.users.len() > MAX_ACCOUNTS {
             return too_many("users");
         }
-        if self.groups.len() > MOST || self.groups.iter().any(|group| group.members.len() > MOST) {
+        if self.groups.len() > MAX_ACCOUNTS || self.groups.iter().any(|group| group.members.len() > MAX_ACCOUNTS) {
             return too_many("groups or members");
         }
         let groups = self.groups.iter().flat_map(|group| std::iter::once(&group.name).chain(&group.members));
@@ -94,13 +97,13 @@ impl Accounts {
     }
 }
 
-/// Whether a machine has this user only if it is given: every machine has `agent`, and a number needs no account.
+/// Whether this user exists only if [`Accounts`] lists it: every machine has `agent`, and a numeric uid needs no account.
 #[must_use]
 pub fn takes_an_account(user: &str) -> bool {
     user != AGENT && user.parse::<u16>().is_err()
 }
 
-/// Why a name cannot be one of an account, if it cannot.
+/// Why this is not a valid account name; `None` if it is valid.
 #[must_use]
 pub fn account_name_fault(name: &str) -> Option<&'static str> {
     if name.is_empty() {
@@ -124,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_are_judged_before_anything_is_made() {
+    fn accounts_are_checked_before_anything_is_created() {
         let fine = Accounts::default().user("ada").user("_x-1.y$").group("staff", ["ada", "bob"]);
         assert!(fine.check().is_ok());
         assert_eq!(fine.more_than_one(), Some("ada"));
@@ -139,7 +142,7 @@ mod tests {
             [false, false, false, true, true, true]
         );
         assert!(Accounts::default().group("g", ["a"]).group("g", ["b"]).check().is_err());
-        let many = Accounts { users: vec!["a".to_owned(); MOST + 1], groups: Vec::new() };
+        let many = Accounts { users: vec!["a".to_owned(); MAX_ACCOUNTS + 1], groups: Vec::new() };
         assert!(many.check().unwrap_err().to_string().contains("1024"));
     }
 }

@@ -1,4 +1,4 @@
-//! A machine stripped to the six things every one can do, so that the POSIX fallbacks do the rest.
+//! A wrapper that hides the optional facets of a machine, so that the POSIX fallbacks are used and tested.
 
 use std::sync::Arc;
 
@@ -9,14 +9,15 @@ use crate::{
     Target,
 };
 
-/// Hides the facets of a machine but for the commands it knows, which no tools could stand in for.
+/// A machine without the facets [`Files`](crate::Files), [`Ports`](crate::Ports) and [`Snapshots`](crate::Snapshots).
+/// [`Commands`] stays: no tools on the machine could replace it.
 #[derive(Clone, Debug)]
 pub struct Bare {
     inner: Arc<dyn Machine>,
 }
 
 impl Bare {
-    /// The same machine without its other facets.
+    /// Wraps a machine.
     #[must_use]
     pub fn new(inner: Arc<dyn Machine>) -> Self {
         Self { inner }
@@ -54,14 +55,14 @@ impl Machine for Bare {
     }
 }
 
-/// A client whose machines are all [`Bare`]: the fallbacks, tested on whatever it wraps.
+/// A client whose machines are all [`Bare`], to test the POSIX fallbacks on the machines of another client.
 #[derive(Clone, Debug)]
 pub struct BareClient<C> {
     inner: C,
 }
 
 impl<C: SandboxClient> BareClient<C> {
-    /// The same client, its machines stripped.
+    /// Wraps a client.
     pub fn new(inner: C) -> Self {
         Self { inner }
     }

@@ -1,6 +1,6 @@
-//! A command to run, and the process it becomes: three channels and nothing to poll.
+//! A command to run, and the running process as three channels.
 
-use std::{ffi::OsString, num::NonZeroU16, time::Duration};
+use std::{ffi::OsString, num::NonZeroU16, os::unix::process::ExitStatusExt as _, process::ExitStatus, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -8,31 +8,31 @@ use tokio::sync::mpsc;
 
 use crate::{MachinePath, ProcessId, Result};
 
-/// What to run. `new` takes the argument vector; nothing is ever joined into shell text.
+/// A command to run. [`new`](Self::new) takes the argument vector; arguments are never joined into shell text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {
-    /// The program and its arguments; the program is looked up on the machine's `PATH` unless it has a slash.
+    /// Program and arguments. The program is looked up on the machine's `PATH` unless it contains a slash.
     pub argv: Vec<OsString>,
-    /// Variables set over the machine's own environment.
+    /// Variables that are added to the machine's environment, or replace variables of it.
     pub env: Vec<(OsString, OsString)>,
-    /// Where it starts; `None` is the workspace.
+    /// Working directory; `None` is the workspace.
     pub cwd: Option<MachinePath>,
-    /// Whose identity; `None` is the machine's default user.
+    /// User that the command runs as; `None` is the machine's default user.
     pub user: Option<String>,
-    /// A terminal of this size instead of pipes. Everything it prints then arrives as [`Output::Stdout`].
+    /// Size of the terminal that the command gets instead of pipes. All its output then arrives as [`Output::Stdout`].
     pub tty: Option<TerminalSize>,
     /// Whether [`Process::stdin`] exists; otherwise standard input is empty.
     pub stdin: bool,
-    /// How long it may run before its whole tree is killed.
+    /// How long the command may run before its process tree is killed.
     pub deadline: Option<Duration>,
-    /// Whether it outlives its holder, see [`Command::kept`].
+    /// Whether the command survives the client that started it, see [`Command::kept`].
     pub keep: bool,
-    /// Whether its standard error goes where its standard output goes, see [`Command::joined`].
+    /// Whether standard error is redirected to standard output, see [`Command::joined`].
     pub joined: bool,
 }
 
 impl Command {
-    /// A command with pipes, no input, in the workspace, as the default user.
+    /// A command with pipes and without input, in the workspace, as the default user.
     pub fn new<S: Into<OsString>>(argv: impl IntoIterator<Item = S>) -> Self {
         Self { argv: argv.into_iter().map(Into::into).collect(), ..Self::default() }
     }
@@ -44,52 +44,57 @@ impl Command {
         self
     }
 
-    /// Starts it in this directory.
+    /// Sets the working directory.
     #[must_use]
     pub fn cwd(mut self, cwd: MachinePath) -> Self {
         self.cwd = Some(cwd);
         self
     }
 
-    /// Runs it as this user.
+    /// Sets the user that the command runs as.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// Gives it a terminal.
+    /// Gives the command a terminal of this size.
     #[must_use]
     pub fn tty(mut self, size: TerminalSize) -> Self {
         self.tty = Some(size);
         self
     }
 
-    /// Gives it a standard input that can be written to.
+    /// Gives the command a standard input, [`Process::stdin`].
     #[must_use]
     pub fn stdin(mut self) -> Self {
         self.stdin = true;
         self
     }
 
-    /// Kills it and everything it started after this long.
+    /// Kills the command and everything it started if it runs longer than this.
     #[must_use]
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
     }
 
-    /// Joins standard error with standard output: what it prints on either arrives as [`Output::Stdout`], in the very order in
-    /// which it was printed. Of two pipes nobody can tell.
+    /// Redirects standard error to standard output: both arrive as [`Output::Stdout`], in the order in which they were
+    /// written. With two separate pipes that order is unknown.
     #[must_use]
     pub fn joined(mut self) -> Self {
         self.joined = true;
         self
     }
 
-    /// On a machine that outlives its maker: lets the command and its streams live on when its holder vanishes without a
-    /// word, for [`Commands::adopt`](crate::Commands::adopt), on a machine that has that facet. Dropping [`Process::control`] still kills it. On a machine that
-    /// ends with its maker this changes nothing.
+    /// Lets the command survive the client that started it.
+    ///
+    /// If that client dies or disconnects, the command continues and its output is stored, up to a bound, until another
+    /// client takes the command over with [`Commands::adopt`](crate::Commands::adopt). Dropping [`Process::control`] while
+    /// connected still kills the command.
+    ///
+    /// This needs the facet [`Commands`](crate::Commands) and a machine with another lifetime than
+    /// [`Lifetime::WithOwner`](crate::Lifetime::WithOwner); otherwise it has no effect.
     #[must_use]
     pub fn kept(mut self) -> Self {
         self.keep = true;
@@ -97,17 +102,29 @@ impl Command {
     }
 }
 
+/// Variables that every command gets unless the specification sets them: a UTF-8 locale, and settings that keep programs from
+/// starting a pager or asking questions.
+pub const NEUTRAL_ENVIRONMENT: [(&str, &str); 7] = [
+    ("LANG", "C.UTF-8"),
+    ("LC_ALL", "C.UTF-8"),
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("MANPAGER", "cat"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("DEBIAN_FRONTEND", "noninteractive"),
+];
+
 /// Rows and columns of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalSize {
-    /// Lines.
+    /// Number of lines.
     pub rows: NonZeroU16,
-    /// Characters in a line.
+    /// Number of characters in a line.
     pub cols: NonZeroU16,
 }
 
 impl TerminalSize {
-    /// A size; zeros, which terminals report when they do not know, become 24 by 80.
+    /// A size of these rows and columns. Terminals report 0 if they do not know their size: 0 becomes 24 rows or 80 columns.
     #[must_use]
     pub fn new(rows: u16, cols: u16) -> Self {
         const ROWS: NonZeroU16 = NonZeroU16::new(24).unwrap();
@@ -122,58 +139,64 @@ impl Default for TerminalSize {
     }
 }
 
-/// A running command as three channels.
+/// A running command as three channels: input, control, output.
 ///
-/// Dropping `control` while the command runs kills its whole tree, daemons included; what a command left behind when it
-/// *exited* lives on until the machine stops. Dropping `stdin` closes the command's standard input (on a terminal: sends
-/// the end-of-file character). Control is never queued behind input.
+/// The machine guarantees:
+///
+/// - Dropping [`control`](Self::control) while the command runs kills its whole process tree, including daemons. Background
+///   processes that are left when the command has *exited* continue until the machine stops.
+/// - Dropping [`stdin`](Self::stdin) closes the command's standard input, after everything that was sent; on a terminal it
+///   sends the end-of-file character.
+/// - Control requests are never queued behind input.
+/// - Output that is not read blocks this command and no other; it is not buffered without bound.
 #[derive(Debug)]
 pub struct Process {
-    /// What the machine knows it by, if it is one that outlives its holder.
+    /// Id of the command on its machine, if the command survives its client ([`Command::kept`]).
     pub id: Option<ProcessId>,
-    /// Standard input, when [`Command::stdin`] or a terminal was asked for.
+    /// Standard input; present if [`Command::stdin`] or a terminal was requested.
     pub stdin: Option<mpsc::Sender<Bytes>>,
     /// Signals and terminal sizes.
     pub control: mpsc::Sender<Control>,
-    /// What the process prints, then one [`Output::Exit`] after everything the command itself wrote, then whatever
-    /// background children still print, until nobody holds the streams. An `Err` ends it early: the machine is gone.
+    /// Everything that the command itself wrote, then exactly one [`Output::Exit`], then what its background children still
+    /// write. The channel closes when no process has the output streams open any more. An `Err` is the last item: the machine
+    /// or the connection to it is lost.
     pub output: mpsc::Receiver<Result<Output>>,
 }
 
 /// A request to a running process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// To the command and everything it started.
+    /// Sends a signal to the command and everything it started.
     Signal(Signal),
-    /// The terminal changed its size.
+    /// Sets the size of the terminal.
     Resize(TerminalSize),
-    /// Lets go of a command that outlives its holder: it lives on, what this holder has not taken yet is kept with what
-    /// comes, and [`Process::output`] ends. Means nothing to other commands.
+    /// Detaches from a command that survives its client ([`Command::kept`]): the command continues, [`Process::output`]
+    /// closes, and output that was not received yet is stored for the next client. Ignored for other commands.
     Leave,
 }
 
-/// The signals that mean the same on every machine.
+/// Signals that every machine supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {
-    /// The terminal hung up.
+    /// `SIGHUP`: the terminal was closed.
     Hangup,
-    /// Ctrl-C.
+    /// `SIGINT`, as Ctrl-C sends it.
     Interrupt,
-    /// Ctrl-\.
+    /// `SIGQUIT`, as Ctrl-\ sends it.
     Quit,
-    /// End, please.
+    /// `SIGTERM`: a request to exit, which a program can handle.
     Terminate,
-    /// End, now.
+    /// `SIGKILL`, which a program cannot handle.
     Kill,
-    /// Whatever the program makes of it.
+    /// `SIGUSR1`.
     User1,
-    /// Whatever the program makes of it.
+    /// `SIGUSR2`.
     User2,
 }
 
 impl Signal {
-    /// The number all Linux architectures share.
+    /// Number of the signal on Linux; x86 and ARM have the same numbers.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -188,27 +211,27 @@ impl Signal {
     }
 }
 
-/// One thing a process said.
+/// One item of the output of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Bytes of standard output, or of the terminal.
     Stdout(Bytes),
     /// Bytes of standard error.
     Stderr(Bytes),
-    /// So many bytes were printed here while nobody held the command, more than are kept, and are gone. Said at most once,
-    /// before what is kept, after [`Commands::adopt`](crate::Commands::adopt).
+    /// Number of bytes that were dropped because the command had no client and its stored output was full. Arrives at most
+    /// once, after [`Commands::adopt`](crate::Commands::adopt), before the stored output.
     Omitted(u64),
-    /// The command itself ended. Sent exactly once.
+    /// The command itself ended. Arrives exactly once.
     Exit(Exit),
 }
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// The exit code, or 128 + the signal's number (a deadline's is KILL: 137); 126 when it could not be executed, 127 when
-    /// it was not found.
+    /// Exit code. 128 + the signal's number if a signal ended the command (137 if it was killed at its deadline); 126 if the
+    /// program could not be executed, 127 if it was not found.
     pub code: i32,
-    /// Why it ended.
+    /// Why the command ended.
     pub reason: ExitReason,
 }
 
@@ -216,20 +239,22 @@ pub struct Exit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitReason {
-    /// It returned.
+    /// The program exited.
     Exited,
-    /// A signal ended it.
+    /// A signal ended the program.
     Signaled,
-    /// Its deadline passed and its tree was killed.
+    /// The deadline passed, and the process tree was killed.
     Deadline,
-    /// It, or something it waited for, was killed because the machine's memory was used up ([`crate::Limits::memory`]).
+    /// The command, or a process that it waited for, was killed because the machine reached its memory limit
+    /// ([`crate::Limits::memory`]).
     Memory,
-    /// It was killed because the machine's disk was used up ([`crate::Limits::disk`]), or wrote a single file that large.
+    /// The command was killed because the machine reached its disk limit ([`crate::Limits::disk`]), or because the command
+    /// wrote a single file of that size.
     Disk,
 }
 
 impl ExitReason {
-    /// The limit that ended it, in a few words for people and models; `None` when none did.
+    /// Text for users and models that names the limit that ended the command; `None` if no limit did.
     #[must_use]
     pub fn limit(self) -> Option<&'static str> {
         match self {
@@ -242,15 +267,25 @@ impl ExitReason {
 }
 
 impl Exit {
-    /// It returned this code.
+    /// The exit of a program that returned this code.
     #[must_use]
     pub fn code(code: i32) -> Self {
         Self { code, reason: ExitReason::Exited }
     }
 
-    /// Whether it returned zero.
+    /// Whether the program exited with code 0.
     #[must_use]
     pub fn success(self) -> bool {
         self.code == 0 && self.reason == ExitReason::Exited
+    }
+}
+
+/// The exit of a process of this host: its code, or 128 + the number of the signal that killed it.
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
+        match status.code() {
+            Some(code) => Self::code(code),
+            None => Self { code: 128 + status.signal().unwrap_or_default(), reason: ExitReason::Signaled },
+        }
     }
 }

@@ -47,10 +47,10 @@ use tokio::{
 
 pub use self::needs::Need;
 pub use self::ordinary::{STRANGER, as_ordinary_user, as_ordinary_user_with, as_stranger};
-use crate::{Machine, MachineError, MachineHandle, MachineSpec, Recorder, Result, SandboxClient};
+use crate::{Demand, Machine, MachineError, MachineHandle, MachineSpec, Network, Recorder, Result, SandboxClient};
 
 /// How long a promise may take. Only a broken one takes so long; inside, single waits have limits of their own.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(400);
 
 /// What a promise is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -174,11 +174,20 @@ impl SandboxClient for Watched<'_> {
     }
 
     async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
-        self.judged(spec.ports.first().copied(), self.inner.create(spec).await).await
+        self.create_recorded(spec, &|_handle| Ok(())).await
     }
 
     async fn create_recorded(&self, spec: MachineSpec, record: &Recorder<'_>) -> Result<Arc<dyn Machine>> {
-        self.judged(spec.ports.first().copied(), self.inner.create_recorded(spec, record).await).await
+        let port = spec.ports.first().copied();
+        let made = self.inner.create_recorded(spec.clone(), record).await;
+        if let Err(MachineError::Isolation { .. } | MachineError::Unsupported(_)) = made {
+            for weaker in weaker(&spec) {
+                if let Ok(machine) = self.inner.create_recorded(weaker, record).await {
+                    return self.judged(port, Ok(machine)).await;
+                }
+            }
+        }
+        self.judged(port, made).await
     }
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
@@ -187,6 +196,18 @@ impl SandboxClient for Watched<'_> {
 
     async fn delete(&self, handle: &MachineHandle) -> Result<()> {
         self.inner.delete(handle).await
+    }
+}
+
+/// The same specification for clients that offer less isolation than it demands, or have another network. What a promise
+/// needs of either is a [`Need`], which such a machine then lacks.
+fn weaker(spec: &MachineSpec) -> Vec<MachineSpec> {
+    let spec = spec.clone().isolation(Demand::None);
+    match spec.network {
+        Network::Off => {
+            [Network::Off, Network::Open, Network::Host].map(|network| spec.clone().network(network)).into()
+        }
+        _ => vec![spec],
     }
 }
 
@@ -289,10 +310,12 @@ list! { $
         a_signal_reaches_the_whole_tree
         a_kill_reaches_daemons
         a_kill_holds_up_nobody_else
+        a_kill_spares_the_other_commands
         dropping_control_kills_the_tree
         a_daemon_outlives_its_command
         a_deadline_kills_the_tree
         a_command_within_its_deadline_is_left_alone
+        the_deadline_of_a_machine_is_for_every_command
     }
     Processes, [Commands], users {
         a_machine_knows_its_users_or_is_not_made
@@ -404,6 +427,8 @@ list! { $
         after_a_stop_everything_fails_promptly
         a_live_machine_can_be_attached
         two_machines_do_not_share_files
+    }
+    Lifetime, [Isolation], lifetime {
         features_tell_the_truth
     }
     Lifetime, [Commands], ends {

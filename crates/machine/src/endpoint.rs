@@ -1,4 +1,4 @@
-//! Where a port of a machine is reached: a URL, and the headers that a request to it must carry.
+//! The address of a machine's port: a URL, and the headers that each request must carry.
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr};
 
@@ -6,24 +6,24 @@ use url::{Host, Url};
 
 use crate::{MachineError, Result};
 
-/// Where a port of a machine is reached from outside.
+/// The address at which a port of a machine is reached from outside.
 ///
-/// On this host it is a port of loopback, open to any protocol over TCP; at a provider it is an address for HTTP, and may
-/// take headers, which can be secret: `Debug` hides their values.
+/// For a machine on this host it is a loopback port, which carries any protocol over TCP. At a provider it is an HTTP URL,
+/// which may require headers. Header values can be secret: `Debug` does not print them.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Endpoint {
-    /// The address; `http` where nothing encrypts the way.
+    /// URL of the port; its scheme is `http` if the connection is not encrypted.
     pub url: Url,
-    /// What every request must carry.
+    /// Headers that every request must carry.
     pub headers: BTreeMap<String, String>,
 }
 
 impl Endpoint {
-    /// This address, without headers.
+    /// The endpoint at this URL, without headers.
     ///
     /// # Errors
-    /// [`MachineError::Invalid`] when it is not the URL of a host.
+    /// [`MachineError::Invalid`] if the text is not a URL or its URL has no host.
     pub fn new(url: &str) -> Result<Self> {
         let bad = |reason: String| MachineError::invalid(format!("endpoint {url:?}"), reason);
         let url = Url::parse(url).map_err(|error| bad(error.to_string()))?;
@@ -33,23 +33,23 @@ impl Endpoint {
         Ok(Self { url, headers: BTreeMap::new() })
     }
 
-    /// A port of this host, open to any protocol over TCP.
+    /// The endpoint at a port of this host, which carries any protocol over TCP.
     ///
     /// # Errors
-    /// None that an address can cause.
+    /// Those of [`new`](Self::new); a socket address causes none.
     pub fn at(address: SocketAddr) -> Result<Self> {
         Self::new(&format!("http://{address}/"))
     }
 
-    /// Asks for one more header.
+    /// Adds a header that every request must carry.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.insert(name.into(), value.into());
         self
     }
 
-    /// The address of a socket, where any protocol over TCP can be spoken; `None` where the URL names a host, or where
-    /// something on the way speaks TLS.
+    /// The socket address, if the port carries any protocol over TCP; `None` if the URL has a host name instead of an IP
+    /// address, or uses TLS.
     #[must_use]
     pub fn socket(&self) -> Option<SocketAddr> {
         if self.is_tls() {
@@ -63,25 +63,26 @@ impl Endpoint {
         }
     }
 
-    /// The host as a URL spells it, with brackets around an address of version 6.
+    /// The host as it is written in the URL, with brackets around an IPv6 address.
     #[must_use]
     pub fn host(&self) -> &str {
         self.url.host_str().unwrap_or_default()
     }
 
-    /// The port on that host.
+    /// The port number of the URL, or the default port of its scheme.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.url.port_or_known_default()
     }
 
-    /// Whether the way there is encrypted.
+    /// Whether the connection uses TLS.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         matches!(self.url.scheme(), "https" | "wss")
     }
 
-    /// The address for another protocol, say `ws`: encrypted where this endpoint is, so that `ws` becomes `wss`.
+    /// The URL with another scheme, for example `ws`. If this endpoint uses TLS, `ws` becomes `wss` and `http` becomes
+    /// `https`.
     #[must_use]
     pub fn url_for(&self, scheme: &str) -> String {
         let scheme = match (scheme, self.is_tls()) {
@@ -94,7 +95,7 @@ impl Endpoint {
     }
 }
 
-/// As people write it: without the slash of an empty path.
+/// The URL without the slash of an empty path.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.url.as_str();
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_complete_for_every_protocol() {
+    fn an_endpoint_has_a_complete_url_for_every_protocol() {
         let plain = Endpoint::at(([127, 0, 0, 1], 8080).into()).unwrap();
         assert_eq!(plain.url_for("http"), "http://127.0.0.1:8080/");
         assert_eq!(plain.to_string(), "http://127.0.0.1:8080");

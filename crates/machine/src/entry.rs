@@ -1,10 +1,10 @@
-//! What is at a path: one entry of a directory, or the index of a whole tree.
+//! Descriptions of files: one directory entry, or the index of a whole tree.
 
 use std::{ffi::OsString, fmt};
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of thing an entry is.
+/// Type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
@@ -18,49 +18,49 @@ pub enum EntryKind {
     Other,
 }
 
-/// One thing in a directory; symbolic links are described, not followed.
+/// One directory entry. A symbolic link is described, not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// Its name, without directories. `/` for the root.
+    /// File name without directories; `/` for the root.
     pub name: OsString,
-    /// What it is.
+    /// Type of the entry.
     pub kind: EntryKind,
-    /// Bytes, for a file.
+    /// Size in bytes of a regular file; 0 for every other kind.
     pub size: u64,
-    /// Permission bits, `0o7777` at most.
+    /// Permission bits, at most `0o7777`.
     pub mode: u32,
-    /// Last change of its content: nanoseconds since 1970.
+    /// Modification time in nanoseconds since 1970. The precision depends on the machine and can be whole seconds.
     pub modified_ns: i64,
-    /// Owner, as the machine numbers its users.
+    /// Owner's uid on the machine.
     pub uid: u32,
-    /// Group.
+    /// Group's gid on the machine.
     pub gid: u32,
-    /// Where a symbolic link points.
+    /// Target of a symbolic link.
     pub link: Option<OsString>,
 }
 
-/// What tells a file that was written since from one that was not, without reading it.
+/// Metadata that shows whether a file was written since it was last read, without reading it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Permission bits.
     pub mode: u32,
-    /// Last change of its content.
+    /// Modification time in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 
-/// What must be at a place for it to be written.
+/// Condition for a write: what must be at the path, see [`Target::expected`](crate::Target::expected).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Nothing.
+    /// The path does not exist.
     Nothing,
-    /// A file that looks like this.
+    /// A regular file with this metadata.
     File(Stamp),
 }
 
 impl Expected {
-    /// Whether that is what was found.
+    /// Whether the result of a `stat` meets the condition.
     #[must_use]
     pub fn is(&self, found: Option<&DirEntry>) -> bool {
         match (self, found) {
@@ -72,7 +72,7 @@ impl Expected {
 }
 
 impl DirEntry {
-    /// How it looks now.
+    /// Metadata for [`Expected::File`].
     #[must_use]
     pub fn stamp(&self) -> Stamp {
         Stamp { size: self.size, mode: self.mode, modified_ns: self.modified_ns }
@@ -95,39 +95,40 @@ impl fmt::Debug for Sha256 {
     }
 }
 
-/// Whether a scan reads the files it finds.
+/// Whether a scan reads the contents of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hashes {
-    /// Sizes and times only.
+    /// Read metadata only.
     #[default]
     Skip,
-    /// Every regular file's SHA-256.
+    /// Compute the SHA-256 of every regular file.
     Sha256,
 }
 
-/// What a scan looks at.
+/// Options of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanOptions {
-    /// Relative paths left out, with everything below them.
+    /// Paths to leave out, with everything below them, relative to the root of the scan. They are not patterns.
     pub skip: Vec<OsString>,
-    /// Whether files are read.
+    /// Whether to read the contents of files.
     pub hashes: Hashes,
 }
 
-/// One thing in a tree.
+/// One entry of a [`TreeIndex`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry {
-    /// Relative to the tree's root.
+    /// Path relative to the root of the scan.
     pub path: OsString,
-    /// What is there.
+    /// Description of the entry.
     pub entry: DirEntry,
-    /// Its digest, when asked for and a regular file.
+    /// Digest of a regular file, if [`Hashes::Sha256`] was requested.
     pub sha256: Option<Sha256>,
 }
 
-/// Everything below a directory, parents before children, siblings by name. The root itself is not listed.
+/// All entries below a directory: parents before children, siblings sorted by the bytes of their names. The root itself is not
+/// listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeIndex {
-    /// The entries.
+    /// Entries in that order.
     pub entries: Vec<TreeEntry>,
 }

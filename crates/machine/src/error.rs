@@ -1,132 +1,133 @@
-//! What can go wrong on a machine, in the few kinds a caller can act on.
+//! Errors of machines and clients, in the few kinds that a caller can act on.
 
 use std::{io, time::Duration};
 
 use crate::{MachinePath, ProcessId};
 
-/// Any error, as a source.
+/// Any error, as the cause of another.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The result of asking a machine for something.
+/// Result of a request to a machine or client.
 pub type Result<T, E = MachineError> = std::result::Result<T, E>;
 
-/// Why a machine did not do what it was asked to do.
+/// Why a machine or client did not do what was requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {
     /// The path does not exist.
     #[error("{0} does not exist on the machine")]
     NotFound(MachinePath),
-    /// The machine's own rules forbid it: permissions, a read-only mount, a symbolic link where none is followed.
+    /// The machine's rules forbid the operation: permissions, a read-only mount, a symbolic link where none is followed, a path
+    /// that leaves [`Target::beneath`](crate::Target::beneath).
     #[error("{path}: {reason}")]
     Denied {
-        /// What was asked for.
+        /// Path of the request.
         path: MachinePath,
-        /// Which rule said no.
+        /// Rule that forbids it.
         reason: String,
     },
-    /// The file system refused for another reason.
+    /// The file system refused the operation for another reason.
     #[error("cannot {action} {path}")]
     File {
-        /// What was being done, as a verb: `read`, `rename`.
+        /// Failed operation as a verb: `read`, `rename`.
         action: &'static str,
-        /// Where.
+        /// Path of the request.
         path: MachinePath,
-        /// The system's own words.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// What is there is not what the request expected; nothing was done.
-    #[error("{0} is not what it was")]
+    /// The file at the path does not meet [`Target::expected`](crate::Target::expected); nothing was written.
+    #[error("{0} was changed meanwhile; nothing was written")]
     Changed(MachinePath),
-    /// The request itself makes no sense, whatever the machine.
+    /// The request is wrong on any machine.
     #[error("{what}: {reason}")]
     Invalid {
-        /// The faulty value.
+        /// Invalid value.
         what: String,
-        /// What is wrong with it, and what would be right.
+        /// What is wrong with the value, and what would be right.
         reason: String,
     },
-    /// This client has no way to do that.
+    /// This client cannot do what was requested. The text completes "this client cannot …".
     #[error("this client cannot {0}")]
     Unsupported(&'static str),
-    /// The demanded isolation cannot be reached on this host; nothing was run.
+    /// This host cannot provide the isolation that was demanded; nothing was run.
     #[error("cannot isolate the machine: {missing}; {fix}")]
     Isolation {
-        /// The missing piece.
+        /// What the host lacks.
         missing: String,
         /// What to do about it.
         fix: String,
     },
-    /// The machine cannot have the users and groups it shall know; nothing was run.
-    #[error("the machine cannot have several users: it takes {missing}; {fix}")]
+    /// The machine cannot have the users and groups of its specification; nothing was run.
+    #[error("the machine cannot have several users: that needs {missing}; {fix}")]
     Users {
-        /// The missing piece.
+        /// What the host or client lacks.
         missing: String,
         /// What to do about it.
         fix: String,
     },
-    /// Another client holds the command.
+    /// Another client is attached to the command.
     #[error("process {0} is held by another client")]
     Held(ProcessId),
     /// A limit was reached: processes, disk, a buffer.
     #[error("{what} is exhausted: {reason}")]
     Exhausted {
-        /// The limited thing.
+        /// Limited resource.
         what: String,
-        /// The limit, or the system's own words.
+        /// Limit, or the error text of the system.
         reason: String,
     },
     /// The machine could not be started.
     #[error("cannot start the machine: {stage}")]
     Start {
-        /// The step that failed.
+        /// Step that failed.
         stage: String,
-        /// The system's own words.
+        /// Error of that step.
         #[source]
         source: BoxError,
     },
     /// The machine stopped or was deleted.
     #[error("the machine is gone")]
     Gone,
-    /// The machine ended, and its files are still being removed; that goes on without the caller.
+    /// The machine ended, but its files are still being removed. The removal continues without the caller.
     #[error("{what} is still being removed after {} seconds", waited.as_secs())]
     StillBeingRemoved {
-        /// What is being removed.
+        /// Resource that is being removed.
         what: String,
-        /// How long this call waited for it.
+        /// How long this call waited for the removal.
         waited: Duration,
     },
-    /// The machine ended, and something of it cannot be removed.
+    /// The machine ended, but one of its resources cannot be removed.
     #[error("cannot remove {what}")]
     NotRemoved {
-        /// What is left.
+        /// Resource that remains.
         what: String,
-        /// The system's own words.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// The process that keeps the machine does not answer.
+    /// The process that runs the machine does not answer.
     #[error("{what} does not answer: {reason}")]
     Unresponsive {
-        /// Which process, of which machine.
+        /// The process and its machine.
         what: String,
-        /// What is known about it, and what to do.
+        /// What is known about the process, and what to do.
         reason: String,
     },
-    /// The connection to the machine broke or carried nonsense.
+    /// The connection to the machine broke, or carried data that is not part of the protocol.
     #[error("lost contact with the machine while trying to {action}")]
     Transport {
-        /// What was being done.
+        /// Failed operation as a verb.
         action: &'static str,
-        /// How the connection failed.
+        /// Error of the connection.
         #[source]
         source: BoxError,
     },
 }
 
 impl MachineError {
-    /// A stable name for programs and logs.
+    /// Stable name of the kind of error, for programs and logs.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -149,23 +150,36 @@ impl MachineError {
         }
     }
 
-    /// Whether the same request may succeed if it is simply made again.
+    /// Whether the same request may succeed if it is repeated without a change.
     #[must_use]
     pub fn retryable(&self) -> bool {
         matches!(self, Self::Transport { .. } | Self::Exhausted { .. } | Self::StillBeingRemoved { .. })
     }
 
-    /// A broken connection, from whatever broke it.
+    /// The text of the error and of all its causes, joined by colons.
+    #[must_use]
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = std::error::Error::source(self);
+        while let Some(cause) = next {
+            text = format!("{text}: {cause}");
+            next = cause.source();
+        }
+        text
+    }
+
+    /// A [`Transport`](Self::Transport) error with this cause.
     pub fn transport(action: &'static str, source: impl Into<BoxError>) -> Self {
         Self::Transport { action, source: source.into() }
     }
 
-    /// Bad input, named.
+    /// An [`Invalid`](Self::Invalid) error about this value.
     pub fn invalid(what: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Invalid { what: what.into(), reason: reason.into() }
     }
 
-    /// What the system said about a path, as the kind a caller can branch on.
+    /// Converts a system error about a path into the kind that fits: [`NotFound`](Self::NotFound), [`Denied`](Self::Denied),
+    /// [`Exhausted`](Self::Exhausted), or else [`File`](Self::File).
     #[must_use]
     pub fn from_io(action: &'static str, path: &MachinePath, source: io::Error) -> Self {
         let denied = |reason: &str| Self::Denied { path: path.clone(), reason: reason.to_owned() };
@@ -187,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_error_has_its_code_and_only_passing_troubles_are_worth_another_try() {
+    fn every_error_has_its_code_and_only_temporary_errors_are_retryable() {
         let path = MachinePath::workspace;
         let text = || "x".to_owned();
         let table = [
@@ -216,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_words_become_a_kind() {
+    fn system_errors_become_a_kind_of_machine_error() {
         let table = [
             (io::ErrorKind::NotFound, "not_found"),
             (io::ErrorKind::PermissionDenied, "denied"),

@@ -1,37 +1,37 @@
-//! What a machine turned out to be: the isolation reached and each limit's strength.
+//! Properties of a running machine: its isolation, and how each limit is enforced.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{MachineError, MachinePath};
+use crate::{Command, MachineError, MachinePath, Result};
 
-/// What keeps a machine from its host. Kinds have no order: what is demanded is a [`Demand`].
+/// What separates a machine from its host. The kinds have no order; a [`Demand`] says which of them are sufficient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Isolation {
-    /// Nothing: commands are ordinary processes of the user.
+    /// No isolation: commands are ordinary processes of the user.
     None,
-    /// Landlock and seccomp on the host's own file tree; for places without user namespaces.
+    /// Landlock and seccomp on the host's file tree, for hosts without user namespaces.
     Landlock,
-    /// Own namespaces and file tree, no capabilities, seccomp and Landlock.
+    /// Separate namespaces and file tree, no capabilities, seccomp and Landlock.
     #[serde(alias = "full")]
     Namespaces,
-    /// A container of an engine, with the engine's own walls.
+    /// A container, isolated by the engine that created it.
     Container,
-    /// A virtual machine with a kernel of its own.
+    /// A virtual machine with its own kernel.
     Vm,
-    /// A host of the provider's, by walls that the provider does not name.
+    /// A host of the provider, whose isolation the provider does not specify.
     Provider,
 }
 
 impl Isolation {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 6] =
         [Self::None, Self::Landlock, Self::Namespaces, Self::Container, Self::Vm, Self::Provider];
 
-    /// The name used in reports.
+    /// Name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Isolation {
         }
     }
 
-    /// Whether commands have a file tree, processes and a network apart from the host's.
+    /// Whether the file tree, the processes and the network of the machine are separate from the host's.
     #[must_use]
     pub fn is_full(self) -> bool {
         match self {
@@ -72,25 +72,25 @@ impl FromStr for Isolation {
     }
 }
 
-/// The isolation that a machine must have to be made at all.
+/// The isolation that a machine must have; a client that cannot provide it refuses to create the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Demand {
-    /// None: commands may be ordinary processes of the user.
+    /// No demand: commands may be ordinary processes of the user.
     None,
-    /// Landlock, or anything that is full.
+    /// Landlock, or full isolation.
     Landlock,
-    /// A file tree, processes and a network apart from the host's.
+    /// File tree, processes and network separate from the host's, see [`Isolation::is_full`].
     #[default]
     Full,
 }
 
 impl Demand {
-    /// Every demand.
+    /// All demands.
     pub const ALL: [Self; 3] = [Self::None, Self::Landlock, Self::Full];
 
-    /// Whether a machine with this isolation may be made.
+    /// Whether this isolation is sufficient.
     #[must_use]
     pub fn is_met_by(self, isolation: Isolation) -> bool {
         match self {
@@ -110,7 +110,7 @@ impl Demand {
         }
     }
 
-    /// The name used on the command line and in agent files.
+    /// Name on the command line and in agent files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -137,20 +137,20 @@ impl FromStr for Demand {
     }
 }
 
-/// How strongly something is held.
+/// How a limit is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
-    /// The kernel refuses to go past it.
+    /// The kernel prevents that the limit is exceeded.
     Hard,
-    /// Watched, and acted on after the fact.
+    /// The machine measures the usage and acts after the limit was exceeded.
     Soft,
-    /// Not limited at all here.
+    /// There is no limit.
     Unavailable,
 }
 
 impl Enforcement {
-    /// The stronger of two.
+    /// The stronger of the two.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         match (self, other) {
@@ -161,15 +161,15 @@ impl Enforcement {
     }
 }
 
-/// How strongly each limit is held on a machine. One that was not asked for holds nothing: it is unavailable.
+/// How each limit is enforced on a machine. A limit that was not requested is [`Enforcement::Unavailable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LimitReport {
     /// Number of processes.
     pub pids: Enforcement,
-    /// Open files in a process.
+    /// Open files of one process.
     pub open_files: Enforcement,
-    /// Core dumps (always off where hard).
+    /// Core dumps; disabled if [`Enforcement::Hard`].
     pub core: Enforcement,
     /// Size of `/tmp` and `/dev/shm`.
     pub tmp: Enforcement,
@@ -197,29 +197,29 @@ impl LimitReport {
     };
 }
 
-/// What a machine turned out to be: achieved, not asked for. What it can do beside running commands are its
-/// [facets](crate::Machine), which are not listed here a second time.
+/// Actual properties of a machine, as opposed to the requested ones in a [`MachineSpec`](crate::MachineSpec). Optional
+/// abilities are not listed here: they are the [facets](crate::Machine) of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Features {
-    /// What keeps it from the host.
+    /// Isolation from the host.
     pub isolation: Isolation,
-    /// The layers that make that up, by name: `user namespace`, `seccomp`, `landlock abi 7`.
+    /// Names of the layers that provide the isolation: `user namespace`, `seccomp`, `landlock abi 7`.
     pub layers: Vec<String>,
-    /// Whether commands can have terminals; asking for one is refused where they cannot.
+    /// Whether commands can have terminals. If not, a command with [`Command::tty`] is refused.
     pub pty: bool,
-    /// Whether commands can have standard input; asking for it is refused where they cannot.
+    /// Whether commands can have standard input. If not, a command with [`Command::stdin`] is refused.
     pub stdin: bool,
-    /// Whether commands can run as several users.
+    /// Whether commands can run as several users. If not, a command with [`Command::user`] is refused.
     pub users: bool,
-    /// Where the agent's files are on this machine.
+    /// Directory of the agent's files on this machine, and the default working directory of commands.
     pub workspace: MachinePath,
-    /// How strongly each limit is held.
+    /// How each limit is enforced.
     pub limits: LimitReport,
 }
 
 impl Features {
-    /// A machine that runs commands without terminals and input, as one user, without limits.
+    /// Properties of a machine without terminals, standard input, several users and limits.
     #[must_use]
     pub fn new(isolation: Isolation, workspace: MachinePath) -> Self {
         Self {
@@ -232,6 +232,23 @@ impl Features {
             limits: LimitReport::NONE,
         }
     }
+
+    /// Refuses a command that needs standard input, a terminal or a user if the machine lacks it. A machine calls this at the
+    /// beginning of [`spawn`](crate::Machine::spawn).
+    ///
+    /// # Errors
+    /// [`MachineError::Unsupported`] that names what the machine lacks.
+    pub fn refuse_lacking(&self, command: &Command) -> Result<()> {
+        let lacking = [
+            (command.stdin && !self.stdin, "give a command input"),
+            (command.tty.is_some() && !self.pty, "give a command a terminal"),
+            (command.user.is_some() && !self.users, "run as another user"),
+        ];
+        match lacking.into_iter().find(|(is_lacking, _)| *is_lacking) {
+            Some((_, what)) => Err(MachineError::Unsupported(what)),
+            None => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -239,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_as_it_is_written() {
+    fn names_are_parsed_as_they_are_printed() {
         for kind in Isolation::ALL {
             assert_eq!(kind.to_string().parse::<Isolation>().unwrap(), kind);
         }
@@ -250,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_demand_is_a_predicate_on_what_isolates() {
+    fn each_demand_is_met_by_the_right_kinds_of_isolation() {
         let met = |demand: Demand| Isolation::ALL.into_iter().filter(|kind| demand.is_met_by(*kind)).count();
         assert_eq!(Demand::ALL.map(met), [6, 5, 4]);
         for kind in Isolation::ALL {

@@ -1,41 +1,40 @@
-//! What a machine may use up: processes, memory, processors, disk, time.
+//! Resource limits of a machine: processes, memory, processors, disk, time.
 
 use std::{fmt, num::NonZeroU32, str::FromStr, time::Duration};
 
 use crate::{MachineError, Result};
 
-/// The least memory in which a machine and a command have room.
-const LEAST_MEMORY: u64 = 16 << 20;
-/// The least a workspace can be held to.
-const LEAST_DISK: u64 = 1 << 20;
-/// More than any host has: a request for it mistook the unit.
+/// Smallest memory limit in which a machine and a command fit.
+const MIN_MEMORY: u64 = 16 << 20;
+/// Smallest disk limit.
+const MIN_DISK: u64 = 1 << 20;
+/// More bytes than any host has: the caller probably used a wrong unit.
 const ABSURD: u64 = 1 << 50;
 
-/// What the machine may use up.
+/// Resource limits of a machine.
 ///
-/// How strongly each is held differs from host to host, and [`crate::Features::limits`] says how it turned out. Memory,
-/// processors and disk are not limited unless asked for: what is right depends on the work, and a client may have a
-/// default of its own.
+/// Enforcement differs from host to host: [`crate::Features::limits`] says how each limit is enforced. Memory, processors and
+/// disk are not limited unless requested, because suitable values depend on the work; a client may have its own defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Processes and threads.
+    /// Maximum number of processes and threads.
     pub pids: u64,
-    /// Open files in one process.
+    /// Maximum number of open files of one process.
     pub open_files: u64,
-    /// Bytes in `/tmp`, and again in `/dev/shm`; at most a third of [`Self::memory`], which they are a part of.
+    /// Size in bytes of `/tmp`, and of `/dev/shm`. Both use memory, so each gets at most a third of [`Self::memory`].
     pub tmp_bytes: u64,
-    /// How long a command without its own deadline may run.
+    /// Deadline for commands without their own.
     pub time: Option<Duration>,
-    /// Bytes of one process's output that may wait for a reader before the process is held up.
+    /// Bytes of one process's output that may wait for a reader before the process is blocked.
     pub output_buffer: u32,
-    /// Bytes of memory of all processes together. A command that goes past it is killed and ends with
+    /// Bytes of memory for all processes together. A command that exceeds the limit is killed and ends with
     /// [`crate::ExitReason::Memory`].
     pub memory: Option<u64>,
-    /// Processors of all processes together.
+    /// Share of the processors for all processes together.
     pub cpus: Option<Cpus>,
-    /// Bytes on disk in the workspace and the homes together. No single file may be larger, wherever it is. A command that
-    /// goes past it is killed and ends with [`crate::ExitReason::Disk`]; what it wrote stays, and can be removed.
+    /// Bytes on disk for the workspace and the home directories together, and maximum size of a single file anywhere. A
+    /// command that exceeds the limit is killed and ends with [`crate::ExitReason::Disk`]; its files stay and can be removed.
     pub disk: Option<u64>,
 }
 
@@ -54,27 +53,27 @@ impl Default for Limits {
     }
 }
 
-/// Each sets the field of its name.
+/// Builder methods; each sets the field of the same name.
 impl Limits {
-    /// Processes and threads.
+    /// Maximum number of processes and threads.
     #[must_use]
     pub fn pids(self, pids: u64) -> Self {
         Self { pids, ..self }
     }
 
-    /// Open files in one process.
+    /// Maximum number of open files of one process.
     #[must_use]
     pub fn open_files(self, open_files: u64) -> Self {
         Self { open_files, ..self }
     }
 
-    /// Bytes in `/tmp`, and again in `/dev/shm`.
+    /// Size in bytes of `/tmp`, and of `/dev/shm`.
     #[must_use]
     pub fn tmp_bytes(self, tmp_bytes: u64) -> Self {
         Self { tmp_bytes, ..self }
     }
 
-    /// How long a command without its own deadline may run.
+    /// Deadline for commands without their own.
     #[must_use]
     pub fn time(self, time: impl Into<Option<Duration>>) -> Self {
         Self { time: time.into(), ..self }
@@ -86,19 +85,19 @@ impl Limits {
         Self { output_buffer, ..self }
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory for all processes together.
     #[must_use]
     pub fn memory(self, memory: impl Into<Option<u64>>) -> Self {
         Self { memory: memory.into(), ..self }
     }
 
-    /// Processors.
+    /// Share of the processors for all processes together.
     #[must_use]
     pub fn cpus(self, cpus: impl Into<Option<Cpus>>) -> Self {
         Self { cpus: cpus.into(), ..self }
     }
 
-    /// Bytes on disk.
+    /// Bytes on disk for the workspace and the home directories together.
     #[must_use]
     pub fn disk(self, disk: impl Into<Option<u64>>) -> Self {
         Self { disk: disk.into(), ..self }
@@ -106,14 +105,14 @@ impl Limits {
 }
 
 impl Limits {
-    /// Bytes in `/tmp` and in `/dev/shm` as they are really given: what is there is in memory and cannot be taken back, so
-    /// that neither is more than a third of it.
+    /// Effective size in bytes of `/tmp`, and of `/dev/shm`: their files are in memory that cannot be reclaimed, so each gets
+    /// at most a third of the memory limit.
     #[must_use]
     pub fn tmp_room(&self) -> u64 {
         self.memory.map_or(self.tmp_bytes, |memory| self.tmp_bytes.min(memory / 3))
     }
 
-    /// Refuses limits under which nothing could run, or that limit nothing.
+    /// Refuses limits that are too small to run anything, or too large to limit anything.
     ///
     /// # Errors
     /// [`MachineError::Invalid`] that names the limit and the reason.
@@ -126,10 +125,10 @@ impl Limits {
             Self { tmp_bytes: 0, .. } => zero("tmp_bytes"),
             Self { output_buffer: 0, .. } => zero("output_buffer"),
             Self { time: Some(time), .. } if time.is_zero() => zero("time"),
-            Self { memory: Some(bytes), .. } if *bytes < LEAST_MEMORY => {
-                bad("memory", "is less than 16 MiB, in which nothing runs")
+            Self { memory: Some(bytes), .. } if *bytes < MIN_MEMORY => {
+                bad("memory", "is less than 16 MiB, too little to run anything")
             }
-            Self { disk: Some(bytes), .. } if *bytes < LEAST_DISK => bad("disk", "is less than 1 MiB"),
+            Self { disk: Some(bytes), .. } if *bytes < MIN_DISK => bad("disk", "is less than 1 MiB"),
             Self { memory: Some(ABSURD..), .. } => bad("memory", "is more than any host has; leave it out instead"),
             Self { disk: Some(ABSURD..), .. } => bad("disk", "is more than any host has; leave it out instead"),
             _ => Ok(()),
@@ -137,7 +136,7 @@ impl Limits {
     }
 }
 
-/// A share of the host's processors, in thousandths of one: exact, where a fraction would not be.
+/// A share of the host's processors, as an integer number of thousandths of a processor; a float would not be exact.
 ///
 /// ```
 /// # use sandbar_machine::Cpus;
@@ -150,28 +149,28 @@ impl Limits {
 pub struct Cpus(NonZeroU32);
 
 impl Cpus {
-    /// The least the kernel can hold anything to.
-    const LEAST: u32 = 10;
-    const MOST: u32 = 4096 * 1000;
+    /// Smallest share that the kernel can enforce.
+    const MIN: u32 = 10;
+    const MAX: u32 = 4096 * 1000;
 
-    /// A share in thousandths of a processor.
+    /// A share of this many thousandths of a processor.
     ///
     /// # Errors
     /// [`MachineError::Invalid`] below 0.01 and above 4096 processors.
     pub fn thousandths(count: u32) -> Result<Self> {
-        match NonZeroU32::new(count).filter(|_| (Self::LEAST..=Self::MOST).contains(&count)) {
+        match NonZeroU32::new(count).filter(|_| (Self::MIN..=Self::MAX).contains(&count)) {
             Some(count) => Ok(Self(count)),
-            None => Err(Self::unfit(&format!("{}", f64::from(count) / 1000.0))),
+            None => Err(Self::invalid(&format!("{}", f64::from(count) / 1000.0))),
         }
     }
 
-    /// How many thousandths of a processor.
+    /// The share in thousandths of a processor.
     #[must_use]
     pub fn as_thousandths(self) -> u32 {
         self.0.get()
     }
 
-    fn unfit(text: &str) -> MachineError {
+    fn invalid(text: &str) -> MachineError {
         let reason = "must be between 0.01 and 4096 processors, with at most three decimals, as 2 or 1.5";
         MachineError::invalid(format!("cpus {text:?}"), reason)
     }
@@ -181,17 +180,17 @@ impl FromStr for Cpus {
     type Err = MachineError;
 
     fn from_str(text: &str) -> Result<Self> {
-        let unfit = || Self::unfit(text);
+        let invalid = || Self::invalid(text);
         let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
         let digits = |text: &str, most: usize| {
             (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
         };
         if !digits(whole, 4) || !digits(part, 3) {
-            return Err(unfit());
+            return Err(invalid());
         }
-        let whole: u32 = whole.parse().map_err(|_| unfit())?;
-        let part: u32 = format!("{part:0<3}").parse().map_err(|_| unfit())?;
-        Self::thousandths(whole * 1000 + part).map_err(|_| unfit())
+        let whole: u32 = whole.parse().map_err(|_| invalid())?;
+        let part: u32 = format!("{part:0<3}").parse().map_err(|_| invalid())?;
+        Self::thousandths(whole * 1000 + part).map_err(|_| invalid())
     }
 }
 
@@ -210,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_of_processors_is_exact_and_survives_being_written_down() {
+    fn a_share_of_processors_is_exact_and_is_parsed_as_it_is_printed() {
         for (text, thousandths) in [("1.5", 1500), ("2", 2000), ("0.01", 10), ("0.125", 125), ("4096", 4_096_000)] {
             let share: Cpus = text.parse().expect(text);
             assert_eq!(share.as_thousandths(), thousandths);
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_under_which_nothing_runs_are_refused_by_name() {
+    fn limits_that_are_too_small_or_too_large_are_refused_by_name() {
         Limits::default().check().expect("the default");
         type Change = fn(&mut Limits);
         let table: [(&str, Change); 8] = [
@@ -239,7 +238,7 @@ mod tests {
             ("open_files", |limits| limits.open_files = 0),
             ("time", |limits| limits.time = Some(Duration::ZERO)),
             ("memory", |limits| limits.memory = Some(0)),
-            ("memory", |limits| limits.memory = Some(LEAST_MEMORY - 1)),
+            ("memory", |limits| limits.memory = Some(MIN_MEMORY - 1)),
             ("memory", |limits| limits.memory = Some(u64::MAX)),
             ("disk", |limits| limits.disk = Some(0)),
             ("disk", |limits| limits.disk = Some(1 << 60)),

@@ -1,4 +1,4 @@
-//! The machine itself: six things every one can do, and four facets that only some have.
+//! A machine: six required methods, and four optional facets.
 
 use std::{ffi::OsString, fmt};
 
@@ -9,38 +9,72 @@ use crate::{
     Snapshots, Target, TreeIndex, posix,
 };
 
-/// A computer that acts. Everything above the waist talks to machines through this and nothing else.
+/// A computer that runs commands and holds files. All code above the clients uses machines only through this trait.
 ///
-/// Six methods have to be provided. Everything optional is a *facet*: a machine has it or not, and nothing else says so.
-/// What [`Files`] does can be done without it, by POSIX tools: call [`stat`](#method.stat), [`list`](#method.list) and the
-/// other methods of `dyn Machine`, which take the facet where there is one.
+/// A provider implements six methods. Each optional ability is a *facet*: a method that returns `Some` if the machine has it.
+/// The operations of [`Files`] work on every machine: [`stat`](#method.stat), [`list`](#method.list) and the other methods of
+/// `dyn Machine` use the facet if the machine has it, and POSIX tools on the machine otherwise.
+///
+/// Methods can be called at the same time from several tasks; one request that waits does not block the others. After the
+/// machine stopped, every method fails promptly with [`MachineError::Gone`](crate::MachineError::Gone) or
+/// [`MachineError::Transport`](crate::MachineError::Transport). Dropping the last reference to a machine with
+/// [`Lifetime::WithOwner`](crate::Lifetime::WithOwner) stops it.
 #[async_trait]
 pub trait Machine: Send + Sync + fmt::Debug {
-    /// What finds it again.
+    /// Reference with which [`SandboxClient::attach`](crate::SandboxClient::attach) finds this machine again. It is the same
+    /// for every attachment, and can be serialized.
     fn handle(&self) -> MachineHandle;
 
-    /// What it turned out to be.
+    /// Actual properties of the machine. They do not change.
     fn features(&self) -> &Features;
 
-    /// Starts a command. A program that does not exist or cannot be executed is not an error here: it exits 127 or 126.
+    /// Starts a command, with the guarantees of [`Process`].
+    ///
+    /// The environment is the machine's and the command's; no variable of the calling process reaches the command. A program
+    /// that does not exist is not an error of this call: the command exits with 127, or with 126 if the program cannot be
+    /// executed, and its standard error names the program.
+    ///
+    /// # Errors
+    /// - [`MachineError::Invalid`](crate::MachineError::Invalid): there is no program, or an argument contains a NUL byte.
+    /// - [`MachineError::NotFound`](crate::MachineError::NotFound): [`Command::cwd`] does not exist.
+    /// - [`MachineError::Unsupported`](crate::MachineError::Unsupported): the machine has no terminals, no standard input or
+    ///   no other users, see [`Features::refuse_lacking`]. The command is not run without them.
+    /// - [`MachineError::Exhausted`](crate::MachineError::Exhausted): a limit on processes is reached.
+    ///
+    /// A command with an unknown [`Command::user`] is refused too.
     async fn spawn(&self, command: Command) -> Result<Process>;
 
-    /// A regular file's bytes.
+    /// Reads a regular file. Symbolic links are followed, as far as [`Target::beneath`] allows.
+    ///
+    /// # Errors
+    /// [`MachineError::NotFound`](crate::MachineError::NotFound) that names the path. A directory, FIFO, socket or device is
+    /// refused promptly, with [`MachineError::File`](crate::MachineError::File) or another kind. Errors may come from this call
+    /// or from the stream.
     async fn read(&self, target: &Target) -> Result<ByteStream>;
 
-    /// Replaces or makes a file in one step: readers see the old bytes or the new, never a mixture. Missing parents are
-    /// made; an existing file keeps its permissions; a symbolic link at the path is refused.
+    /// Creates or replaces a regular file atomically: a reader sees the old bytes or the new bytes, never a mixture.
+    ///
+    /// Missing parent directories are created with mode 0755. A new file has mode 0644 and a replaced file keeps its mode,
+    /// unless [`Target::mode`] is set.
+    ///
+    /// # Errors
+    /// After an error, also one from `data`, the old file is unchanged and no partial file is left.
+    ///
+    /// - [`MachineError::Denied`](crate::MachineError::Denied): a symbolic link is at the path; it is never followed.
+    /// - [`MachineError::Changed`](crate::MachineError::Changed): [`Target::expected`] is not met.
+    /// - [`MachineError::Exhausted`](crate::MachineError::Exhausted): the disk is full.
     async fn write(&self, target: &Target, data: ByteStream) -> Result<()>;
 
-    /// Ends every process. Stopping a stopped machine is fine. A detached machine ends for every client attached to it.
+    /// Ends every process of the machine, daemons included, for every client that is attached to it. Stopping a stopped
+    /// machine succeeds.
     async fn stop(&self) -> Result<()>;
 
-    /// File operations of its own; without them, POSIX tools on the machine do the same.
+    /// File operations that the machine implements itself; `None` if POSIX tools on the machine do the work.
     fn files(&self) -> Option<&dyn Files> {
         None
     }
 
-    /// Commands that are known by number and can outlive the client that started them.
+    /// Access to commands by id; without it, no command survives the client that started it.
     fn commands(&self) -> Option<&dyn Commands> {
         None
     }
@@ -50,13 +84,13 @@ pub trait Machine: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Snapshots in the provider's own way.
+    /// Snapshots that the provider takes and stores.
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         None
     }
 }
 
-/// File operations of any machine: its own where it has them, POSIX tools where it has none.
+/// File operations on any machine: through [`Files`] if the machine has that facet, and through [`posix`] otherwise.
 impl dyn Machine + '_ {
     /// See [`Files::stat`].
     ///

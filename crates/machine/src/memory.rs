@@ -1,5 +1,5 @@
-//! A machine that is only files, in memory: for tests of what stands above the waist, and as the reference for what
-//! file operations mean. It runs no commands.
+//! A machine with a file tree in memory, for tests of code that uses machines, and as the reference for the meaning of file
+//! operations. It runs no commands.
 
 mod tree;
 
@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 
-use self::tree::{Content, Tree, Way};
+use self::tree::{Content, Tree, WalkItem};
 use crate::{
     ByteStream, Command, DirEntry, Features, Files, Hashes, Isolation, Machine, MachineError, MachineHandle,
     MachinePath, MachineSpec, Process, Result, SandboxClient, ScanOptions, Support, Supports, Target, TreeIndex,
@@ -22,10 +22,10 @@ use crate::{
     tarcheck::Rules,
 };
 
-/// What one file or archive may hold.
+/// Maximum size of one file.
 const SIZE_LIMIT: usize = 256 << 20;
 
-/// Limits and ports are accepted, for there is nothing to hold and nothing that listens.
+/// Limits and ports are accepted: no command runs that could exceed a limit or listen on a port.
 const SUPPORTS: Supports = Supports::new(
     Isolation::Provider,
     &[
@@ -37,11 +37,14 @@ const SUPPORTS: Supports = Supports::new(
         Support::Memory,
         Support::Cpus,
         Support::Disk,
+        Support::Pids,
+        Support::OpenFiles,
+        Support::TmpSize,
     ],
 );
 
-/// Files, directories and links in memory. Everything belongs to user 0, permissions are kept but not enforced, and
-/// each change is one nanosecond after the one before.
+/// Files, directories and symbolic links in memory. All files belong to uid 0, permission bits are stored but not enforced, and
+/// each change has a time one nanosecond after the previous change.
 #[derive(Clone, Debug)]
 pub struct MemoryMachine {
     name: u64,
@@ -63,17 +66,17 @@ impl MemoryMachine {
     }
 
     fn named(name: u64) -> Self {
-        // Nothing runs, and nothing of the host is in the tree.
+        // No program runs, and the tree contains no file of the host.
         let features = Arc::new(Features::new(Isolation::Provider, MachinePath::workspace()));
         Self { name, features, tree: Arc::new(Mutex::new(Some(Tree::new()))) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Tree>> {
-        // A tree is never left half changed.
+        // A panic cannot leave the tree inconsistent.
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the tree, unless the machine was stopped.
+    /// Calls a closure with the tree, unless the machine was stopped.
     fn with<T>(&self, work: impl FnOnce(&mut Tree) -> Result<T>) -> Result<T> {
         work(self.lock().as_mut().ok_or(MachineError::Gone)?)
     }
@@ -98,7 +101,7 @@ impl Machine for MemoryMachine {
     }
 
     async fn write(&self, target: &Target, data: ByteStream) -> Result<()> {
-        // Before the data is asked for, so that a refused write does not read it.
+        // A write that is refused does not read the data.
         self.with(|tree| {
             no_group(target)?;
             tree.check_write(target)
@@ -148,9 +151,9 @@ impl Files for MemoryMachine {
             (Hashes::Sha256, Content::File(bytes)) => Some(tree::sha256(bytes)),
             _ => None,
         };
-        let entries = found.into_iter().map(|way| {
-            let sha256 = hash(&way.node.content);
-            way.into_entry(sha256)
+        let entries = found.into_iter().map(|item| {
+            let sha256 = hash(&item.node.content);
+            item.into_entry(sha256)
         });
         Ok(TreeIndex { entries: entries.collect() })
     }
@@ -168,7 +171,7 @@ impl Files for MemoryMachine {
         while let Some(piece) = tar.next().await {
             for event in reader.push(&piece?)? {
                 match (event, &mut current) {
-                    (Event::Member(member), _) => current = rules.judge(member)?.map(|member| (member, Vec::new())),
+                    (Event::Member(member), _) => current = rules.check(member)?.map(|member| (member, Vec::new())),
                     (Event::Data(data), Some((_, content))) => append(content, &data)?,
                     (Event::Data(_), None) => {}
                     (Event::Done, _) => {
@@ -195,29 +198,29 @@ fn append(content: &mut Vec<u8>, data: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// One thing as the blocks of an archive.
-fn pieces(way: Way) -> Vec<Bytes> {
-    let (kind, link, content) = match way.node.content {
+/// The blocks of one archive member.
+fn pieces(item: WalkItem) -> Vec<Bytes> {
+    let (kind, link, content) = match item.node.content {
         Content::Dir(_) => (Kind::Dir, OsString::new(), Bytes::new()),
         Content::File(bytes) => (Kind::File, OsString::new(), bytes),
         Content::Symlink(to) => (Kind::Symlink, to, Bytes::new()),
     };
-    let mut member = Member::new(kind, way.path.as_encoded_bytes(), way.node.mode);
+    let mut member = Member::new(kind, item.path.as_encoded_bytes(), item.node.mode);
     member.link = link.into_encoded_bytes();
     member.size = content.len() as u64;
-    member.modified = u64::try_from(way.node.modified_ns / 1_000_000_000).unwrap_or(0);
+    member.modified = u64::try_from(item.node.modified_ns / 1_000_000_000).unwrap_or(0);
     vec![member.encode(), content, Bytes::from(vec![0; tar::padding(member.size)])]
 }
 
-/// Makes machines in memory and finds them again until they are deleted. They all live as long as the client, whatever
-/// lifetime they were given.
+/// A client for [`MemoryMachine`]s. A machine exists until it is stopped or deleted, or all clones of the client are dropped,
+/// independent of its [`Lifetime`](crate::Lifetime).
 #[derive(Clone, Debug, Default)]
 pub struct MemoryClient {
     machines: Arc<Mutex<HashMap<u64, MemoryMachine>>>,
 }
 
 impl MemoryClient {
-    /// A client with no machines yet.
+    /// A client without machines.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

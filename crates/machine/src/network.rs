@@ -1,26 +1,26 @@
-//! What a machine can reach: nothing, everything outside, the host's own network, or what a policy lists.
+//! Network access of a machine: none, its own network, the host's network, or what a policy allows.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// What a machine can reach.
+/// Network access of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Network {
-    /// Its own loopback, nothing else.
+    /// Only the machine's own loopback.
     #[default]
     Off,
-    /// Everything outside, through a network of the machine's own.
+    /// Everything outside, through the machine's own network.
     Open,
-    /// The host's network, all of it, services on its loopback included.
+    /// The whole network of the host, including services on the host's loopback.
     Host,
-    /// What a policy allows, and nothing else.
+    /// Only what the policy allows.
     Policy(Arc<NetworkPolicy>),
 }
 
 impl Network {
-    /// The name used on the command line and in reports.
+    /// Name on the command line and in reports.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -32,45 +32,45 @@ impl Network {
     }
 }
 
-/// Which hosts a machine may reach, as data. A rule that denies wins over every rule that allows.
+/// Rules about the hosts that a machine may reach. A deny rule overrides every allow rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct NetworkPolicy {
-    /// Lists of rules that are known by name, such as `github`.
+    /// Names of predefined lists of rules, such as `github`.
     pub presets: Vec<String>,
-    /// What may be reached.
+    /// Hosts that may be reached.
     pub allow: Vec<AllowRule>,
-    /// What may not, even if another rule allows it.
+    /// Hosts that may not be reached, even if another rule allows it.
     pub deny: Vec<DenyRule>,
 }
 
-/// Hosts that may be reached.
+/// A rule that allows connections to hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AllowRule {
-    /// A name, `*.name` for what is below it, `**.name` for both, an address, or a range of addresses.
+    /// A host name, `*.name` for its subdomains, `**.name` for both, an IP address, or a range of IP addresses.
     pub host: String,
-    /// Which ports; by default those of HTTP and HTTPS.
+    /// Allowed ports; by default 443 and 80.
     #[serde(default = "web_ports")]
     pub ports: Vec<u16>,
-    /// What is spoken there.
+    /// Allowed protocol.
     #[serde(default)]
     pub protocol: NetworkProtocol,
-    /// HTTP methods; empty: all of them.
+    /// Allowed HTTP methods; empty: all methods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<String>,
-    /// Patterns of paths; empty: all of them.
+    /// Patterns of the allowed paths; empty: all paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// Why, for the people who read the policy.
+    /// Reason for the rule, for readers of the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl AllowRule {
-    /// HTTPS and HTTP to this host, on their usual ports.
+    /// Allows HTTPS and HTTP to this host, on their default ports.
     #[must_use]
     pub fn new(host: impl Into<String>) -> Self {
         Self {
@@ -84,27 +84,27 @@ impl AllowRule {
     }
 }
 
-/// Hosts that may not be reached.
+/// A rule that denies connections to hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct DenyRule {
-    /// Spelled as in [`AllowRule::host`].
+    /// Host, in the syntax of [`AllowRule::host`].
     pub host: String,
-    /// Why, for the model that tries.
+    /// Reason for the rule, shown to a model whose connection is denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl DenyRule {
-    /// Nothing of this host.
+    /// Denies all connections to this host.
     #[must_use]
     pub fn new(host: impl Into<String>) -> Self {
         Self { host: host.into(), reason: None }
     }
 }
 
-/// What is spoken with a host.
+/// Protocol of the connections to a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_is_data_with_defaults_and_no_unknown_words() {
+    fn a_policy_has_defaults_and_refuses_unknown_fields() {
         let text =
             r#"{"allow": [{"host": "api.github.com", "methods": ["GET"]}], "deny": [{"host": "gist.github.com"}]}"#;
         let policy: NetworkPolicy = serde_json::from_str(text).unwrap();

@@ -1,4 +1,4 @@
-//! Where a thing is on a machine: an absolute, normalised path, checked once when it is made.
+//! Paths on a machine, checked once when they are created, and targets of file operations.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,16 +11,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Expected, MachineError, Result};
 
-/// An absolute path inside a machine: no `.` or `..`, no empty part, no NUL, at most 4,095 bytes. Names need not be UTF-8.
+/// An absolute path inside a machine: no `.` or `..`, no empty part, no NUL byte, at most 4,095 bytes. It need not be UTF-8.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Saved", into = "Saved")]
+#[serde(try_from = "SerializedPath", into = "SerializedPath")]
 pub struct MachinePath(OsString);
 
 impl MachinePath {
-    /// Checks and normalises a path: `//a/./b/` becomes `/a/b`; a relative path or a `..` is refused.
+    /// Checks and normalises a path: `//a/./b/` becomes `/a/b`.
     ///
     /// # Errors
-    /// [`MachineError::Invalid`], naming the path and the fault.
+    /// [`MachineError::Invalid`] that names the path and the fault, for a relative path, `..`, a NUL byte or more than 4,095
+    /// bytes.
     pub fn new(path: impl AsRef<OsStr>) -> Result<Self> {
         let given = path.as_ref();
         let bad = |reason: &str| Err(MachineError::invalid(format!("path {given:?}"), reason));
@@ -38,7 +39,7 @@ impl MachinePath {
         for part in bytes.split(|byte| *byte == b'/') {
             match part {
                 b"" | b"." => {}
-                b".." => return bad("contains `..`, which must be resolved before it is asked for"),
+                b".." => return bad("contains `..`; give the resolved path"),
                 name => {
                     clean.push(b'/');
                     clean.extend_from_slice(name);
@@ -57,22 +58,24 @@ impl MachinePath {
         Self("/".into())
     }
 
-    /// Where the agent's files are, `/workspace`.
+    /// The usual directory of the agent's files, `/workspace`. That of a machine is [`Features::workspace`].
+    ///
+    /// [`Features::workspace`]: crate::Features::workspace
     #[must_use]
     pub fn workspace() -> Self {
         Self("/workspace".into())
     }
 
-    /// The agent's private home, `/home/agent`.
+    /// The home directory of the default user, `/home/agent`.
     #[must_use]
     pub fn home() -> Self {
         Self("/home/agent".into())
     }
 
-    /// The path below this one.
+    /// Appends a relative path.
     ///
     /// # Errors
-    /// [`MachineError::Invalid`] when `relative` is absolute or contains `..`.
+    /// [`MachineError::Invalid`] if `relative` is absolute or contains `..`, or the result is too long.
     pub fn join(&self, relative: impl AsRef<OsStr>) -> Result<Self> {
         let relative = relative.as_ref();
         if relative.as_bytes().starts_with(b"/") {
@@ -84,7 +87,7 @@ impl MachinePath {
         Self::new(joined)
     }
 
-    /// The directory this path is in; `None` for `/`.
+    /// The parent directory; `None` for `/`.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let parent = Path::new(&self.0).parent()?;
@@ -97,13 +100,13 @@ impl MachinePath {
         Path::new(&self.0).file_name()
     }
 
-    /// Whether this path is `root` or below it, by its letters alone.
+    /// Whether this path is `root` or below it. Only the text is compared; symbolic links are not resolved.
     #[must_use]
     pub fn is_within(&self, root: &Self) -> bool {
         Path::new(&self.0).starts_with(Path::new(&root.0))
     }
 
-    /// The path as the system sees it.
+    /// The path as a string of the operating system.
     #[must_use]
     pub fn as_os_str(&self) -> &OsStr {
         &self.0
@@ -144,26 +147,26 @@ impl TryFrom<&str> for MachinePath {
     }
 }
 
-/// The saved form: text where that is possible, else its bytes, so that the common case can be read by people.
+/// Serialized form of a path: text if it is UTF-8, else an array of bytes.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Saved {
+enum SerializedPath {
     Text(String),
     Bytes { bytes: Vec<u8> },
 }
 
-impl TryFrom<Saved> for MachinePath {
+impl TryFrom<SerializedPath> for MachinePath {
     type Error = MachineError;
 
-    fn try_from(saved: Saved) -> Result<Self> {
+    fn try_from(saved: SerializedPath) -> Result<Self> {
         match saved {
-            Saved::Text(text) => Self::new(text),
-            Saved::Bytes { bytes } => Self::new(OsString::from_vec(bytes)),
+            SerializedPath::Text(text) => Self::new(text),
+            SerializedPath::Bytes { bytes } => Self::new(OsString::from_vec(bytes)),
         }
     }
 }
 
-impl From<MachinePath> for Saved {
+impl From<MachinePath> for SerializedPath {
     fn from(path: MachinePath) -> Self {
         match path.0.into_string() {
             Ok(text) => Self::Text(text),
@@ -184,58 +187,60 @@ impl From<MachinePath> for OsString {
     }
 }
 
-/// What a file operation is about: a path, whose identity it runs under, and the directory it must not leave.
+/// Target of a file operation: a path, the user that performs the operation, and the directory that it must not leave.
 ///
-/// Symbolic links on the way are followed as the machine itself would, never `/proc` magic links; with
-/// [`beneath`](Self::beneath) a link that leads out of that directory is refused. The last part of a path that is
+/// Symbolic links in the parent directories are followed as on the machine itself, except the magic links of `/proc`. With
+/// [`beneath`](Self::beneath), a link that leads out of that directory is refused. A link in the last part of a path that is
 /// written, removed or renamed is never followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where.
+    /// Path on the machine.
     pub path: MachinePath,
-    /// Whose identity; `None` is the machine's own default user.
+    /// User that performs the operation; `None` is the machine's default user.
     pub user: Option<String>,
-    /// The group that what is made belongs to; `None` is the user's own. Only machines with several users know groups.
+    /// Group of a file or directory that is created; `None` is the user's group. Only machines with several users support
+    /// groups.
     pub group: Option<String>,
-    /// The directory that resolution may not leave, not even through symbolic links.
+    /// Directory that the resolved path must not leave, neither by its text nor through symbolic links.
     pub beneath: Option<MachinePath>,
-    /// Permission bits for a file or directory that is made; `None` keeps a replaced file's own, else 0644 or 0755.
+    /// Permission bits of a file or directory that is created. `None`: a replaced file keeps its bits, a new file gets 0644,
+    /// a new directory 0755.
     pub mode: Option<u32>,
-    /// What must be there for a write to take place; anything when `None`. A write that finds something else is
-    /// [`Changed`](crate::MachineError::Changed), and nothing is written.
+    /// Condition for a write; `None`: no condition. If it is not met, nothing is written and the error is
+    /// [`Changed`](crate::MachineError::Changed).
     pub expected: Option<Expected>,
 }
 
 impl Target {
-    /// The same target under another identity.
+    /// Sets the user that performs the operation.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// The same target, whose making belongs to a group.
+    /// Sets the group of a file or directory that is created.
     #[must_use]
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.group = Some(group.into());
         self
     }
 
-    /// The same target, refused if its path leads out of `root`.
+    /// Refuses the operation if the path leads out of `root`.
     #[must_use]
     pub fn beneath(mut self, root: MachinePath) -> Self {
         self.beneath = Some(root);
         self
     }
 
-    /// The same target, written only if this is what is there.
+    /// Writes only if this condition is met.
     #[must_use]
     pub fn expecting(mut self, expected: Expected) -> Self {
         self.expected = Some(expected);
         self
     }
 
-    /// The same target, made with these permission bits (`0o777` at most: set-id bits are never granted).
+    /// Sets the permission bits of a file or directory that is created, at most `0o777`: set-id bits are never granted.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = Some(mode);
@@ -303,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saved_path_is_text_where_it_can_be() {
+    fn a_serialized_path_is_text_if_it_is_utf_8() {
         let text = MachinePath::new("/wörk").unwrap();
         assert_eq!(serde_json::to_string(&text).unwrap(), "\"/wörk\"");
         let bytes = MachinePath::new(OsStr::from_bytes(b"/\xff")).unwrap();

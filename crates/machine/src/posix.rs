@@ -1,16 +1,17 @@
-//! What a machine can do with nothing but `spawn`, `read` and `write`: files and trees by way of `sh` and its tools.
+//! File operations by `sh` and POSIX tools on the machine, for machines without the facet [`Files`](crate::Files), and helpers
+//! for providers whose protocol carries only text.
 //!
-//! They stand in for [`Files`](crate::Files) on machines without that facet. They need `sh`, `find`, `stat`, `tar`
-//! and the usual small tools, from GNU or busybox (whose file times are whole seconds). Arguments travel as arguments,
-//! never inside the shell text.
+//! The functions use only `spawn`, `read` and `write` of a [`Machine`]. The machine needs `sh`, `find`, `stat`, `tar` and the
+//! usual small tools, from GNU or busybox (whose file times are whole seconds). Values are passed as arguments, never inside
+//! the shell text.
 //!
-//! [`Target::beneath`] is held by entering the directory, asking the kernel where that is, and acting from there. So a
-//! link swapped in later changes nothing, but a directory *moved out* in between is not noticed, and unpacking trusts
-//! the links it found when it began. A guest, which resolves and acts in one system call, is stronger.
+//! [`Target::beneath`] is enforced by entering the directory, asking the kernel for its real path, and working from there. A
+//! link that is exchanged later has no effect, but a directory that is *moved out* meanwhile is not noticed, and unpacking
+//! relies on the links that existed when it began. A guest that resolves and acts in one system call is stricter.
 
 mod archive;
+mod file;
 mod launch;
-mod place;
 mod run;
 mod script;
 
@@ -26,23 +27,23 @@ use bytes::Bytes;
 use self::run::Call;
 pub use self::{
     archive::{pack, unpack},
+    file::{place, read},
     launch::{Launch, TREE_VARIABLE, launch, signal_tree},
-    place::{place, read},
 };
 use crate::{
     DirEntry, EntryKind, Hashes, Machine, MachineError, MachinePath, Result, ScanOptions, Sha256, Target, TreeEntry,
     TreeIndex,
 };
 
-/// What a listing may take up before it is refused.
+/// Maximum size in bytes of a listing.
 const LISTING_LIMIT: usize = 64 << 20;
 
 /// [`Files::stat`](crate::Files::stat) through `find` or `stat`.
 ///
 /// # Errors
-/// Those of the machine; [`MachineError::Denied`] when the path leaves [`Target::beneath`].
+/// Those of the machine; [`MachineError::Denied`] if the path leaves [`Target::beneath`].
 pub async fn stat<M: Machine + ?Sized>(machine: &M, target: &Target) -> Result<Option<DirEntry>> {
-    // What must not be left can only be looked at from inside.
+    // The parent of `beneath` must not be entered, so `beneath` itself is described from inside.
     let (parent, name) = match &target.beneath {
         Some(root) if *root == target.path => (root.clone(), OsStr::new(".")),
         _ => split(&target.path),
@@ -61,7 +62,7 @@ pub async fn stat<M: Machine + ?Sized>(machine: &M, target: &Target) -> Result<O
 /// [`Files::list`](crate::Files::list) through `find`.
 ///
 /// # Errors
-/// Those of the machine; [`MachineError::NotFound`] when there is nothing.
+/// Those of the machine; [`MachineError::NotFound`] if the directory does not exist.
 pub async fn list<M: Machine + ?Sized>(machine: &M, target: &Target) -> Result<Vec<DirEntry>> {
     let call = Call::new("list", target, script::DESCRIBE)?.arg(&target.path).arg(".").arg("1").arg("1");
     let listing = call.run(machine, LISTING_LIMIT).await?;
@@ -99,10 +100,10 @@ pub async fn remove<M: Machine + ?Sized>(machine: &M, target: &Target) -> Result
     }
 }
 
-/// [`Files::rename`](crate::Files::rename) through `mv`, which copies where a rename would cross file systems.
+/// [`Files::rename`](crate::Files::rename) through `mv`, which copies if the new name is on another file system.
 ///
 /// # Errors
-/// Those of the machine; [`MachineError::NotFound`] when `from` or the directory of `to` is missing.
+/// Those of the machine; [`MachineError::NotFound`] if `from` or the directory of `to` is missing.
 pub async fn rename<M: Machine + ?Sized>(machine: &M, from: &Target, to: &Target) -> Result<()> {
     let (from_parent, from_name) = split_or_refuse(&from.path, "renamed")?;
     let (to_parent, to_name) = split_or_refuse(&to.path, "replaced")?;
@@ -123,7 +124,7 @@ pub async fn rename<M: Machine + ?Sized>(machine: &M, from: &Target, to: &Target
 /// [`Files::scan`](crate::Files::scan) through `find` and `sha256sum`.
 ///
 /// # Errors
-/// Those of the machine, [`MachineError::Exhausted`] for a tree whose index is larger than 64 MiB.
+/// Those of the machine; [`MachineError::Exhausted`] if the index is larger than 64 MiB.
 pub async fn scan<M: Machine + ?Sized>(machine: &M, root: &Target, options: &ScanOptions) -> Result<TreeIndex> {
     let pruned = prune(&options.skip);
     let call = Call::new("scan", root, script::DESCRIBE)?.arg(&root.path).arg(".").arg("1").arg("4096");
@@ -154,7 +155,7 @@ async fn hashes<M: Machine + ?Sized>(
     listing
         .split(|byte| *byte == 0)
         .filter(|record| !record.is_empty())
-        .map(|record| hash_record(record).ok_or_else(|| nonsense("hash the files")))
+        .map(|record| hash_record(record).ok_or_else(|| unexpected("hash the files")))
         .collect()
 }
 
@@ -162,7 +163,7 @@ fn vanished() -> io::Error {
     io::Error::other("a file vanished before it was read")
 }
 
-/// `HEX  ./path`.
+/// Parses `HEX  ./path`.
 fn hash_record(record: &[u8]) -> Option<(Vec<u8>, Sha256)> {
     let (hex, path) = record.split_at_checked(64)?;
     let mut sum = [0; 32];
@@ -172,20 +173,20 @@ fn hash_record(record: &[u8]) -> Option<(Vec<u8>, Sha256)> {
     Some((path.strip_prefix(b"  ./")?.to_vec(), Sha256(sum)))
 }
 
-/// Paths in the order of a [`TreeIndex`]: parents before children, siblings by name.
+/// Compares paths for the order of a [`TreeIndex`]: parents before children, siblings by name.
 pub(crate) fn by_parts(a: &OsStr, b: &OsStr) -> std::cmp::Ordering {
     let slash = |byte: &u8| *byte == b'/';
     a.as_bytes().split(slash).cmp(b.as_bytes().split(slash))
 }
 
-/// A skipped path without the slashes around it.
+/// A path of a skip list without a leading `./` and a trailing slash.
 pub(crate) fn plain(skip: &OsStr) -> &[u8] {
     let bytes = skip.as_bytes();
     let bytes = bytes.strip_prefix(b"./").unwrap_or(bytes);
     bytes.strip_suffix(b"/").unwrap_or(bytes)
 }
 
-/// Arguments that make `find` pass these by; its patterns' special characters lose their meaning.
+/// Arguments that make `find` prune these paths; special characters of patterns are escaped.
 fn prune(skip: &[OsString]) -> Vec<OsString> {
     let mut arguments = Vec::new();
     for skipped in skip.iter().map(|skip| plain(skip)).filter(|skip| !skip.is_empty()) {
@@ -205,7 +206,7 @@ fn prune(skip: &[OsString]) -> Vec<OsString> {
     arguments
 }
 
-/// The directory to enter and the name to act on there; `/` is `.` in itself.
+/// The directory to enter and the name to act on there; for `/`, the name is `.`.
 fn split(path: &MachinePath) -> (MachinePath, &OsStr) {
     match (path.parent(), path.name()) {
         (Some(parent), Some(name)) => (parent, name),
@@ -213,41 +214,42 @@ fn split(path: &MachinePath) -> (MachinePath, &OsStr) {
     }
 }
 
-fn split_or_refuse<'a>(path: &'a MachinePath, done: &str) -> Result<(MachinePath, &'a OsStr)> {
+fn split_or_refuse<'a>(path: &'a MachinePath, participle: &str) -> Result<(MachinePath, &'a OsStr)> {
     if *path == MachinePath::root() {
-        return Err(MachineError::invalid("path \"/\"", format!("cannot be {done}")));
+        return Err(MachineError::invalid("path \"/\"", format!("cannot be {participle}")));
     }
     Ok(split(path))
 }
 
-/// A name no tool takes for an option.
+/// The name with a leading `./`, so that no tool takes it for an option.
 fn dotted(name: &OsStr) -> OsString {
     let mut dotted = OsString::from("./");
     dotted.push(name);
     dotted
 }
 
-/// The records of [`script::DESCRIBE`]: relative path, kind, size, mode, time, owner, group, link; each ended by NUL.
+/// Parses the output of [`script::DESCRIBE`]. A record has eight fields, each ended by NUL: relative path, kind, size, mode,
+/// time, owner, group, link target.
 fn entries(listing: &Bytes) -> Result<Vec<(OsString, DirEntry)>> {
     let Some(listing) = listing.strip_suffix(b"\0") else {
-        return if listing.is_empty() { Ok(Vec::new()) } else { Err(nonsense("list files")) };
+        return if listing.is_empty() { Ok(Vec::new()) } else { Err(unexpected("list files")) };
     };
     let fields: Vec<&[u8]> = listing.split(|byte| *byte == 0).collect();
     let (records, rest) = fields.as_chunks::<8>();
     if !rest.is_empty() {
-        return Err(nonsense("list files"));
+        return Err(unexpected("list files"));
     }
-    records.iter().map(|record| entry(record).ok_or_else(|| nonsense("list files"))).collect()
+    records.iter().map(|record| entry(record).ok_or_else(|| unexpected("list files"))).collect()
 }
 
 fn entry([path, kind, size, mode, modified, uid, gid, link]: &[&[u8]; 8]) -> Option<(OsString, DirEntry)> {
     let text = |field: &[u8]| std::str::from_utf8(field).ok().map(str::to_owned);
-    // `find` says it in a letter, `stat` in words.
+    // `find` prints a letter, `stat` prints words.
     let kind = match *kind {
         b"f" => EntryKind::File,
         b"d" | b"directory" => EntryKind::Dir,
         b"l" | b"symbolic link" => EntryKind::Symlink,
-        words if words.starts_with(b"regular") => EntryKind::File,
+        text if text.starts_with(b"regular") => EntryKind::File,
         _ => EntryKind::Other,
     };
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -264,7 +266,7 @@ fn entry([path, kind, size, mode, modified, uid, gid, link]: &[&[u8]; 8]) -> Opt
     Some((OsStr::from_bytes(path).to_owned(), entry))
 }
 
-/// `1700000000` or `1700000000.1234567890`.
+/// Parses `1700000000` or `1700000000.1234567890`.
 fn nanoseconds(time: &str) -> Option<i64> {
     let (seconds, fraction) = time.split_once('.').unwrap_or((time, ""));
     let fraction = format!("{fraction:0<9}");
@@ -272,6 +274,6 @@ fn nanoseconds(time: &str) -> Option<i64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction.get(..9)?.parse().ok()?)
 }
 
-fn nonsense(action: &'static str) -> MachineError {
-    MachineError::transport(action, "the tools on the machine answered in an unknown form")
+fn unexpected(action: &'static str) -> MachineError {
+    MachineError::transport(action, "a tool on the machine printed an unexpected format")
 }

@@ -1,4 +1,4 @@
-//! What a new machine should be: workspace, mounts, network, limits, and the isolation below which it must not exist.
+//! Specification of a new machine: workspace, mounts, network, limits, and the isolation that it must have.
 
 use std::{collections::BTreeMap, fmt, fs, os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
 
@@ -6,37 +6,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Accounts, Demand, Limits, MachinePath, Network};
 
-/// What may be done with something of the host's.
+/// Access of a machine to a file or directory of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Reading.
+    /// The machine can read.
     #[default]
     ReadOnly,
-    /// Reading and writing.
+    /// The machine can read and write.
     ReadWrite,
 }
 
-/// Where `/workspace` comes from.
+/// Source of the workspace directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Workspace {
     /// A new empty directory that is deleted with the machine.
     #[default]
     Temporary,
-    /// A directory of the host, used in place.
+    /// A directory of the host, used in place; it is not deleted with the machine.
     Host {
-        /// Which.
+        /// Path of the directory on the host.
         path: PathBuf,
         /// Whether the machine may change it.
         access: Access,
     },
 }
 
-/// Which file or directory a path leads to.
+/// Identity of a file or directory of the host, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
-    /// The file system it is on.
+    /// Device number of the file system.
     pub device: u64,
-    /// Its number there.
+    /// Inode number.
     pub inode: u64,
 }
 
@@ -46,20 +46,20 @@ impl From<&fs::Metadata> for FileIdentity {
     }
 }
 
-/// A file or directory of the host, shown inside.
+/// A file or directory of the host that is mounted into the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostMount {
-    /// On the host.
+    /// Path on the host.
     pub host: PathBuf,
-    /// In the machine.
+    /// Path in the machine.
     pub inside: MachinePath,
     /// Whether the machine may change it.
     pub access: Access,
-    /// What the path must still lead to when it is shown; given by the code that judged the path before.
+    /// Identity that the host path must still have when it is mounted; set by code that checked the path before.
     pub identity: Option<FileIdentity>,
 }
 
-/// A snapshot that a provider took and keeps, by the provider's own name.
+/// The provider's id of a snapshot that it stores.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SnapshotId(pub String);
@@ -74,22 +74,22 @@ impl fmt::Display for SnapshotId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lifetime {
-    /// Until the process that made it drops it or ends, for whatever reason.
+    /// Until the process that created the machine drops it or ends for any reason, also by a kill.
     #[default]
     WithOwner,
-    /// Until a client stops or deletes it, or the host restarts. Every process of the user that has its handle can attach
-    /// to it, several at the same time. Commands end with the holder that started them, unless they were started as
-    /// [`kept`](crate::Command::kept); what they left in the background stays.
+    /// Until a client stops or deletes the machine, or the host restarts. Every process of the user that has the handle can
+    /// attach to the machine, several at the same time. A command ends with the client that started it, unless it was started
+    /// as [`kept`](crate::Command::kept); its background processes stay.
     Detached,
-    /// The same, but it also ends by itself when no client has been attached to it for this long. A client that attaches
-    /// and asks for nothing stops that clock and does not turn it back. A directory of the host that was its workspace
-    /// stays.
+    /// As [`Detached`](Self::Detached), but the machine also ends when no client has been attached for this long. A client
+    /// that attaches and requests nothing pauses the lease without restarting it. A directory of the host that was the
+    /// workspace stays.
     Leased(Duration),
 }
 
-/// What a new machine should be. `MachineSpec::default()` is a temporary workspace, no network, full isolation.
+/// Specification of a new machine. `MachineSpec::default()` has a temporary workspace, no network and full isolation.
 ///
-/// A client refuses what it cannot give, field by field: [`MachineSpec::refuse_unless`].
+/// A client refuses what it cannot provide instead of ignoring it: [`MachineSpec::refuse_unless`] checks every field.
 ///
 /// ```
 /// use sandbar_machine::{MachineSpec, Network};
@@ -100,98 +100,97 @@ pub enum Lifetime {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MachineSpec {
-    /// Where `/workspace` comes from.
+    /// Source of the workspace directory.
     pub workspace: Workspace,
-    /// What else of the host is shown.
+    /// Other files and directories of the host to mount.
     pub mounts: Vec<HostMount>,
-    /// Variables every command gets.
+    /// Variables of every command; [`Command::env`](crate::Command::env) overrides them.
     pub env: BTreeMap<String, String>,
-    /// What it can reach.
+    /// Network access of the machine.
     pub network: Network,
-    /// Ports inside that may be reached from outside.
+    /// Ports of the machine that may be reached from outside, through [`Ports`](crate::Ports).
     pub ports: Vec<u16>,
-    /// The isolation without which nothing runs.
+    /// Isolation that the machine must have; otherwise it is not created.
     pub isolation: Demand,
-    /// A directory with a whole file tree to use instead of the host's programs.
+    /// Directory of the host with a whole file tree, used instead of the host's programs.
     pub rootfs: Option<PathBuf>,
-    /// What it may use up.
+    /// Resource limits.
     pub limits: Limits,
-    /// The users and groups it shall have. A client whose machines have one user refuses more with
-    /// [`MachineError::Users`].
+    /// Users and groups to create. A client whose machines have one user refuses more with [`MachineError::Users`].
     ///
     /// [`MachineError::Users`]: crate::MachineError::Users
     pub accounts: Accounts,
-    /// How long it lives. A client that cannot keep this refuses it as unsupported.
+    /// How long the machine lives. A client that cannot provide this lifetime refuses it as unsupported.
     pub lifetime: Lifetime,
-    /// The snapshot it begins as, taken by [`Snapshots::take`] of the same provider.
+    /// Snapshot to start from, taken with [`Snapshots::take`] at the same provider.
     ///
     /// [`Snapshots::take`]: crate::Snapshots::take
     pub snapshot: Option<SnapshotId>,
 }
 
-/// Each sets the field of its name.
+/// Builder methods; each sets the field of the same name.
 impl MachineSpec {
-    /// Where `/workspace` comes from.
+    /// Source of the workspace directory.
     #[must_use]
     pub fn workspace(self, workspace: Workspace) -> Self {
         Self { workspace, ..self }
     }
 
-    /// What else of the host is shown.
+    /// Other files and directories of the host to mount.
     #[must_use]
     pub fn mounts(self, mounts: impl IntoIterator<Item = HostMount>) -> Self {
         Self { mounts: mounts.into_iter().collect(), ..self }
     }
 
-    /// Variables every command gets.
+    /// Variables of every command.
     #[must_use]
     pub fn env<N: Into<String>, V: Into<String>>(self, env: impl IntoIterator<Item = (N, V)>) -> Self {
         Self { env: env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(), ..self }
     }
 
-    /// What it can reach.
+    /// Network access of the machine.
     #[must_use]
     pub fn network(self, network: Network) -> Self {
         Self { network, ..self }
     }
 
-    /// Ports inside that may be reached from outside.
+    /// Ports of the machine that may be reached from outside.
     #[must_use]
     pub fn ports(self, ports: impl IntoIterator<Item = u16>) -> Self {
         Self { ports: ports.into_iter().collect(), ..self }
     }
 
-    /// The isolation without which nothing runs.
+    /// Isolation that the machine must have; otherwise it is not created.
     #[must_use]
     pub fn isolation(self, isolation: Demand) -> Self {
         Self { isolation, ..self }
     }
 
-    /// A directory with a whole file tree to use instead of the host's programs.
+    /// Directory of the host with a whole file tree, used instead of the host's programs.
     #[must_use]
     pub fn rootfs(self, rootfs: impl Into<PathBuf>) -> Self {
         Self { rootfs: Some(rootfs.into()), ..self }
     }
 
-    /// What it may use up.
+    /// Resource limits.
     #[must_use]
     pub fn limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The users and groups it shall have.
+    /// Users and groups to create.
     #[must_use]
     pub fn accounts(self, accounts: Accounts) -> Self {
         Self { accounts, ..self }
     }
 
-    /// How long it lives.
+    /// How long the machine lives.
     #[must_use]
     pub fn lifetime(self, lifetime: Lifetime) -> Self {
         Self { lifetime, ..self }
     }
 
-    /// The snapshot it begins as.
+    /// Snapshot to start from.
     #[must_use]
     pub fn snapshot(self, snapshot: SnapshotId) -> Self {
         Self { snapshot: Some(snapshot), ..self }

@@ -1,4 +1,4 @@
-//! Bytes on their way to or from a machine.
+//! Streams of bytes to and from a machine.
 
 use std::pin::Pin;
 
@@ -7,7 +7,7 @@ use futures::{Stream, StreamExt, stream};
 
 use crate::{MachineError, Result};
 
-/// Bytes in order, in pieces of any size, with the error that ended them early.
+/// Bytes in order, in pieces of any size. An `Err` is the last item: the bytes are incomplete.
 pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 
 /// A stream of exactly these bytes.
@@ -15,10 +15,10 @@ pub fn once(bytes: impl Into<Bytes>) -> ByteStream {
     Box::pin(stream::iter([Ok(bytes.into())]))
 }
 
-/// All of a stream's bytes, if they are no more than `limit`.
+/// Reads a stream to its end, at most `limit` bytes.
 ///
 /// # Errors
-/// The stream's own, or [`MachineError::Exhausted`] past the limit.
+/// Those of the stream; [`MachineError::Exhausted`] if it has more than `limit` bytes.
 pub async fn collect(mut stream: ByteStream, limit: usize) -> Result<Bytes> {
     let mut all = BytesMut::new();
     while let Some(piece) = stream.next().await {

@@ -1,40 +1,70 @@
-//! What a client's machines can be given, and the one place where a specification that asks for more is refused.
+//! What a client supports, and the check that refuses a specification that needs more.
 
-use crate::{Isolation, Lifetime, MachineError, MachineSpec, Network, Result, Workspace};
+use crate::{Isolation, Lifetime, Limits, MachineError, MachineSpec, Network, Result, Workspace};
 
-/// One thing that a [`MachineSpec`] can ask for and that not every client can give.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Support {
-    /// Files and directories of this host, as workspace and as mounts.
-    HostDirectories,
-    /// A file tree of this host instead of the machine's own.
-    Rootfs,
-    /// Users and groups beside the default user.
-    Users,
-    /// Ports that are reached from outside.
-    Ports,
-    /// Machines that outlive the process that made them.
-    Detached,
-    /// Beginning as a snapshot of the provider's.
-    Snapshots,
-    /// [`Network::Off`].
-    NetworkOff,
-    /// [`Network::Open`].
-    NetworkOpen,
-    /// [`Network::Host`].
-    NetworkHost,
-    /// [`Network::Policy`].
-    NetworkPolicy,
-    /// A limit on memory.
-    Memory,
-    /// A limit on processors.
-    Cpus,
-    /// A limit on the disk.
-    Disk,
+/// Defines [`Support`], the list of its variants, and their names in reports.
+macro_rules! supports {
+    ($($(#[$doc:meta])* $name:ident $text:literal)*) => {
+        /// One ability that a [`MachineSpec`] can need and that not every client has.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Support {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Support {
+            /// All variants.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// Name in reports.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
 }
 
-/// What a client's machines can be given. A client states it once, and [`MachineSpec::refuse_unless`] refuses the rest.
+supports! {
+    /// Files and directories of this host, as workspace and as mounts.
+    HostDirectories "directories of the host"
+    /// A file tree of this host instead of the machine's own.
+    Rootfs "a file tree of the host (rootfs)"
+    /// Users and groups in addition to the default user.
+    Users "several users"
+    /// Ports that are reached from outside.
+    Ports "ports"
+    /// Machines that outlive the process that created them.
+    Detached "detached and leased machines"
+    /// Machines that start from a snapshot of the provider.
+    Snapshots "a snapshot to start from"
+    /// [`Network::Off`].
+    NetworkOff "network: off"
+    /// [`Network::Open`].
+    NetworkOpen "network: open"
+    /// [`Network::Host`].
+    NetworkHost "network: host"
+    /// [`Network::Policy`].
+    NetworkPolicy "network: policy"
+    /// A limit on memory.
+    Memory "a limit on memory"
+    /// A limit on processors.
+    Cpus "a limit on processors"
+    /// A limit on the disk.
+    Disk "a limit on the disk"
+    /// A deadline for commands without their own, [`Limits::time`].
+    Time "a deadline for every command"
+    /// A limit on processes other than the default.
+    Pids "another limit on processes"
+    /// A limit on open files other than the default.
+    OpenFiles "another limit on open files"
+    /// A size of `/tmp` other than the default.
+    TmpSize "another size of `/tmp`"
+}
+
+/// What the machines of a client support. A client states it once, and [`MachineSpec::refuse_unless`] refuses the rest.
 ///
 /// ```
 /// use sandbar_machine::{Isolation, MachineSpec, Network, Support, Supports};
@@ -47,50 +77,60 @@ pub enum Support {
 #[derive(Clone, Copy, Debug)]
 pub struct Supports {
     isolation: Isolation,
-    what: &'static [Support],
+    supported: &'static [Support],
 }
 
 impl Supports {
-    /// Machines with this isolation that can be given these things: beside them a temporary workspace, variables, and a
-    /// life that ends with its owner's.
+    /// Machines with this isolation and these abilities. Every client also supports a temporary workspace, variables, and
+    /// [`Lifetime::WithOwner`].
     #[must_use]
-    pub const fn new(isolation: Isolation, what: &'static [Support]) -> Self {
-        Self { isolation, what }
+    pub const fn new(isolation: Isolation, supported: &'static [Support]) -> Self {
+        Self { isolation, supported }
     }
 
-    fn give(&self, support: Support) -> bool {
-        self.what.contains(&support)
+    /// Whether machines have this ability.
+    #[must_use]
+    pub fn give(&self, support: Support) -> bool {
+        self.supported.contains(&support)
     }
 }
 
 impl MachineSpec {
-    /// Refuses, by name, the first field that asks for what a client's machines cannot have.
+    /// Refuses the first field that needs more than a client supports, and invalid [`limits`](Self::limits). A client calls this
+    /// at the beginning of [`create`](crate::SandboxClient::create).
     ///
     /// # Errors
-    /// [`MachineError::Unsupported`]; [`MachineError::Isolation`] and [`MachineError::Users`] for these two.
+    /// [`MachineError::Isolation`] for the isolation, [`MachineError::Users`] for the accounts, [`MachineError::Invalid`] for
+    /// wrong values, and [`MachineError::Unsupported`] that names any other field.
     pub fn refuse_unless(&self, supports: &Supports) -> Result<()> {
-        // Every field is named: a new one does not compile until it is decided on here.
+        // All fields are listed, so that a new field does not compile until it is handled here.
         let Self { workspace, mounts, env: _, network, ports, isolation, rootfs, limits, accounts, lifetime, snapshot } =
             self;
-        let shows = *workspace != Workspace::Temporary || !mounts.is_empty();
+        let needs_host = *workspace != Workspace::Temporary || !mounts.is_empty();
         let (network, without) = match network {
             Network::Off => (Support::NetworkOff, "keep a machine from the network"),
             Network::Open => (Support::NetworkOpen, "give a machine a network of its own; ask for off or host"),
             Network::Host => (Support::NetworkHost, "share the host's network"),
             Network::Policy(_) => (Support::NetworkPolicy, "enforce a network policy"),
         };
-        let asked = [
-            (shows, Support::HostDirectories, "show directories of the host"),
+        let default = Limits::default();
+        let needs = [
+            (needs_host, Support::HostDirectories, "show directories of the host"),
             (rootfs.is_some(), Support::Rootfs, "use a file tree of the host (rootfs)"),
             (!ports.is_empty(), Support::Ports, "expose ports"),
-            (snapshot.is_some(), Support::Snapshots, "begin from a snapshot"),
+            (snapshot.is_some(), Support::Snapshots, "start from a snapshot"),
             (*lifetime != Lifetime::WithOwner, Support::Detached, "keep machines beyond this process"),
             (true, network, without),
             (limits.memory.is_some(), Support::Memory, "limit memory"),
             (limits.cpus.is_some(), Support::Cpus, "limit processors"),
             (limits.disk.is_some(), Support::Disk, "limit the disk"),
+            (limits.time.is_some(), Support::Time, "give every command a deadline"),
+            (limits.pids != default.pids, Support::Pids, "limit processes"),
+            (limits.open_files != default.open_files, Support::OpenFiles, "limit open files"),
+            (limits.tmp_bytes != default.tmp_bytes, Support::TmpSize, "limit the size of /tmp"),
         ];
-        if let Some((_, _, what)) = asked.into_iter().find(|(is_asked, what, _)| *is_asked && !supports.give(*what)) {
+        let missing = needs.into_iter().find(|(is_needed, support, _)| *is_needed && !supports.give(*support));
+        if let Some((_, _, what)) = missing {
             return Err(MachineError::Unsupported(what));
         }
         if !isolation.is_met_by(supports.isolation) {
@@ -108,10 +148,10 @@ impl MachineSpec {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::{Access, Accounts, Demand, HostMount, Limits, MachinePath, NetworkPolicy, SnapshotId};
+    use crate::{Access, Accounts, Demand, HostMount, MachinePath, NetworkPolicy, SnapshotId};
 
     #[test]
     fn each_field_is_refused_by_name() {
@@ -137,13 +177,17 @@ mod tests {
             (spec().accounts(Accounts::default().user("ada")), "users", "several users"),
             (spec().limits(Limits::default().memory(64 << 20)), "unsupported", "limit memory"),
             (spec().limits(Limits::default().disk(64 << 20)), "unsupported", "limit the disk"),
-            (spec().limits(Limits::default().pids(0)), "invalid", "pids"),
+            (spec().limits(Limits::default().time(Duration::from_secs(7))), "unsupported", "a deadline"),
+            (spec().limits(Limits::default().pids(7)), "unsupported", "limit processes"),
+            (spec().limits(Limits::default().open_files(7)), "unsupported", "limit open files"),
+            (spec().limits(Limits::default().tmp_bytes(7)), "unsupported", "size of /tmp"),
+            (spec().limits(Limits::default().output_buffer(0)), "invalid", "output_buffer"),
             (MachineSpec::default(), "isolation", "full isolation"),
         ];
-        for (spec, code, words) in table {
+        for (spec, code, text) in table {
             let error = spec.refuse_unless(&poor).unwrap_err();
             assert_eq!(error.code(), code, "{spec:?}");
-            assert!(error.to_string().contains(words), "{error}");
+            assert!(error.to_string().contains(text), "{error}");
         }
         spec().refuse_unless(&poor).unwrap();
     }

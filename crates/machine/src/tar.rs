@@ -1,17 +1,17 @@
-//! A tar stream taken apart and put together again, one bounded piece at a time.
+//! Strict reading and writing of tar streams with bounded memory.
 //!
-//! Programs disagree about what a header means (two names for one member, two sizes, trailing slashes). So nothing of a
-//! stream is passed on as it came: members are read strictly and written anew in the one form they all agree on.
+//! Programs disagree about the meaning of headers (two names for one member, two sizes, trailing slashes). Therefore no header
+//! is copied: members are parsed strictly and written again in the one form that all programs agree on.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::{MachineError, Result};
 
 const BLOCK: usize = 512;
-/// What the long names and pax records before one member may take up.
+/// Maximum size of the long names and pax records before one member.
 const EXTENSION_LIMIT: u64 = 64 << 10;
 
-/// What a member is.
+/// Type of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -20,42 +20,42 @@ pub enum Kind {
     Dir,
     /// A symbolic link.
     Symlink,
-    /// Another name for a member that came before.
+    /// Another name of an earlier member.
     HardLink,
-    /// Anything else, by its flag.
+    /// Any other type, with its type flag.
     Other(u8),
 }
 
-/// One member's header.
+/// Header of one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Where it goes, as the archive says it.
+    /// Path as it is in the archive, not checked.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Type of the member.
     pub kind: Kind,
-    /// What a link leads to; empty otherwise.
+    /// Target of a symbolic or hard link; empty otherwise.
     pub link: Vec<u8>,
     /// Permission bits.
     pub mode: u32,
-    /// Bytes of content that follow.
+    /// Size in bytes of the content that follows.
     pub size: u64,
-    /// Seconds since 1970.
+    /// Modification time in seconds since 1970.
     pub modified: u64,
-    /// Owner.
+    /// Owner's uid.
     pub uid: u64,
-    /// Group.
+    /// Group's gid.
     pub gid: u64,
 }
 
 impl Member {
-    /// A member of root's, from 1970.
+    /// A member without content that belongs to root, with the time 0.
     #[must_use]
     pub fn new(kind: Kind, path: &[u8], mode: u32) -> Self {
         let (path, link) = (path.to_vec(), Vec::new());
         Self { path, kind, link, mode, size: 0, modified: 0, uid: 0, gid: 0 }
     }
 
-    /// The header blocks, in the form GNU tar and all its imitators read.
+    /// The header blocks in GNU format, which all common programs read.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
@@ -98,7 +98,7 @@ pub fn end() -> Bytes {
     Bytes::from_static(&[0; 2 * BLOCK])
 }
 
-/// How many zero bytes follow content of this size.
+/// Number of zero bytes that follow content of this size.
 #[must_use]
 pub fn padding(size: u64) -> usize {
     // The remainder is below 512.
@@ -118,7 +118,7 @@ fn long_name(out: &mut BytesMut, flag: u8, name: &[u8]) {
 }
 
 fn text(field: &mut [u8], value: &[u8]) {
-    // A name of a hundred bytes or more has a block of its own, so here it may be cut.
+    // A name of 100 bytes or more is written in full by `long_name`, so it may be truncated here.
     let fits = value.len().min(field.len() - 1);
     field[..fits].copy_from_slice(&value[..fits]);
 }
@@ -129,27 +129,26 @@ fn number(field: &mut [u8], value: u64) {
         field[..octal.len()].copy_from_slice(octal.as_bytes());
         return;
     }
-    // The binary form: the eight low bytes, with the top bit of the field as its mark.
-    // No field is shorter than those eight.
+    // The binary form: the value in the last eight bytes, and the top bit of the field set. No field is shorter than eight.
     let start = field.len() - 8;
     field[start..].copy_from_slice(&value.to_be_bytes());
     field[0] |= 0x80;
 }
 
-/// The sum of a header's bytes, its own field counted as spaces.
+/// The checksum of a header: the sum of its bytes, with the checksum field counted as spaces.
 fn checksum(block: &[u8]) -> u64 {
     let own = 148..156;
     block.iter().enumerate().map(|(at, byte)| if own.contains(&at) { 32 } else { u64::from(*byte) }).sum()
 }
 
-/// What a stream says next.
+/// Event of a [`Reader`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// A member begins.
     Member(Member),
-    /// Some of its content.
+    /// A part of the member's content.
     Data(Bytes),
-    /// It is complete.
+    /// The member is complete.
     Done,
 }
 
@@ -161,7 +160,7 @@ enum State {
     Ended,
 }
 
-/// Takes a stream apart. Holds at most the extension headers of one member.
+/// Parser of a tar stream. It buffers at most the extension headers of one member.
 #[derive(Debug)]
 pub struct Reader {
     buffer: BytesMut,
@@ -169,7 +168,7 @@ pub struct Reader {
     extension: Extension,
 }
 
-/// What the headers before a member's own say about it.
+/// Values from the extension headers before a member's header.
 #[derive(Debug, Default)]
 struct Extension {
     used: u64,
@@ -185,16 +184,16 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// At the beginning of an archive.
+    /// A parser at the beginning of an archive.
     #[must_use]
     pub fn new() -> Self {
         Self { buffer: BytesMut::new(), state: State::Header, extension: Extension::default() }
     }
 
-    /// Takes the next bytes and says what they were.
+    /// Parses the next bytes. Bytes after the end of the archive are ignored.
     ///
     /// # Errors
-    /// [`MachineError::Invalid`] when the stream is not a tar archive or uses what no program agrees on.
+    /// [`MachineError::Invalid`] if the stream is not a tar archive or uses an extension that is not supported.
     pub fn push(&mut self, piece: &[u8]) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         if matches!(self.state, State::Ended) {
@@ -205,10 +204,10 @@ impl Reader {
         Ok(events)
     }
 
-    /// Whether the archive's end was seen.
+    /// Checks that the end of the archive was reached. Call this at the end of the stream.
     ///
     /// # Errors
-    /// [`MachineError::Invalid`] when it was not.
+    /// [`MachineError::Invalid`] if the archive is truncated.
     pub fn finish(&self) -> Result<()> {
         match self.state {
             State::Ended => Ok(()),
@@ -275,7 +274,7 @@ impl Reader {
         if total > EXTENSION_LIMIT {
             return Err(malformed("has a name longer than any system allows"));
         }
-        // Below the limit, so it fits.
+        // This cannot truncate: the size is below the limit.
         let length = size as usize;
         let whole = BLOCK + length + padding(size);
         if self.buffer.len() < whole {
@@ -295,7 +294,7 @@ impl Reader {
 }
 
 impl Extension {
-    /// Reads pax records; those in `refused` would change every member that follows.
+    /// Parses pax records. Keys in `refused` are errors: in a global header they would change every later member.
     fn pax(&mut self, mut records: &[u8], refused: &[&str]) -> Result<()> {
         while !records.is_empty() {
             let (key, value, rest) = pax_record(records).ok_or_else(|| malformed("has a broken pax record"))?;
@@ -315,7 +314,7 @@ impl Extension {
 
     fn complete(self, block: &[u8]) -> Result<Member> {
         let own_name = until_nul(&block[..100]);
-        // Only POSIX archives have a prefix; GNU ones keep other things there.
+        // Only the POSIX format has a prefix; the GNU format has other fields there.
         let prefix = if &block[257..263] == b"ustar\0" { until_nul(&block[345..500]) } else { b"" };
         let joined = if prefix.is_empty() { own_name.to_vec() } else { [prefix, b"/", own_name].concat() };
         let path = self.path.unwrap_or(joined);
@@ -339,7 +338,7 @@ impl Extension {
             path,
             kind,
             link,
-            // The mask leaves twelve bits.
+            // This cannot truncate: the mask leaves twelve bits.
             mode: (parse_number(&block[100..108])? & 0o7777) as u32,
             size,
             modified: parse_number(&block[136..148])?,
@@ -349,7 +348,7 @@ impl Extension {
     }
 }
 
-/// The first record's key and value, and what follows it.
+/// The key and the value of the first record, and the remaining records.
 fn pax_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = records.iter().position(|byte| *byte == b' ')?;
     let length = usize::try_from(decimal(&records[..space])?).ok()?;
@@ -372,7 +371,7 @@ fn parse_number(field: &[u8]) -> Result<u64> {
     if field[0] & 0x80 != 0 {
         let value =
             field[1..].iter().try_fold(0u64, |sum, byte| sum.checked_mul(256).map(|sum| sum | u64::from(*byte)));
-        // A negative one would begin with 0xff.
+        // A negative number would begin with 0xff.
         return value.filter(|_| field[0] == 0x80).ok_or_else(broken);
     }
     let digits = until_nul(field).trim_ascii();
@@ -383,32 +382,33 @@ fn parse_number(field: &[u8]) -> Result<u64> {
     u64::from_str_radix(digits, 8).map_err(|_not_octal| broken())
 }
 
-/// The archive itself is wrong.
+/// The error for an invalid archive.
 pub(crate) fn malformed(reason: &str) -> MachineError {
     MachineError::invalid("the archive", reason)
 }
 
-/// Passes a stream on member by member, as a judge decides: unchanged, changed, left out (`None`) or refused.
-pub(crate) struct Sieve<J> {
+/// Passes members of a stream on, as a closure decides: unchanged, changed, left out (`None`), or an error.
+pub(crate) struct MemberFilter<C> {
     reader: Reader,
-    judge: J,
+    check: C,
+    /// Size of the current member, if it is passed on.
     passing: Option<u64>,
 }
 
-impl<J: FnMut(Member) -> Result<Option<Member>>> Sieve<J> {
-    pub(crate) fn new(judge: J) -> Self {
-        Self { reader: Reader::new(), judge, passing: None }
+impl<C: FnMut(Member) -> Result<Option<Member>>> MemberFilter<C> {
+    pub(crate) fn new(check: C) -> Self {
+        Self { reader: Reader::new(), check, passing: None }
     }
 
-    /// What to pass on for these bytes; may be nothing yet.
+    /// The bytes to pass on for these bytes; may be empty.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Bytes> {
         let mut out = BytesMut::with_capacity(piece.len());
         for event in self.reader.push(piece)? {
             match event {
                 Event::Member(member) => {
-                    let judged = (self.judge)(member)?;
-                    self.passing = judged.as_ref().map(|member| member.size);
-                    if let Some(member) = judged {
+                    let checked = (self.check)(member)?;
+                    self.passing = checked.as_ref().map(|member| member.size);
+                    if let Some(member) = checked {
                         out.extend_from_slice(&member.encode());
                     }
                 }
@@ -423,7 +423,7 @@ impl<J: FnMut(Member) -> Result<Option<Member>>> Sieve<J> {
         Ok(out.freeze())
     }
 
-    /// The end of the archive, if it was whole.
+    /// The end of the archive, if the input was complete.
     pub(crate) fn finish(&self) -> Result<Bytes> {
         self.reader.finish()?;
         Ok(end())

@@ -1,4 +1,4 @@
-//! The rules a member of an archive must keep before anything on a machine unpacks it.
+//! Checks of archive members before a program on a machine unpacks them.
 
 use std::collections::HashSet;
 
@@ -7,11 +7,11 @@ use crate::{
     tar::{Kind, Member},
 };
 
-/// How many symbolic links one archive may bring, as their paths must be remembered.
+/// Maximum number of symbolic links in one archive: their paths are stored.
 const LINK_LIMIT: usize = 200_000;
 
-/// Judges the members of one archive, in order. Remembers the links it has seen, because a member below a link would
-/// land wherever the link points.
+/// Checks the members of one archive, in order. It stores the paths of symbolic links, because a member below a link would be
+/// written to the link's target.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     links: HashSet<Vec<u8>>,
@@ -19,13 +19,13 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Rules for a directory in which these links (by their relative paths) already are.
+    /// Rules for a directory that already contains symbolic links at these relative paths.
     pub(crate) fn with_links(existing: HashSet<Vec<u8>>) -> Self {
         Self { links: HashSet::new(), existing }
     }
 
-    /// The member as it may be unpacked: a plain relative path, no set-id bits. `None` for the root's own entry.
-    pub(crate) fn judge(&mut self, mut member: Member) -> Result<Option<Member>> {
+    /// The member as it may be unpacked: with a plain relative path and without set-id bits. `None` for the entry of the root.
+    pub(crate) fn check(&mut self, mut member: Member) -> Result<Option<Member>> {
         if let Kind::Other(_) = member.kind {
             return Err(refused(&member.path, "is not a file, directory or link"));
         }
@@ -40,7 +40,7 @@ impl Rules {
         }
         match member.kind {
             Kind::HardLink => member.link = self.hard_link(&member)?,
-            Kind::Symlink => self.remember(&member, &path)?,
+            Kind::Symlink => self.add_link(&member, &path)?,
             Kind::File | Kind::Dir | Kind::Other(_) => member.link.clear(),
         }
         member.path = path;
@@ -58,7 +58,7 @@ impl Rules {
         Ok(link)
     }
 
-    fn remember(&mut self, member: &Member, path: &[u8]) -> Result<()> {
+    fn add_link(&mut self, member: &Member, path: &[u8]) -> Result<()> {
         if member.link.is_empty() || member.link.contains(&0) {
             return Err(refused(path, "is a symbolic link to nothing"));
         }
@@ -81,13 +81,13 @@ impl Rules {
     }
 }
 
-/// A member's path without `.` and empty parts; `None` when nothing is left.
+/// A member's path without `.` and empty parts; `None` if no part is left.
 pub(crate) fn relative(path: &[u8]) -> Result<Option<Vec<u8>>> {
     if path.starts_with(b"/") {
         return Err(refused(path, "is absolute"));
     }
     if path.contains(&0) || path.len() > 4095 {
-        return Err(refused(path, "is no path"));
+        return Err(refused(path, "contains a NUL byte or is longer than 4095 bytes"));
     }
     let mut parts = Vec::new();
     for part in path.split(|byte| *byte == b'/') {
@@ -107,12 +107,12 @@ fn refused(path: &[u8], reason: &str) -> MachineError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tar::{Reader, Sieve, end, padding};
+    use crate::tar::{MemberFilter, Reader, end, padding};
 
-    /// What it is, its path, and where it links to.
-    type Given<'a> = (Kind, &'a [u8], &'a [u8]);
+    /// Type, path and link target of a member.
+    type TestMember<'a> = (Kind, &'a [u8], &'a [u8]);
 
-    fn archive(members: &[Given<'_>]) -> Vec<u8> {
+    fn archive(members: &[TestMember<'_>]) -> Vec<u8> {
         let mut out = Vec::new();
         for (kind, path, link) in members {
             let mut member = Member::new(*kind, path, 0o644);
@@ -125,18 +125,18 @@ mod tests {
 
     fn check(tar: &[u8], piece: usize) -> Result<Vec<u8>> {
         let mut rules = Rules::default();
-        let mut sieve = Sieve::new(|member| rules.judge(member));
+        let mut filter = MemberFilter::new(|member| rules.check(member));
         let mut out = Vec::new();
         for piece in tar.chunks(piece) {
-            out.extend_from_slice(&sieve.push(piece)?);
+            out.extend_from_slice(&filter.push(piece)?);
         }
-        out.extend_from_slice(&sieve.finish()?);
+        out.extend_from_slice(&filter.finish()?);
         Ok(out)
     }
 
     #[test]
     fn hostile_members_are_refused() {
-        let hostile: &[&[Given<'_>]] = &[
+        let hostile: &[&[TestMember<'_>]] = &[
             &[(Kind::File, b"../x", b"")],
             &[(Kind::File, b"a/../../x", b"")],
             &[(Kind::File, b"/etc/passwd", b"")],
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn set_id_bits_are_stripped() {
         let member = Member::new(Kind::File, b"tool", 0o6755);
-        assert_eq!(Rules::default().judge(member).unwrap().unwrap().mode, 0o755);
+        assert_eq!(Rules::default().check(member).unwrap().unwrap().mode, 0o755);
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pax_name_cannot_hide_another() {
+    fn the_path_of_a_pax_record_is_checked() {
         let record = b"16 path=../evil\n";
         let mut header = Member::new(Kind::Other(b'x'), b"pax", 0o644);
         header.size = record.len() as u64;
@@ -193,19 +193,19 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_or_scribbled_archive_is_refused() {
+    fn a_truncated_or_damaged_archive_is_refused() {
         let whole = archive(&[(Kind::File, b"a", b"")]);
         assert!(check(&whole[..600], 512).is_err());
         assert!(check(&whole[..512], 512).is_err());
         for at in [0, 101, 125, 150, 156] {
-            let mut torn = whole.clone();
-            torn[at] ^= 0x15;
-            assert!(check(&torn, 512).is_err(), "byte {at}");
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x15;
+            assert!(check(&damaged, 512).is_err(), "byte {at}");
         }
     }
 
     #[test]
-    fn an_endless_name_is_refused_before_it_is_read() {
+    fn a_name_that_is_too_long_is_refused_before_it_is_read() {
         let mut header = Member::new(Kind::Other(b'L'), b"././@LongLink", 0o644);
         header.size = 1 << 40;
         assert!(Reader::new().push(&header.encode()).is_err());

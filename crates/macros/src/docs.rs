@@ -1,18 +1,18 @@
-//! Doc comments, read as descriptions: of the tool, and of its arguments.
+//! Descriptions of a tool and its arguments, read from doc comments.
 
 use proc_macro2::Span;
 use syn::{Attribute, Expr, Lit, Meta, spanned::Spanned as _};
 
-/// What a function's doc comment says.
+/// Descriptions in the doc comment of a function.
 #[derive(Debug, Default)]
 pub(crate) struct Docs {
-    /// Of the tool.
+    /// Description of the tool.
     pub(crate) description: String,
-    /// Of arguments, by name, where they are listed below `# Arguments`.
+    /// Descriptions of arguments, by name, from the list below `# Arguments`.
     pub(crate) arguments: Vec<Listed>,
 }
 
-/// One argument in the list.
+/// An argument in the list.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) name: String,
@@ -43,7 +43,7 @@ impl Docs {
         docs
     }
 
-    /// A line below the heading: it opens an entry, or goes on with the last one.
+    /// Adds a line below the heading: it starts an entry, or continues the last one.
     fn list(&mut self, line: &str, span: Span) {
         if let Some((name, text)) = entry(line) {
             self.arguments.push(Listed { name: name.to_owned(), text: text.to_owned(), span });
@@ -55,14 +55,14 @@ impl Docs {
     }
 }
 
-/// ``- `city`: where`` or ``* `city` - where``.
+/// Parses an entry such as ``- `city`: where`` or ``* `city` - where``.
 fn entry(line: &str) -> Option<(&str, &str)> {
     let rest = line.trim_start().strip_prefix(['-', '*'])?.trim_start().strip_prefix('`')?;
     let (name, text) = rest.split_once('`')?;
     Some((name, text.trim_start_matches([' ', ':', '-', '–', '—']).trim_end()))
 }
 
-/// A doc comment as one text.
+/// Text of a doc comment.
 pub(crate) fn text(attributes: &[Attribute]) -> String {
     let lines: Vec<String> = lines(attributes).map(|(line, _)| line).collect();
     joined(&lines)
@@ -72,7 +72,7 @@ pub(crate) fn is_doc(attribute: &Attribute) -> bool {
     attribute.path().is_ident("doc")
 }
 
-/// The lines of a doc comment, without the space that opens each.
+/// Lines of a doc comment, without the leading space.
 fn lines(attributes: &[Attribute]) -> impl Iterator<Item = (String, Span)> {
     let texts = attributes.iter().filter(|attribute| is_doc(attribute)).filter_map(|attribute| {
         let Meta::NameValue(pair) = &attribute.meta else { return None };

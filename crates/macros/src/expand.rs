@@ -1,4 +1,5 @@
-//! The code that a tool is made of: a unit struct by the function's name, its arguments, and how it is called.
+//! The generated code of a tool: a unit struct with the name of the function, a struct for the arguments, and the `Tool`
+//! trait.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
@@ -67,13 +68,13 @@ pub(crate) fn tool(options: &Options, function: ItemFn, signature: Signature) ->
     })
 }
 
-/// A name below a path.
+/// Path of a name in a crate.
 fn join(path: &Path, name: &str) -> Path {
     let name = format_ident!("{name}");
     parse_quote!(#path::#name)
 }
 
-/// Attributes by where they belong: everywhere, on the struct, on the function.
+/// Attributes by their target: all items, the struct, the function.
 fn sorted(attributes: &[Attribute]) -> (Vec<&Attribute>, Vec<&Attribute>, Vec<&Attribute>) {
     let (of_all, rest): (Vec<_>, Vec<_>) = attributes.iter().partition(|attribute| attribute.path().is_ident("cfg"));
     let is_of_struct = |attribute: &&Attribute| docs::is_doc(attribute) || attribute.path().is_ident("deprecated");
@@ -81,7 +82,7 @@ fn sorted(attributes: &[Attribute]) -> (Vec<&Attribute>, Vec<&Attribute>, Vec<&A
     (of_all, of_struct, of_function)
 }
 
-/// The schema of the arguments, made once.
+/// The schema of the arguments, which is computed once.
 fn schema(names: &Path, options: &Options, name: &LitStr, description: &str) -> TokenStream {
     let lenient = options.lenient.then(|| quote!(.lenient()));
     quote! {
@@ -181,7 +182,7 @@ fn call(names: &Path, function: &ItemFn, signature: &Signature) -> TokenStream {
     }
 }
 
-/// The function itself, without what only tools understand.
+/// The function itself, without attributes that only tools have.
 fn direct(function: &ItemFn, attributes: Vec<&Attribute>) -> TokenStream {
     let mut signature = function.sig.clone();
     signature.ident = format_ident!("direct", span = signature.ident.span());

@@ -1,4 +1,4 @@
-//! The `#[tool]` attribute: a tool for an agent, out of an async function.
+//! The attribute `#[tool]`, which turns an async function into a tool of an agent.
 
 mod docs;
 mod expand;
@@ -12,34 +12,34 @@ use syn::{Error, Item, parse_macro_input};
 
 use self::{options::Options, signature::Signature};
 
-/// Makes a tool of an async function.
+/// Turns an async function into a tool.
 ///
-/// The function's name becomes a value that is the tool. Its doc comment is the description, and its arguments are the
-/// tool's: each must be `Deserialize` and `JsonSchema`, and may have a doc comment of its own, which is its description
-/// (or a line such as ``- `city`: where`` below the heading `# Arguments`). An argument may be `&str`. The first one may
-/// be `&ToolContext` or `ToolContext`, which the model never sees. Whatever is `IntoToolOutput` can be returned, a
-/// `Result` of it too. The function itself can still be called: as `name::direct(…)`.
+/// The name of the function becomes a value that is the tool. The doc comment of the function is the description of the
+/// tool. The arguments of the function are those of the tool: each type must implement `Deserialize` and `JsonSchema`. The
+/// description of an argument is its doc comment, or a line such as ``- `city`: where`` below the heading `# Arguments`. An
+/// argument can be a `&str`. The first argument can be `&ToolContext` or `ToolContext`, which the model does not see. The
+/// return type must implement `IntoToolOutput`, as a `Result` does. The function itself can be called as `name::direct(…)`.
 ///
 /// | option | meaning |
 /// |---|---|
-/// | `name = "…"` | what the model calls it, if not the function's name |
-/// | `description = "…"` | what it is good for, if not the doc comment |
-/// | `needs_approval` | a person must agree to each call |
-/// | `timeout = "5s"` | how long a call may take: a number with `ms`, `s`, `m` or `h` |
-/// | `lenient` | the schema is advice only: for arguments that have no strict form, such as maps |
-/// | `crate = "…"` | the path of the crate that this attribute came from, if it was renamed |
+/// | `name = "…"` | name of the tool, instead of the name of the function |
+/// | `description = "…"` | description of the tool, instead of the doc comment |
+/// | `needs_approval` | every call needs the approval of a person |
+/// | `timeout = "5s"` | timeout of a call: a number with `ms`, `s`, `m` or `h` |
+/// | `lenient` | the schema is not enforced, for arguments that have no strict form, such as maps |
+/// | `crate = "…"` | path of the crate that exports this attribute, if the crate was renamed |
 #[proc_macro_attribute]
 pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     made(options, item, "::sandbar_agent")
 }
 
-/// Makes a tool of an async function: `#[tool] async fn weather(city: String) -> String`.
+/// Turns an async function into a tool: `#[tool] async fn weather(city: String) -> String`.
 ///
-/// What the model sees is the function's name, its documentation, and its arguments with theirs. An argument is any type that is
-/// `Deserialize` and has a schema (derive `serde::Deserialize` and `schemars::JsonSchema` for your own); an `Option` may be left
-/// out; a first argument `call: &ToolContext` is not the model's. The answer is text, a number, `Json<T>` for anything that is
-/// `Serialize`, parts with pictures, nothing, or one of these in an `Option` or a `Result`, whose error the model reads. Options:
-/// `name = "…"`, `timeout = "5s"`, `needs_approval`.
+/// The model sees the name of the function, its arguments, and the doc comments of both. The type of an argument must have a
+/// schema and implement `Deserialize` (derive `serde::Deserialize` and `schemars::JsonSchema` for your own types). The model
+/// may omit an `Option`. A first argument `call: &ToolContext` is hidden from the model. The output is text, a number,
+/// `Json<T>` for a type that implements `Serialize`, parts with images, `()`, or one of these in an `Option` or a `Result`,
+/// whose error the model reads. Options: `name = "…"`, `timeout = "5s"`, `needs_approval`.
 #[proc_macro_attribute]
 pub fn sandbar_tool(options: TokenStream, item: TokenStream) -> TokenStream {
     made(options, item, "::sandbar")
@@ -59,7 +59,7 @@ fn expanded(options: proc_macro2::TokenStream, item: Item, from: &str) -> Result
     expand::tool(&options, function, signature)
 }
 
-/// The first token of an item after its attributes, so that an error does not point at all of it.
+/// The first token of an item after its attributes, so that an error does not underline the whole item.
 fn opening(item: &Item) -> proc_macro2::TokenStream {
     let mut tokens = item.to_token_stream().into_iter();
     let mut next = tokens.next();

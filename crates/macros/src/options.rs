@@ -1,18 +1,18 @@
-//! What stands in the parentheses of the attribute.
+//! The options of the attribute.
 
 use proc_macro2::TokenStream;
 use syn::{Error, LitStr, Path, Result, meta::ParseNestedMeta, parse::Parser as _};
 
 const KNOWN: &str = "`name`, `description`, `needs_approval`, `timeout`, `lenient` and `crate`";
 
-/// What stands in the parentheses.
+/// Options in the parentheses of the attribute.
 pub(crate) struct Options {
     pub(crate) name: Option<LitStr>,
     pub(crate) description: Option<LitStr>,
     pub(crate) needs_approval: bool,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) lenient: bool,
-    /// Where the runtime's names are.
+    /// Path of the crate that the generated code uses.
     pub(crate) from: Path,
 }
 
@@ -30,7 +30,7 @@ impl Options {
         let parser = syn::meta::parser(|meta| {
             let option = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
             if seen.contains(&option) {
-                return Err(meta.error(format!("`{option}` is said twice")));
+                return Err(meta.error(format!("the option `{option}` is repeated")));
             }
             options.take(&option, &meta)?;
             seen.push(option);
@@ -50,7 +50,7 @@ impl Options {
             "description" => {
                 let description = text(meta)?;
                 if description.value().trim().is_empty() {
-                    return Err(Error::new(description.span(), "a description says something"));
+                    return Err(Error::new(description.span(), "the description is empty"));
                 }
                 self.description = Some(description);
             }
@@ -75,7 +75,7 @@ fn flag(meta: &ParseNestedMeta<'_>) -> Result<bool> {
     Err(meta.error("this option takes no value"))
 }
 
-/// What servers take as the name of a function.
+/// Whether servers accept this name for a function.
 pub(crate) fn check_name(name: &LitStr) -> Result<()> {
     let text = name.value();
     let fits = (1..=64).contains(&text.len())

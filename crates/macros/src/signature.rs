@@ -1,4 +1,4 @@
-//! A function's signature, read as the arguments of a tool, and every reason why it cannot be.
+//! The arguments of a tool, read from the signature of a function, and the errors of signatures that tools cannot have.
 
 use quote::ToTokens;
 use syn::{
@@ -8,38 +8,38 @@ use syn::{
 
 use crate::docs::{self, Docs};
 
-/// The arguments of a tool.
+/// Arguments of a tool.
 pub(crate) struct Signature {
     pub(crate) docs: Docs,
     pub(crate) context: Option<Context>,
     pub(crate) arguments: Vec<Argument>,
 }
 
-/// How the function takes the call's context.
+/// Form in which the function takes the context of the call.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Context {
     Borrowed,
     Owned,
 }
 
-/// One argument that the model gives.
+/// An argument that the model provides.
 pub(crate) struct Argument {
     pub(crate) name: Ident,
     pub(crate) kind: Kind,
     pub(crate) description: String,
-    /// What serde and schemars are to know about it.
+    /// Attributes for serde and schemars.
     pub(crate) attributes: Vec<Attribute>,
 }
 
-/// What an argument is decoded as.
+/// Type that an argument is decoded as.
 pub(crate) enum Kind {
-    /// What it says.
+    /// The type in the signature.
     Owned(Box<Type>),
-    /// A string, lent to the function.
+    /// A `String`, which the function borrows.
     Text,
 }
 
-/// Errors, all of them at once.
+/// All errors of a signature, which are reported together.
 #[derive(Default)]
 struct Faults(Option<Error>);
 
@@ -89,7 +89,7 @@ impl Signature {
         self.arguments.push(Argument { name, kind, description, attributes });
     }
 
-    /// Gives each argument what the function's doc comment says about it, unless it has one itself.
+    /// Sets the description of each argument without a doc comment from the doc comment of the function.
     fn spread_descriptions(&mut self, faults: &mut Faults) {
         for listed in &self.docs.arguments {
             let named = |argument: &&mut Argument| argument.name.to_string().trim_start_matches("r#") == listed.name;
@@ -105,7 +105,7 @@ impl Signature {
     }
 }
 
-/// Attributes of an argument that become those of a field.
+/// Attributes of an argument that are moved to the field.
 pub(crate) fn is_for_decoding(attribute: &Attribute) -> bool {
     attribute.path().is_ident("serde") || attribute.path().is_ident("schemars")
 }
@@ -124,7 +124,7 @@ fn check_function(function: &ItemFn, faults: &mut Faults) {
         faults.add(token, "a tool cannot be `const`");
     }
     if let Some(token) = &signature.unsafety {
-        faults.add(token, "a tool cannot be `unsafe`: nobody vouches for what a model asks for");
+        faults.add(token, "a tool cannot be `unsafe`: a model chooses its arguments");
     }
     if let Some(abi) = &signature.abi {
         faults.add(abi, "a tool is a plain Rust function");
@@ -158,7 +158,7 @@ fn kind(ty: &Type, faults: &mut Faults) -> Option<Kind> {
     (!borrowed.found).then(|| Kind::Owned(Box::new(ty.clone())))
 }
 
-/// Finds what cannot be decoded, wherever it is in a type.
+/// Finds parts of a type that cannot be decoded.
 struct Unowned<'a> {
     faults: &'a mut Faults,
     found: bool,

@@ -1,6 +1,6 @@
-//! What the attribute says of wrong tools, compared with what the compiler was seen to say, without a compiler.
+//! Tests of the error messages of the attribute, compared with recorded compiler output; they run without a compiler.
 //!
-//! `crates/agent/tests/tool_macro.rs` has the compiler itself say it, at the right places, which takes minutes.
+//! `crates/agent/tests/tool_macro.rs` runs the compiler and also checks the positions, which takes minutes.
 
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -11,7 +11,7 @@ use syn::{Attribute, Item, Meta};
 
 use super::expanded;
 
-/// The options of `#[tool]`, taken off an item; `None` for an item without it.
+/// The options of `#[tool]`, removed from an item; `None` for an item without the attribute.
 fn take_tool(item: &mut Item) -> Option<TokenStream> {
     let attributes: &mut Vec<Attribute> = match item {
         Item::Fn(item) => &mut item.attrs,
@@ -25,7 +25,7 @@ fn take_tool(item: &mut Item) -> Option<TokenStream> {
     }
 }
 
-/// Every message of the attribute for the tools of a file, in order.
+/// All error messages of the attribute for the tools of a file, in order.
 fn messages(source: &str) -> Vec<String> {
     let file = syn::parse_file(source).expect("the file is Rust");
     let wrong = file.items.into_iter().filter_map(|mut item| {
@@ -46,7 +46,7 @@ fn the_attribute_says_what_the_compiler_was_seen_to_say() {
         }
         let said = messages(&fs::read_to_string(&path).expect("the case"));
         if said.is_empty() {
-            // Only the compiler finds what is wrong here: types.
+            // Only the compiler finds the errors in these files: they are about types.
             continue;
         }
         by_the_attribute += 1;

@@ -4,7 +4,7 @@ use std::{error::Error, net::SocketAddr};
 
 use sandbar_mock::{MockServer, Script};
 
-#[allow(clippy::print_stdout, reason = "whoever runs this wants to know the address")]
+#[allow(clippy::print_stdout, reason = "the user needs the address")]
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or("which script? `serve script.json [port]`")?;

@@ -1,4 +1,4 @@
-//! Which endpoint a request is for, and what it answers.
+//! The endpoints of the server and their answers.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -16,10 +16,10 @@ use crate::{
     script::usage,
     stage::{Form, Stage},
     store::{Page, identified, list},
-    transcript::{Ask, COMPACTED, Choice, Place, role},
+    transcript::{Ask, COMPACTED, Choice, ItemPosition, role},
 };
 
-/// A request, taken off the wire.
+/// A received request.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) method: String,
@@ -29,7 +29,7 @@ pub(crate) struct Incoming {
     pub(crate) body: Bytes,
 }
 
-/// Answers a request. What it turns down is remembered as a problem.
+/// Answers a request. A refusal is logged as a problem.
 pub(crate) fn answer(stage: &Stage, incoming: &Incoming) -> Reply {
     route(stage, incoming).unwrap_or_else(|refusal| {
         stage.complain(&incoming.path, &refusal);
@@ -115,7 +115,7 @@ fn complete(stage: &Stage, body: &Value) -> Result<Reply, Refusal> {
     let choice = ask.choose(&stage.play)?;
     let usage = if is_set(body, "/stream_options/include_usage") { UsageChunk::Sent } else { UsageChunk::Left };
     let form = if is_set(body, "/stream") { Form::ChatChunks(usage) } else { Form::ChatJson };
-    // A completion repeats the model, and nothing else.
+    // A completion repeats only the model of the request.
     let frame = Frame::new(format!("chatcmpl-{}", choice.chain.write()), &json!({"model": body["model"]}));
     send(stage, &choice, frame, form, fault(stage, &choice))
 }
@@ -133,7 +133,7 @@ fn send(stage: &Stage, choice: &Choice, frame: Frame, form: Form, fault: &Fault)
     };
     let rendered = stage.render(choice, frame, form, &ending);
     let mut reply = Reply::faulty(rendered, fault);
-    // Where there is no stream to put an error into, it is the answer.
+    // Without a stream, the error is the whole answer.
     match (form, &ending) {
         (Form::Json | Form::ChatJson, Ending::Error { .. }) | (Form::ChatJson, Ending::Failed { .. }) => {
             reply.status = 500
@@ -147,15 +147,15 @@ fn is_set(body: &Value, pointer: &str) -> bool {
     body.pointer(pointer) == Some(&Value::Bool(true))
 }
 
-/// Puts what was asked and what was answered into the conversation.
+/// Adds the input and the output to the stored conversation.
 fn remember(stage: &Stage, id: &str, ask: &Ask<'_>, choice: &Choice) -> Result<(), Refusal> {
-    let asked = ask.entries.iter().filter(|entry| !matches!(entry.place, Place::Stored(_)));
+    let asked = ask.entries.iter().filter(|entry| !matches!(entry.place, ItemPosition::Stored(_)));
     let answered = stage.play.turn(choice.conversation, choice.turn).into_iter().flat_map(|turn| &turn.output);
     let items = asked.map(|entry| entry.item.clone().into_owned()).chain(answered.cloned()).collect();
     stage.memory().store.add(id, items).map(|_| ())
 }
 
-/// `POST /responses/compact`: what users said, and the rest as something only this server can read.
+/// `POST /responses/compact`: the messages of the user, and an opaque item for all others.
 fn compact(stage: &Stage, body: &Value) -> Result<Value, Refusal> {
     const FIELDS: &[(&str, Shape)] = &[
         ("model", Shape::Text),
@@ -190,7 +190,7 @@ fn compact(stage: &Stage, body: &Value) -> Result<Value, Refusal> {
     )
 }
 
-/// `GET /responses/{id}`: an id says everything.
+/// `GET /responses/{id}`: the id contains all data of the response.
 fn retrieve(stage: &Stage, id: &str) -> Result<Value, Refusal> {
     let chain = id.strip_prefix("resp_").and_then(|text| crate::chain::Chain::read(text, &stage.play));
     let turn =

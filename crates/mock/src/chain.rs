@@ -1,20 +1,20 @@
-//! How far each conversation got, written into the ids the server hands out, so that it need not remember.
+//! Progress of each conversation, encoded in the ids that the server assigns, so that the server need not remember the progress.
 
 use std::collections::BTreeMap;
 
 use crate::play::{Play, Position};
 
-/// The last item of each conversation that has been seen. `0_4-1_2` says: the first conversation is at its turn 4, and
-/// turn 2 of the second was the last answer.
+/// Last known item of each conversation. `0_4-1_2` means: conversation 0 is at its turn 4, and the last answer was turn 2 of
+/// conversation 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chain {
     seen: BTreeMap<usize, (usize, usize)>,
-    /// The conversation that answered last.
+    /// Index of the conversation that answered last.
     last: Option<usize>,
 }
 
 impl Chain {
-    /// Reads what [`Chain::write`] wrote. `None` if it was somebody else, or about another script.
+    /// Parses the output of [`Chain::write`]. `None` if the text is invalid, or belongs to another script.
     pub(crate) fn read(text: &str, play: &Play) -> Option<Self> {
         let mut chain = Self::default();
         for part in text.split('-') {
@@ -27,7 +27,7 @@ impl Chain {
         Some(chain)
     }
 
-    /// The last one that answered comes last.
+    /// Writes the chain. The conversation that answered last is the last entry.
     pub(crate) fn write(&self) -> String {
         let others = self.seen.iter().filter(|(conversation, _)| Some(**conversation) != self.last);
         let last = self.last.and_then(|last| self.seen.get_key_value(&last));
@@ -36,7 +36,7 @@ impl Chain {
         parts.join("-")
     }
 
-    /// The last answer, and which conversation gave it.
+    /// Position of the last answer.
     pub(crate) fn last(&self) -> Option<(usize, usize)> {
         let last = self.last?;
         Some((last, self.seen.get(&last)?.0))
@@ -46,17 +46,17 @@ impl Chain {
         self.seen.contains_key(&conversation)
     }
 
-    /// The number of the turn that comes next in a conversation.
+    /// Index of the next turn of a conversation.
     pub(crate) fn next_turn(&self, conversation: usize) -> usize {
         self.seen.get(&conversation).map_or(0, |(turn, _)| turn.saturating_add(1))
     }
 
-    /// Whether the item was said by now.
+    /// Whether the chain has reached an item.
     pub(crate) fn covers(&self, at: Position) -> bool {
         self.seen.get(&at.conversation).is_some_and(|seen| (at.turn, at.item) <= *seen)
     }
 
-    /// This much of a conversation has been seen, at least.
+    /// Records that a conversation has reached at least this position.
     pub(crate) fn advance(&mut self, at: Position) {
         let seen = self.seen.entry(at.conversation).or_insert((at.turn, at.item));
         *seen = (*seen).max((at.turn, at.item));
@@ -69,7 +69,8 @@ impl Chain {
         }
     }
 
-    /// A mark has been seen that each of these positions leaves: in every conversation, the first one not yet seen.
+    /// Records a mark that each of these positions leaves: every conversation advances to its first position that was not
+    /// reached yet.
     pub(crate) fn advance_to_next(&mut self, positions: &[Position]) {
         let mut from = 0;
         while let Some(first) = positions.get(from) {

@@ -1,4 +1,4 @@
-//! Chat Completions: the same script, for clients that speak the older way.
+//! The Chat Completions API, with the same scripts as the Responses API.
 
 pub(crate) mod render;
 pub(crate) mod request;

@@ -1,4 +1,4 @@
-//! The strict side of the server: a request is either as it should be, or turned down with the place that is not.
+//! Checks of requests. A refusal names the position of the fault.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::{
     chain::Chain,
     play::Play,
     refusal::Refusal,
-    transcript::{Ask, Entry, Place},
+    transcript::{Ask, Entry, ItemPosition},
 };
 
 mod items;
@@ -16,7 +16,7 @@ mod pairs;
 mod schema;
 pub(crate) mod tools;
 
-/// Everything a Responses request may say, and what each must be.
+/// Fields of a Responses request, with their types.
 const FIELDS: &[(&str, Shape)] = &[
     ("model", Shape::Text),
     ("input", Shape::Any),
@@ -51,7 +51,7 @@ const FIELDS: &[(&str, Shape)] = &[
     ("user", Shape::Text),
 ];
 
-/// What a field of a request must be.
+/// Type of a field of a request.
 #[derive(Clone, Copy)]
 pub(crate) enum Shape {
     Any,
@@ -79,7 +79,7 @@ impl Shape {
     }
 }
 
-/// The fields of a request are known, and of the right kind. Null is the same as nothing.
+/// Checks that the fields of a request are known and of the right type. Null counts as absent.
 pub(crate) fn fields(body: &Value, known: &[(&str, Shape)]) -> Result<(), Refusal> {
     let Some(body) = body.as_object() else {
         return Err(Refusal::bare(400, "We could not parse the JSON body of your request: expected an object."));
@@ -97,10 +97,10 @@ pub(crate) fn fields(body: &Value, known: &[(&str, Shape)]) -> Result<(), Refusa
     Ok(())
 }
 
-/// The items of a stored conversation, for whoever knows its id.
+/// Lookup of the items of a stored conversation, by its id.
 pub(crate) type Stored<'s> = &'s dyn Fn(&str) -> Option<Vec<Value>>;
 
-/// Checks a request to `/responses`, all of it but the pairs of calls and outputs.
+/// Checks a request to `/responses`, except the pairs of calls and outputs.
 pub(crate) fn responses<'a>(body: &'a Value, play: &Play, stored: Stored<'_>) -> Result<Ask<'a>, Refusal> {
     fields(body, FIELDS)?;
     if text(body, "model").is_none() && body.get("prompt").is_none_or(Value::is_null) {
@@ -117,7 +117,7 @@ pub(crate) fn responses<'a>(body: &'a Value, play: &Play, stored: Stored<'_>) ->
     Ok(ask)
 }
 
-/// Model, instructions and everything said so far.
+/// Model, instructions and items of the request.
 pub(crate) fn transcript<'a>(body: &'a Value, play: &Play, stored: Stored<'_>) -> Result<Ask<'a>, Refusal> {
     let mut ask = Ask { model: text(body, "model"), instructions: text(body, "instructions"), ..Ask::default() };
     let previous = text(body, "previous_response_id");
@@ -136,42 +136,42 @@ pub(crate) fn transcript<'a>(body: &'a Value, play: &Play, stored: Stored<'_>) -
     if let Some(id) = conversation {
         let items = stored(id).ok_or_else(|| Refusal::missing(format!("Conversation with id '{id}' not found.")))?;
         let stored = items.into_iter().enumerate();
-        ask.entries.extend(stored.map(|(at, item)| Entry { place: Place::Stored(at), item: Cow::Owned(item) }));
+        ask.entries.extend(stored.map(|(at, item)| Entry { place: ItemPosition::Stored(at), item: Cow::Owned(item) }));
     }
     let known = !ask.entries.is_empty() || previous.is_some() || body.get("prompt").is_some_and(Value::is_object);
     match body.get("input") {
         Some(Value::String(text)) => {
             let item = Cow::Owned(json!({"type": "message", "role": "user", "content": text}));
-            ask.entries.push(Entry { place: Place::InputText, item });
+            ask.entries.push(Entry { place: ItemPosition::InputText, item });
         }
         Some(Value::Array(items)) => {
             let items = items.iter().enumerate();
-            ask.entries.extend(items.map(|(at, item)| Entry { place: Place::Input(at), item: Cow::Borrowed(item) }));
+            ask.entries
+                .extend(items.map(|(at, item)| Entry { place: ItemPosition::Input(at), item: Cow::Borrowed(item) }));
         }
         None | Some(Value::Null) if known => {}
         None | Some(Value::Null) => return Err(Refusal::lacks("input")),
         Some(_) => return Err(Refusal::invalid("input", "Invalid type for 'input': expected a string or an array.")),
     }
-    for entry in ask.entries.iter().filter(|entry| !matches!(entry.place, Place::Stored(_))) {
+    for entry in ask.entries.iter().filter(|entry| !matches!(entry.place, ItemPosition::Stored(_))) {
         items::check(entry, play)?;
     }
     Ok(ask)
 }
 
-/// Every output has its call, and every call its output.
+/// Checks that every output has its call, and every call its output.
 pub(crate) fn pairs(ask: &Ask<'_>, play: &Play) -> Result<(), Refusal> {
     pairs::check(ask, play)
 }
 
-/// Items to be stored, each as it should be.
+/// Checks items that are to be stored.
 pub(crate) fn stored_items(items: &[Value], play: &Play) -> Result<(), Refusal> {
-    items
-        .iter()
-        .enumerate()
-        .try_for_each(|(at, item)| items::check(&Entry { place: Place::Item(at), item: Cow::Borrowed(item) }, play))
+    items.iter().enumerate().try_for_each(|(at, item)| {
+        items::check(&Entry { place: ItemPosition::Item(at), item: Cow::Borrowed(item) }, play)
+    })
 }
 
-/// The id of the conversation, which is written in two ways.
+/// Id of the conversation, which is a string or an object.
 pub(crate) fn conversation_id(body: &Value) -> Result<Option<&str>, Refusal> {
     match body.get("conversation") {
         None | Some(Value::Null) => Ok(None),
@@ -180,7 +180,7 @@ pub(crate) fn conversation_id(body: &Value) -> Result<Option<&str>, Refusal> {
     }
 }
 
-/// Numbers in their ranges, words that exist, the format of the answer.
+/// Checks the ranges of numbers, the values of enumerations, and the format of the output.
 fn details(body: &Value) -> Result<(), Refusal> {
     for (key, most) in [("temperature", 2.0), ("top_p", 1.0)] {
         if body.get(key).and_then(Value::as_f64).is_some_and(|number| !(0.0..=most).contains(&number)) {

@@ -1,4 +1,4 @@
-//! How an answer goes out: at once, or with everything that can go wrong on the way.
+//! The delivery of an answer, with its fault.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 
 use crate::{Fault, Malformed, refusal::Refusal, render::Rendered};
 
-/// An answer, and how it is sent.
+/// An answer and the way in which it is sent.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -24,7 +24,7 @@ pub(crate) struct Reply {
     pub(crate) body: Playback,
 }
 
-/// What happens before the first byte.
+/// Action before the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     Nothing,
@@ -32,11 +32,11 @@ pub(crate) enum Before {
     Forever,
 }
 
-/// Something the body does.
+/// Action of a body.
 #[derive(Debug)]
 enum Piece {
     Send(Bytes),
-    /// Lets go of what was sent so far.
+    /// Flushes the bytes so far.
     Flush,
     Wait(Duration),
     Slow {
@@ -48,9 +48,9 @@ enum Piece {
     Reset,
 }
 
-/// How long what was sent gets to arrive before the connection is reset.
+/// Wait before a reset, which would discard bytes that the client has not received yet.
 const BEFORE_RESET: Duration = Duration::from_millis(20);
-/// So many pieces of a split stream are kept apart by a pause; the rest only by separate writes.
+/// Number of pieces of a split stream that are separated by a pause; later pieces are only separate writes.
 const PAUSED_PIECES: usize = 50;
 
 const JSON: &str = "application/json";
@@ -70,7 +70,7 @@ impl Reply {
         Self { status, headers: vec![("content-type".to_owned(), kind.to_owned())], before: Before::Nothing, body }
     }
 
-    /// An answer, as a fault lets it through.
+    /// An answer after the effect of a fault.
     pub(crate) fn faulty(answer: Rendered, fault: &Fault) -> Self {
         match fault {
             Fault::Status { status, headers, body } => {
@@ -116,7 +116,7 @@ impl Reply {
         let is_stream = answer.is_stream();
         let mut reply = Self::plain(200, if is_stream { EVENTS } else { JSON }, answer.bytes);
         if is_stream {
-            // A real stream does not know how long it will be.
+            // A real server does not know the length of a stream in advance.
             reply.body.length = None;
             reply.headers.push(("cache-control".to_owned(), "no-cache".to_owned()));
         }
@@ -158,14 +158,14 @@ fn usual_error(status: u16) -> Value {
     crate::refusal::envelope(message, kind, None, None)
 }
 
-/// Every event in two halves.
+/// Splits every event into two halves.
 fn split(answer: &Rendered) -> Vec<Piece> {
     let ends = if answer.ends.is_empty() { &[answer.bytes.len()][..] } else { &answer.ends };
     let mut pieces = Vec::with_capacity(ends.len() * 4);
     let mut from = 0;
     for end in ends {
         let event = answer.bytes.slice(from..*end);
-        // Inside a long character if there is one.
+        // Inside a multi-byte character if there is one.
         let middle = event.iter().position(|byte| byte & 0xC0 == 0x80).unwrap_or(event.len() / 2);
         for half in [event.slice(..middle), event.slice(middle..)] {
             pieces.push(Piece::Send(half));
@@ -180,7 +180,7 @@ fn split(answer: &Rendered) -> Vec<Piece> {
     pieces
 }
 
-/// The bytes of a stream that is not as it should be. A JSON document is treated as one event.
+/// The bytes of a stream with a defect. A JSON document counts as one event.
 fn deform(answer: &Rendered, how: Malformed) -> Vec<u8> {
     let bytes = &answer.bytes[..];
     let first = answer.ends.first().copied().unwrap_or(0);
@@ -224,7 +224,7 @@ fn deform(answer: &Rendered, how: Malformed) -> Vec<u8> {
     }
 }
 
-/// A body that is played piece by piece.
+/// A body that executes a list of actions.
 #[derive(Debug)]
 pub(crate) struct Playback {
     pieces: VecDeque<Piece>,
@@ -232,13 +232,13 @@ pub(crate) struct Playback {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// The body ends here, and the connection with it.
+/// Ends the body and the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the script cuts the connection here")]
 pub(crate) struct Cut;
 
 impl Playback {
-    /// Waits once. The first call starts the clock.
+    /// Waits once; the first call starts the timer.
     fn wait(&mut self, pause: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
         let ready = timer.as_mut().poll(cx);

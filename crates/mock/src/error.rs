@@ -1,29 +1,29 @@
-//! Why a mock server did not start.
+//! Errors of scripts and of the start of a server.
 
-/// Why a script could not be used, or the server could not start.
+/// Reason why a script cannot be used, or a server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MockError {
-    /// The script says something the server does not understand.
+    /// The script is invalid.
     #[error("the script is not usable: {place}: {reason}")]
     Script {
-        /// Where in the script, as in `turns[2].faults[0].status`.
+        /// Position in the script, such as `turns[2].faults[0].status`.
         place: String,
-        /// What is wrong there.
+        /// Fault at that position.
         reason: String,
     },
     /// The script is not JSON.
     #[error("the script is not JSON")]
     Json(#[source] serde_json::Error),
-    /// The server is for loopback only.
+    /// The address is not a loopback address.
     #[error("{0} is not a loopback address")]
     NotLoopback(std::net::SocketAddr),
-    /// The socket or the thread of the server could not be made.
-    #[error("the mock server could not {action}")]
+    /// The socket or the thread of the server cannot be created.
+    #[error("the mock server cannot {action}")]
     Start {
-        /// What it was about to do.
+        /// Action that failed.
         action: &'static str,
-        /// Why it could not.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },

@@ -1,80 +1,80 @@
-//! What can go wrong on the way: one fault is played per attempt at a turn.
+//! Faults that the server injects: one per attempt at a turn.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// One thing that goes wrong at one attempt. A turn's faults are used up in order; then it succeeds.
+/// A fault of one attempt. The faults of a turn are used in order; later attempts succeed.
 ///
-/// Whoever sends the same transcript again meets the next fault. A fault that leaves the answer whole (a delay, slow
-/// bytes, odd but legal framing) still uses up its attempt.
+/// A client that sends the same transcript again gets the next fault. A fault that does not damage the answer (a delay, slow
+/// bytes, unusual but legal framing) also uses its attempt.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Nothing goes wrong at this attempt.
+    /// No fault in this attempt.
     None,
-    /// An error instead of an answer.
+    /// An error status instead of an answer.
     Status {
-        /// The status code, 100 to 599 but not a success.
+        /// Status code from 100 to 599, except success codes.
         status: u16,
-        /// Extra headers, such as `retry-after`.
+        /// Additional headers, such as `retry-after`.
         headers: Vec<(String, String)>,
-        /// The body: an object is sent as JSON, a string as it is. Without one it is the usual error envelope.
+        /// Body: an object is sent as JSON, a string unchanged. `None` is the error object of the API.
         body: Option<Value>,
     },
-    /// Nothing is sent for this long, then everything.
+    /// The whole answer is sent after this delay.
     Delay(Duration),
-    /// The body comes in small pieces.
+    /// The body is sent in small pieces.
     Slow {
-        /// How many bytes at once.
+        /// Bytes of each piece.
         bytes: usize,
-        /// The pause before each piece.
+        /// Pause before each piece.
         every: Duration,
     },
-    /// The connection is reset after so many events, and never after the last.
+    /// The connection is reset after this many events, but never after the last one.
     CutAfterEvents(usize),
-    /// The connection is reset after so many bytes of the body, and always before its end.
+    /// The connection is reset after this many bytes of the body, but always before its end.
     CutAfterBytes(usize),
-    /// The answer ends as failed.
+    /// The response ends with the status `failed`.
     Failed {
-        /// As in `server_error` or `rate_limit_exceeded`.
+        /// Code, such as `server_error` or `rate_limit_exceeded`.
         code: String,
-        /// For people.
+        /// Message for users.
         message: String,
     },
-    /// The answer ends before it is complete.
+    /// The response ends with the status `incomplete`.
     Incomplete {
-        /// `max_output_tokens` or `content_filter`.
+        /// Reason: `max_output_tokens` or `content_filter`.
         reason: String,
     },
     /// An `error` event in the middle of the stream.
     ErrorEvent {
-        /// As in `server_error`.
+        /// Code, such as `server_error`.
         code: String,
-        /// For people.
+        /// Message for users.
         message: String,
     },
-    /// The stream is not quite what it should be.
+    /// The stream has a defect.
     Malformed(Malformed),
-    /// Status 200 and no body at all.
+    /// Status 200 with an empty body.
     Empty,
-    /// The whole answer, under another content type.
+    /// The whole answer with another content type.
     ContentType(String),
-    /// No answer until the client leaves.
+    /// No answer until the client disconnects.
     Hang,
 }
 
-/// The ways in which a stream of events can be odd. Some are legal and must be read all the same.
+/// Defects of a stream of events. Some are legal, and a client must accept them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// A line that is no field, after the first event. Legal: a reader skips it.
+    /// A line that is not a field, after the first event. Legal: a client skips the line.
     GarbageLine,
     /// An event whose data is not JSON.
     InvalidJson,
     /// An event whose data is not UTF-8.
     InvalidUtf8,
-    /// Every event arrives in two packets, split inside a character where it has a long one. Legal.
+    /// Every event arrives in two packets, split inside a multi-byte character if there is one. Legal.
     Split,
     /// Lines end with carriage return and line feed. Legal.
     Crlf,
@@ -82,22 +82,22 @@ pub enum Malformed {
     Comments,
     /// The last event lacks the blank line that ends it.
     NoFinalBlank,
-    /// An event with a line of at least this many bytes, after the first one. Legal, if the reader's bounds allow it.
+    /// An event with a line of at least this many bytes, after the first event. Legal if the limits of the client allow it.
     OversizedLine(usize),
 }
 
-/// No line longer than this is made.
+/// Limit of an oversized line, in bytes.
 pub(crate) const LONGEST_LINE: usize = 64 << 20;
-/// No pause is longer than this.
+/// Limit of a pause.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
 impl Fault {
-    /// A status with nothing else to it.
+    /// A status without headers and body.
     pub fn status(status: u16) -> Self {
         Self::Status { status, headers: Vec::new(), body: None }
     }
 
-    /// Adds a header to a status. Other faults have none, and stay as they are.
+    /// Adds a header to a status; other faults are unchanged.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         if let Self::Status { headers, .. } = &mut self {
@@ -106,7 +106,7 @@ impl Fault {
         self
     }
 
-    /// Sets the body of a status. Other faults have none, and stay as they are.
+    /// Sets the body of a status; other faults are unchanged.
     #[must_use]
     pub fn body(mut self, value: impl Into<Value>) -> Self {
         if let Self::Status { body, .. } = &mut self {
@@ -115,7 +115,7 @@ impl Fault {
         self
     }
 
-    /// Whether the client gets the whole answer in spite of it.
+    /// Whether the client receives the whole answer.
     pub(crate) fn is_harmless(&self) -> bool {
         match self {
             Self::None | Self::Delay(_) | Self::Slow { .. } | Self::Incomplete { .. } => true,
@@ -124,7 +124,7 @@ impl Fault {
         }
     }
 
-    /// What is wrong with the fault itself, if anything: the field, and why.
+    /// Field of the fault that is invalid, with the reason, if there is one.
     pub(crate) fn flaw(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Status { status, .. } if !(300..600).contains(status) => {

@@ -1,27 +1,27 @@
-//! The things a model can say, as the JSON they are on the wire.
+//! Constructors for the output items of a model, as JSON.
 //!
-//! Ids, call ids and states are left out: the server fills them in. Anything else can be written as plain JSON.
+//! The server adds ids, call ids and states. Other items can be written as plain JSON.
 
 use serde_json::{Map, Value, json};
 
 use self::Fill::{CallId, List, Status, Text};
 
-/// A message of plain text.
+/// A message with plain text.
 pub fn text(text: impl Into<String>) -> Value {
     json!({"type": "message", "content": text.into()})
 }
 
-/// A message that refuses.
+/// A message with a refusal.
 pub fn refusal(reason: impl Into<String>) -> Value {
     json!({"type": "message", "content": [{"type": "refusal", "refusal": reason.into()}]})
 }
 
-/// A thought, of which the client sees a summary.
+/// Reasoning, of which the client sees a summary.
 pub fn reasoning(summary: impl Into<String>) -> Value {
     json!({"type": "reasoning", "summary": [{"type": "summary_text", "text": summary.into()}]})
 }
 
-/// A call of a function tool. Arguments that are a string are sent as they are, so they need not be valid JSON.
+/// A call of a function tool. Arguments that are a string are sent unchanged, so they need not be valid JSON.
 pub fn function_call(name: impl Into<String>, arguments: impl Into<Value>) -> Value {
     json!({"type": "function_call", "name": name.into(), "arguments": arguments.into()})
 }
@@ -37,20 +37,20 @@ pub fn shell_call<C: Into<String>>(commands: impl IntoIterator<Item = C>) -> Val
     json!({"type": "shell_call", "action": {"commands": commands}})
 }
 
-/// A call of the patch tool: `{"type": "create_file", "path": …, "diff": …}` and its kin.
+/// A call of the patch tool, with an operation such as `{"type": "create_file", "path": …, "diff": …}`.
 pub fn apply_patch_call(operation: impl Into<Value>) -> Value {
     json!({"type": "apply_patch_call", "operation": operation.into()})
 }
 
-/// A transcript made small, as the server of a model hands it out: opaque.
+/// A compaction item, whose content is opaque to the client.
 pub fn compaction(encrypted_content: impl Into<String>) -> Value {
     json!({"type": "compaction", "encrypted_content": encrypted_content.into()})
 }
 
-/// How an item of a kind is completed.
+/// Rules for the completion of items of one kind.
 struct Kind {
     name: &'static str,
-    /// What its id starts with.
+    /// Prefix of the id.
     prefix: &'static str,
     fills: &'static [Fill],
 }
@@ -83,12 +83,12 @@ const KINDS: &[Kind] = &[
     Kind { name: "program", prefix: "prog", fills: &[CallId] },
 ];
 
-/// What the ids of such items start with, where clients and servers agree on it.
+/// Prefix of the ids of items of this kind, if the API defines one.
 pub(crate) fn id_prefix(kind: &str) -> Option<&'static str> {
     KINDS.iter().take(4).find(|known| known.name == kind).map(|known| known.prefix)
 }
 
-/// Completes an item of a script. `place` makes the ids: `0_1` gives `fc_0_1` and `call_0_1`.
+/// Completes an item of a script. The ids contain `place`: `0_1` leads to `fc_0_1` and `call_0_1`.
 pub(crate) fn complete(item: Value, place: &str) -> Result<Value, String> {
     let Value::Object(mut item) = item else { return Err("an item is an object".to_owned()) };
     let name = match item.get("type") {
@@ -148,7 +148,7 @@ fn complete_content(message: &mut Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// What cannot be made up.
+/// Checks the fields that the server cannot add.
 fn check(kind: &str, item: &Map<String, Value>) -> Result<(), String> {
     let needed: &[&str] = match kind {
         "function_call" | "custom_tool_call" => &["id", "call_id", "name"],
@@ -162,7 +162,7 @@ fn check(kind: &str, item: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// All the text of a message, whether it is a string or parts, of the user or of the model.
+/// Text of a message of any role, from a string or from parts.
 pub(crate) fn message_text(item: &Value) -> Option<String> {
     if item.get("type").is_some_and(|kind| kind != "message") {
         return None;

@@ -1,8 +1,8 @@
-//! A model server that plays a script over real HTTP, and judges every request it gets.
+//! A model server that follows a script over real HTTP, and checks every request.
 //!
-//! It is the honest other side of a harness: it shares no code with the client it tests. It speaks the Responses API
-//! and Chat Completions, streams every event a real server sends, turns down whatever a real server would, and goes
-//! wrong in every way you ask it to.
+//! The server shares no code with the client that it tests. It supports the Responses API and Chat Completions, streams
+//! every event that a real server sends, refuses every request that a real server would refuse, and injects faults on
+//! demand.
 //!
 //! ```
 //! use sandbar_mock::{Fault, MockServer, Script, Turn, item};
@@ -18,29 +18,28 @@
 //! # Ok::<(), sandbar_mock::MockError>(())
 //! ```
 //!
-//! # Which turn comes next
+//! # Choice of the next turn
 //!
-//! The transcript decides, and nothing else: the server looks for what its turns have left in the request (ids, call
-//! ids, texts) and answers with the turn after the last one it finds. A run that is resumed, repeated or sent twice gets
-//! the right answer. With `previous_response_id` the id says how far things are, with `conversation` the items the
-//! server keeps, and after `/responses/compact` the compacted item. Past the last turn there is an error that says so,
-//! or [`Script::closing`].
+//! Only the transcript decides: the server searches the request for traces of its turns (ids, call ids, texts) and answers
+//! with the turn after the last one that it finds. A run that is resumed or repeated gets the right answer. The progress is
+//! also encoded in a `previous_response_id`, in the stored items of a `conversation`, and in the item of
+//! `/responses/compact`. A request after the last turn gets an error, or [`Script::closing`].
 //!
-//! A script can hold several [`Conversation`]s, each for the requests that meet its [`When`]; the first that fits answers.
-//! So several agents can talk to one server.
+//! A script can contain several [`Conversation`]s, each for the requests that match its [`When`]; the first match answers.
+//! Several agents can thus use one server.
 //!
-//! # What is judged
+//! # Checks
 //!
-//! Fields that do not exist, items that lack something, outputs without a call and calls without an output, tools with
-//! the same name, schemas that break the strict rules, a choice of a tool that is not offered, and more. The client gets
-//! the usual error with the `param` that is wrong; [`MockServer::problems`] has them all.
+//! The server refuses unknown fields, incomplete items, outputs without a call, calls without an output, several tools with
+//! one name, schemas that violate the strict rules, a choice of a tool that is not offered, and more. The client receives an
+//! error with the invalid `param`; [`MockServer::problems`] lists all refusals.
 //!
-//! # What goes wrong
+//! # Faults
 //!
 //! Each [`Turn`] has [`Fault`]s, one per attempt: statuses, delays, slow bytes, cut connections, failed responses,
 //! malformed streams, silence.
 //!
-//! # As JSON
+//! # Scripts in JSON
 //!
 //! ```
 //! # use sandbar_mock::Script;
@@ -64,7 +63,7 @@
 //! `incomplete` (`reason`), `empty`, `content_type` (`value`), `hang`, `garbage_line`, `invalid_json`, `invalid_utf8`,
 //! `split`, `crlf`, `comments`, `no_final_blank`, `oversized_line` (`bytes`).
 //!
-//! `cargo run -p sandbar-mock --example serve -- script.json` serves one until it is interrupted.
+//! `cargo run -p sandbar-mock --example serve -- script.json` serves a script until it is interrupted.
 
 mod answer;
 mod chain;

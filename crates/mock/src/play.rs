@@ -1,4 +1,4 @@
-//! A script made ready to be played: items completed, every mark a turn leaves in a transcript known.
+//! A prepared script: its items are complete, and the marks that each turn leaves in a transcript are known.
 
 use std::{collections::HashMap, sync::atomic::AtomicUsize};
 
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::{Authorization, Events, Fault, MockError, Script, When, item, script::Turn};
 
-/// Bounds on a script, so that its ids and caches have some.
+/// Limits of a script, which bound its ids and caches.
 const MOST_CONVERSATIONS: usize = 1_000;
 const MOST_TURNS: usize = 100_000;
 const MOST_ITEMS: usize = 1_000_000;
 
-/// Where in a script an item is.
+/// Position of an item in a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) conversation: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Position {
     pub(crate) item: usize,
 }
 
-/// A script, ready.
+/// A prepared script.
 #[derive(Debug)]
 pub(crate) struct Play {
     pub(crate) scenes: Vec<Scene>,
@@ -30,7 +30,7 @@ pub(crate) struct Play {
     pub(crate) delta_chars: usize,
 }
 
-/// A conversation, ready. With a closing, that is its last turn.
+/// A prepared conversation. If the script has a closing, the closing is the last turn.
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) name: String,
@@ -38,17 +38,17 @@ pub(crate) struct Scene {
     pub(crate) turns: Vec<Ready>,
 }
 
-/// A turn, ready.
+/// A prepared turn.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) output: Vec<Value>,
     pub(crate) usage: Value,
     pub(crate) faults: Vec<Fault>,
-    /// How often it was played.
+    /// Number of times that the turn was played.
     pub(crate) attempts: AtomicUsize,
 }
 
-/// What shows in a transcript that an item was said. Positions are sorted.
+/// Marks that show in a transcript that an item was sent. Positions are sorted.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     pub(crate) ids: HashMap<String, Vec<Position>>,
@@ -114,7 +114,7 @@ impl Play {
         let mut said = Vec::new();
         for (number, item) in turn.output.into_iter().enumerate() {
             let at = Position { item: number, ..at };
-            // The first conversation has the short ids, for scripts that have only one.
+            // Items of the first conversation have short ids, for scripts with one conversation.
             let name = match at.conversation {
                 0 => format!("{}_{number}", at.turn),
                 other => format!("{other}_{}_{number}", at.turn),
@@ -133,7 +133,7 @@ impl Play {
         Ok(Ready { output, usage: turn.usage, faults: turn.faults, attempts: AtomicUsize::new(0) })
     }
 
-    /// A turn, if there is one.
+    /// The turn with this index, if there is one.
     pub(crate) fn turn(&self, conversation: usize, turn: usize) -> Option<&Ready> {
         self.scenes.get(conversation)?.turns.get(turn)
     }
@@ -142,7 +142,7 @@ impl Play {
 impl Marks {
     fn add(&mut self, at: Position, item: &Value) {
         let mark = |key: &str| item.get(key).and_then(Value::as_str).map(str::to_owned);
-        // What is opaque to a client comes back unchanged even where its id does not.
+        // A client returns opaque content unchanged, even if it drops the id.
         for id in [mark("id"), mark("encrypted_content")].into_iter().flatten() {
             add(&mut self.ids, id, at);
         }

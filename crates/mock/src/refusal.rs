@@ -1,8 +1,8 @@
-//! A request that is turned down: the status, and the error envelope clients know.
+//! The refusal of a request: its status and error object.
 
 use serde_json::{Value, json};
 
-/// Why a request was turned down, as the client is told.
+/// Reason why a request is refused, for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
@@ -13,22 +13,22 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The request itself is wrong.
+    /// The request is invalid.
     pub(crate) fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..Self::bare(400, message) }
     }
 
-    /// The request is fine, but the script has no answer to it.
+    /// The request is valid, but the script has no answer to it.
     pub(crate) fn script(code: &'static str, message: impl Into<String>) -> Self {
         Self { code: Some(code), param: Some("input".to_owned()), ..Self::bare(400, message) }
     }
 
-    /// There is no such thing.
+    /// The resource does not exist.
     pub(crate) fn missing(message: impl Into<String>) -> Self {
         Self::bare(404, message)
     }
 
-    /// A field that must be there is not.
+    /// A required field is missing.
     pub(crate) fn lacks(param: &str) -> Self {
         Self::invalid(param, format!("Missing required parameter: '{param}'.")).code("missing_required_parameter")
     }
@@ -48,7 +48,7 @@ impl Refusal {
     }
 }
 
-/// The envelope every error comes in.
+/// The error object of the API.
 pub(crate) fn envelope(message: &str, kind: &str, param: Option<&str>, code: Option<&str>) -> Value {
     json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
 }

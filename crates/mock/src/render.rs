@@ -1,4 +1,4 @@
-//! An answer as bytes: one JSON document, or a stream of events whose ends are known.
+//! An answer as bytes: one JSON document, or a stream of events with their end positions.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -6,15 +6,15 @@ use serde_json::Value;
 pub(crate) mod events;
 pub(crate) mod response;
 
-/// The body of an answer.
+/// Body of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Rendered {
     pub(crate) bytes: Bytes,
-    /// Where each event ends. Empty for a JSON document.
+    /// End position of each event; empty for a JSON document.
     pub(crate) ends: Vec<usize>,
 }
 
-/// How an answer comes to its end.
+/// End of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Completed,
@@ -33,7 +33,7 @@ impl Rendered {
     }
 }
 
-/// Events being written one after the other.
+/// Writer of a stream of events.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -41,7 +41,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// An event, with a name or without.
+    /// Adds an event, with or without a name.
     pub(crate) fn event(&mut self, name: Option<&str>, data: &str) {
         if let Some(name) = name {
             self.bytes.extend_from_slice(b"event: ");
@@ -63,7 +63,7 @@ impl Writer {
     }
 }
 
-/// A text in pieces of so many characters. An empty text has none.
+/// Splits a text into pieces of this many characters; an empty text has no pieces.
 pub(crate) fn pieces(text: &str, characters: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

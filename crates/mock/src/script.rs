@@ -1,4 +1,4 @@
-//! What the server says, and when: conversations of turns, written in code or read from JSON.
+//! Scripts: conversations of turns, written in code or read from JSON.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::{Fault, MockError};
 
 mod read;
 
-/// Everything a server needs to know: its conversations, and how it behaves.
+/// A script: conversations, and settings of the server.
 ///
 /// ```
 /// use sandbar_mock::{Script, item};
@@ -26,7 +26,7 @@ pub struct Script {
     pub(crate) log_entries: usize,
 }
 
-/// Turns that follow one another, and which requests they answer.
+/// A sequence of turns, and the requests that it answers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
     pub(crate) name: Option<String>,
@@ -34,7 +34,7 @@ pub struct Conversation {
     pub(crate) turns: Vec<Turn>,
 }
 
-/// One answer of the model.
+/// One reply of the model, with its faults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub(crate) output: Vec<Value>,
@@ -42,7 +42,7 @@ pub struct Turn {
     pub(crate) faults: Vec<Fault>,
 }
 
-/// Which requests a conversation answers: all conditions given must hold. Without any, it answers all.
+/// Conditions of a conversation. A request must meet all of them; without conditions, every request matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct When {
     pub(crate) last_user: Option<String>,
@@ -51,25 +51,25 @@ pub struct When {
     pub(crate) instructions: Option<String>,
 }
 
-/// Whether requests must carry a key.
+/// Whether requests need a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Authorization {
-    /// Nobody looks.
+    /// The header is not checked.
     #[default]
     Optional,
-    /// `Authorization: Bearer` and anything.
+    /// `Authorization: Bearer` with any key.
     AnyKey,
-    /// This key and no other.
+    /// `Authorization: Bearer` with this key.
     Key(String),
 }
 
-/// How much of a stream is sent.
+/// Events of a stream that are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Events {
-    /// Every event a real server sends.
+    /// Every event that a real server sends.
     #[default]
     Full,
-    /// Only that the response was created, that each item is done, and that the response is completed.
+    /// Only the events for the created response, for each completed item, and for the completed response.
     Minimal,
 }
 
@@ -87,7 +87,7 @@ impl Default for Script {
 }
 
 impl Script {
-    /// A script that has nothing to say yet.
+    /// An empty script.
     pub fn new() -> Self {
         Self::default()
     }
@@ -96,7 +96,7 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// Names the place of whatever is unknown, missing or of the wrong kind.
+    /// If a field is unknown, missing or of the wrong type. The error names its position.
     pub fn from_json(text: &str) -> Result<Self, MockError> {
         read::script(text)
     }
@@ -120,35 +120,35 @@ impl Script {
         self
     }
 
-    /// What is said when a conversation is over. Without it, a request past the last turn is an error.
+    /// Sets the reply after the last turn of a conversation. Without it, a request after the last turn is an error.
     #[must_use]
     pub fn closing(mut self, text: impl Into<String>) -> Self {
         self.closing = Some(text.into());
         self
     }
 
-    /// Asks for a key.
+    /// Sets whether requests need a key.
     #[must_use]
     pub fn authorization(mut self, authorization: Authorization) -> Self {
         self.authorization = authorization;
         self
     }
 
-    /// How much of a stream is sent.
+    /// Sets the events of a stream that are sent.
     #[must_use]
     pub fn events(mut self, events: Events) -> Self {
         self.events = events;
         self
     }
 
-    /// How many characters each delta has. The default is 8; zero is taken as one.
+    /// Sets the number of characters of each delta. The default is 8; zero means one.
     #[must_use]
     pub fn delta_chars(mut self, characters: usize) -> Self {
         self.delta_chars = characters.max(1);
         self
     }
 
-    /// How many requests and problems are remembered, at most. The oldest go first. The default is 10,000.
+    /// Sets the maximum number of requests and problems in the log; the oldest are dropped first. The default is 10,000.
     #[must_use]
     pub fn log_entries(mut self, entries: usize) -> Self {
         self.log_entries = entries;
@@ -162,14 +162,14 @@ impl Conversation {
         Self::default()
     }
 
-    /// A name for error messages.
+    /// Sets the name in error messages.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Only for requests such as these.
+    /// Sets the conditions of the conversation.
     #[must_use]
     pub fn when(mut self, when: When) -> Self {
         self.when = when;
@@ -185,26 +185,26 @@ impl Conversation {
 }
 
 impl Turn {
-    /// A turn in which the model says all of these. See [`item`](crate::item).
+    /// A turn with these output items, see [`item`](crate::item).
     pub fn new(output: impl IntoIterator<Item = Value>) -> Self {
         Self { output: output.into_iter().collect(), usage: usage(100, 10), faults: Vec::new() }
     }
 
-    /// How many tokens it is said to cost. The default is 100 in and 10 out.
+    /// Sets the usage of the turn. The default is 100 input tokens and 10 output tokens.
     #[must_use]
     pub fn tokens(mut self, input: u64, output: u64) -> Self {
         self.usage = usage(input, output);
         self
     }
 
-    /// The usage as it is on the wire. `null` is something clients must live with.
+    /// Sets the usage as JSON. Real servers also send `null`.
     #[must_use]
     pub fn usage(mut self, usage: Value) -> Self {
         self.usage = usage;
         self
     }
 
-    /// Adds a fault for the next attempt that has none.
+    /// Adds a fault for the next attempt without one.
     #[must_use]
     pub fn fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
@@ -236,28 +236,28 @@ impl When {
         Self::default()
     }
 
-    /// The last thing the user said contains this.
+    /// Matches if the last message of the user contains this text.
     #[must_use]
     pub fn last_user(mut self, text: impl Into<String>) -> Self {
         self.last_user = Some(text.into());
         self
     }
 
-    /// A tool of this name is offered.
+    /// Matches if a tool with this name is offered.
     #[must_use]
     pub fn tool(mut self, name: impl Into<String>) -> Self {
         self.tool = Some(name.into());
         self
     }
 
-    /// The model is this one.
+    /// Matches if the request names this model.
     #[must_use]
     pub fn model(mut self, name: impl Into<String>) -> Self {
         self.model = Some(name.into());
         self
     }
 
-    /// The instructions, or a system or developer message, contain this.
+    /// Matches if the instructions, or a system or developer message, contain this text.
     #[must_use]
     pub fn instructions(mut self, text: impl Into<String>) -> Self {
         self.instructions = Some(text.into());
@@ -265,7 +265,7 @@ impl When {
     }
 }
 
-/// A whole usage object.
+/// A complete usage object.
 pub(crate) fn usage(input: u64, output: u64) -> Value {
     json!({
         "input_tokens": input,

@@ -1,4 +1,4 @@
-//! The server itself: a loopback socket, and a thread of its own that ends with it.
+//! The server: a loopback socket with its own thread, which ends when the server is dropped.
 
 use std::{
     convert::Infallible,
@@ -30,16 +30,16 @@ use crate::{
     stage::{Logged, Stage},
 };
 
-/// A request is at most this long.
+/// Limit of a request, in bytes.
 const LONGEST_BODY: usize = 64 << 20;
-/// A client has this long to send one.
+/// Time limit for the arrival of a request.
 const BODY_DEADLINE: Duration = Duration::from_secs(60);
-/// A connection may stay idle this long.
+/// Time after which an idle connection is closed.
 const HEAD_DEADLINE: Duration = Duration::from_secs(600);
-/// No more clients than this at once.
+/// Maximum number of concurrent connections.
 const MOST_CONNECTIONS: usize = 4096;
 
-/// A server that plays a script. It runs on a thread of its own, so it needs no runtime; dropping it ends it.
+/// A server that follows a script. It runs on its own thread, so it needs no runtime. It ends when it is dropped.
 #[derive(Debug)]
 pub struct MockServer {
     address: SocketAddr,
@@ -53,12 +53,12 @@ impl MockServer {
     ///
     /// # Errors
     ///
-    /// If the script is not usable, or the socket cannot be had.
+    /// If the script is invalid, or the socket cannot be opened.
     pub fn start(script: Script) -> Result<Self, MockError> {
         Self::start_at(script, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 
-    /// Starts a server at an address, which must be a loopback one.
+    /// Starts a server at a loopback address.
     ///
     /// # Errors
     ///
@@ -95,17 +95,17 @@ impl MockServer {
         format!("http://{}/v1", self.address)
     }
 
-    /// Where it listens.
+    /// Address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The requests it got, oldest first.
+    /// Requests that the server received, oldest first.
     pub fn requests(&self) -> Vec<Request> {
         self.stage.requests()
     }
 
-    /// What it turned down and why, oldest first. A test that ends with none has a client that follows the rules.
+    /// Requests that the server refused, with the reasons, oldest first. If there are none, the client follows the rules.
     pub fn problems(&self) -> Vec<Problem> {
         self.stage.problems()
     }
@@ -120,7 +120,7 @@ impl Drop for MockServer {
     }
 }
 
-/// Takes connections until it is dropped, and every connection with it.
+/// Accepts connections until this future is dropped, which also closes all connections.
 async fn serve(listener: TcpListener, stage: Arc<Stage>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let mut connections = JoinSet::new();
@@ -128,7 +128,7 @@ async fn serve(listener: TcpListener, stage: Arc<Stage>) {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
                 Ok((stream, _)) => { connections.spawn(connection(stream, stage.clone())); }
-                // Out of descriptors: others will end.
+                // No free file descriptor: retry after other connections have ended.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_ended) = connections.join_next() => {}
@@ -145,7 +145,7 @@ async fn connection(stream: TcpStream, stage: Arc<Stage>) {
         .serve_connection(TokioIo::new(stream), service);
     let ended = poll_fn(|cx| Pin::new(&mut connection).poll_without_shutdown(cx)).await;
     if ended.is_err() {
-        // Whoever still reads learns that it was cut, not that it is over.
+        // A reset, so that the client does not take the end of the connection for the end of the response.
         let _gone_already = connection.into_parts().io.into_inner().set_zero_linger();
     }
 }

@@ -1,4 +1,4 @@
-//! What the server keeps while it runs: the script, a log with an end, and answers it has rendered before.
+//! State of a running server: the script, a bounded log, and a cache of rendered answers.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,44 +18,44 @@ use crate::{
     transcript::Choice,
 };
 
-/// A request the server got.
+/// A request that the server received.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Request {
-    /// As in `POST`.
+    /// Method, such as `POST`.
     pub method: String,
-    /// With the query, as in `/v1/responses`.
+    /// Path with the query, such as `/v1/responses`.
     pub path: String,
-    /// Names in lower case, in the order they came.
+    /// Headers in the order of arrival, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body, or null if it was no JSON.
+    /// Body; null if it is not JSON.
     pub body: Value,
 }
 
 impl Request {
-    /// The first header of that name, in whatever case.
+    /// The first header with this name; case is ignored.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 }
 
-/// Why the server turned a request down.
+/// A request that the server refused, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// As in `/v1/responses`.
+    /// Path, such as `/v1/responses`.
     pub path: String,
-    /// The status the client got.
+    /// Status that the client received.
     pub status: u16,
-    /// Where in the request, as in `input[3].call_id`.
+    /// Position in the request, such as `input[3].call_id`.
     pub param: Option<String>,
-    /// A word for programs.
+    /// Error code for programs.
     pub code: Option<String>,
-    /// A sentence for people.
+    /// Message for users.
     pub message: String,
 }
 
-/// How an answer is written.
+/// Format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
     Events,
@@ -64,7 +64,7 @@ pub(crate) enum Form {
     ChatJson,
 }
 
-/// A request as it is logged: most are never looked at, so the body is parsed only then.
+/// A logged request. Its body is parsed only when the request is read, because most requests are never read.
 #[derive(Clone, Debug)]
 pub(crate) struct Logged {
     pub(crate) method: String,
@@ -73,12 +73,12 @@ pub(crate) struct Logged {
     pub(crate) body: Bytes,
 }
 
-/// The log holds no more than this.
+/// Limit of the log, in bytes.
 const MOST_LOGGED: usize = 256 << 20;
-/// Rendered answers take no more than this.
+/// Limit of the cache of rendered answers, in bytes.
 const MOST_CACHED: usize = 128 << 20;
 
-/// Everything the connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) play: Play,
@@ -106,7 +106,7 @@ impl Stage {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs a request, and numbers it.
+    /// Logs a request and returns its number.
     pub(crate) fn log(&self, request: Logged) -> u64 {
         let mut memory = self.memory();
         memory.requests += 1;
@@ -148,13 +148,13 @@ impl Stage {
         self.memory().problems.iter().cloned().collect()
     }
 
-    /// The fault of this attempt at a turn.
+    /// Fault of this attempt at a turn.
     pub(crate) fn next_fault<'t>(&self, turn: &'t Ready) -> &'t Fault {
         let attempt = turn.attempts.fetch_add(1, Ordering::Relaxed);
         turn.faults.get(attempt).unwrap_or(&Fault::None)
     }
 
-    /// The answer as bytes. The same answer to the same request is rendered once.
+    /// The rendered answer. The same answer to the same request is rendered once.
     pub(crate) fn render(&self, choice: &Choice, frame: Frame, form: Form, ending: &Ending) -> Rendered {
         let Some(turn) = self.play.turn(choice.conversation, choice.turn) else { return Rendered::json(&Value::Null) };
         let key = (choice.conversation, choice.turn, form);

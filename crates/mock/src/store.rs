@@ -1,4 +1,4 @@
-//! The conversations the server keeps for its clients, item by item.
+//! Stored conversations and their items.
 
 use std::collections::HashMap;
 
@@ -6,27 +6,27 @@ use serde_json::{Map, Value, json};
 
 use crate::{refusal::Refusal, render::response::CREATED_AT};
 
-/// So much is kept at most.
+/// Limits of the store.
 const MOST_CONVERSATIONS: usize = 10_000;
 const MOST_BYTES: usize = 256 << 20;
 
-/// All of them.
+/// All stored conversations.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
-    conversations: HashMap<String, Kept>,
+    conversations: HashMap<String, StoredConversation>,
     made: usize,
     bytes: usize,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct StoredConversation {
     metadata: Value,
     items: Vec<Value>,
-    /// How many items it ever had, for their ids.
+    /// Total number of items so far, from which ids are made.
     numbered: usize,
 }
 
-/// Which items of a conversation are wanted.
+/// Selection of the items of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) newest_first: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Reads `order=asc&limit=20&after=msg_1`. What it does not know, it leaves.
+    /// Parses a query such as `order=asc&limit=20&after=msg_1`. Unknown parameters are ignored.
     pub(crate) fn from_query(query: &str) -> Self {
         let mut page = Self { newest_first: true, limit: 20, after: None };
         for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
@@ -57,11 +57,11 @@ impl Store {
         }
         self.made += 1;
         let id = format!("conv_{}", self.made);
-        self.conversations.insert(id.clone(), Kept { metadata, ..Kept::default() });
+        self.conversations.insert(id.clone(), StoredConversation { metadata, ..StoredConversation::default() });
         Ok(id)
     }
 
-    /// What is known of a conversation, but for its items.
+    /// The conversation object, without its items.
     pub(crate) fn describe(&self, id: &str) -> Result<Value, Refusal> {
         let kept = self.conversations.get(id).ok_or_else(|| unknown(id))?;
         Ok(json!({"id": id, "object": "conversation", "created_at": CREATED_AT, "metadata": kept.metadata}))
@@ -71,7 +71,7 @@ impl Store {
         self.conversations.get(id).map(|kept| kept.items.clone())
     }
 
-    /// Adds items, with ids for those that have none, and returns them.
+    /// Adds items, assigns ids to those without one, and returns them.
     pub(crate) fn add(&mut self, id: &str, items: Vec<Value>) -> Result<Vec<Value>, Refusal> {
         let kept = self.conversations.get_mut(id).ok_or_else(|| unknown(id))?;
         let bytes = self.bytes.saturating_add(size(&items));
@@ -123,13 +123,13 @@ impl Store {
     }
 }
 
-/// A list as clients know it.
+/// The list object of the API.
 pub(crate) fn list(data: Vec<Value>, has_more: bool) -> Value {
     let end = |item: Option<&Value>| item.map_or_else(|| json!(""), |item| item["id"].clone());
     json!({"object": "list", "first_id": end(data.first()), "last_id": end(data.last()), "has_more": has_more, "data": data})
 }
 
-/// An item as a server gives it back: with an id, and texts in parts.
+/// An item in the form that a server returns: with an id, and with texts as parts.
 pub(crate) fn identified(item: Value, name: &str) -> Value {
     let Value::Object(item) = item else { return item };
     let kind = item.get("type").and_then(Value::as_str).unwrap_or("message").to_owned();
@@ -149,7 +149,7 @@ pub(crate) fn identified(item: Value, name: &str) -> Value {
     Value::Object(whole)
 }
 
-/// About how much items take.
+/// Approximate size of items, in bytes.
 fn size(items: &[Value]) -> usize {
     items.iter().map(|item| item.to_string().len()).sum()
 }

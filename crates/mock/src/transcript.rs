@@ -1,4 +1,4 @@
-//! A request as the script sees it: who asks, with which tools, and what has been said so far.
+//! The transcript of a request: its instructions, tools and items, from which the next turn follows.
 
 use std::{borrow::Cow, fmt};
 
@@ -12,39 +12,39 @@ use crate::{
     refusal::Refusal,
 };
 
-/// A request, whichever endpoint it came to.
+/// A request of any endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Ask<'a> {
     pub(crate) model: Option<&'a str>,
     pub(crate) instructions: Option<&'a str>,
     pub(crate) tools: Vec<&'a str>,
     pub(crate) entries: Vec<Entry<'a>>,
-    /// What the request refers to without repeating it.
+    /// Earlier response or conversation that the request refers to.
     pub(crate) previous: Chain,
 }
 
 /// One item of a transcript.
 #[derive(Debug)]
 pub(crate) struct Entry<'a> {
-    pub(crate) place: Place,
+    pub(crate) place: ItemPosition,
     pub(crate) item: Cow<'a, Value>,
 }
 
-/// Where the client wrote an item.
+/// Position of an item in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ItemPosition {
     Input(usize),
-    /// The input was a string.
+    /// The input is a string.
     InputText,
-    /// An item the server keeps for the client.
+    /// An item of a stored conversation.
     Stored(usize),
-    /// An item being added to a stored conversation.
+    /// An item that is being added to a stored conversation.
     Item(usize),
     Message(usize),
     ToolCall(usize, usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ItemPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Input(at) => write!(f, "input[{at}]"),
@@ -57,17 +57,17 @@ impl fmt::Display for Place {
     }
 }
 
-/// The answer to give.
+/// Position of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) conversation: usize,
     pub(crate) turn: usize,
-    /// How far everything is once it was given.
+    /// Progress of all conversations after the answer.
     pub(crate) chain: Chain,
 }
 
 impl Ask<'_> {
-    /// Which turn of which conversation comes next. It depends on nothing but the request.
+    /// The next turn and its conversation. The choice depends only on the request.
     pub(crate) fn choose(&self, play: &Play) -> Result<Choice, Refusal> {
         let mut chain = self.seen(play);
         let told = self.told();
@@ -92,7 +92,7 @@ impl Ask<'_> {
         Ok(Choice { conversation, turn, chain })
     }
 
-    /// How far each conversation is, by what shows of it.
+    /// Progress of each conversation, from its marks in the transcript.
     pub(crate) fn seen(&self, play: &Play) -> Chain {
         let mut chain = self.previous.clone();
         for entry in &self.entries {
@@ -101,10 +101,10 @@ impl Ask<'_> {
         chain
     }
 
-    fn meets(&self, when: &When, conversation: usize, told: &Told) -> bool {
+    fn meets(&self, when: &When, conversation: usize, told: &RequestFacts) -> bool {
         let user = when.last_user.as_ref().is_none_or(|wanted| match &told.last_user {
             Some(text) => text.contains(wanted.as_str()),
-            // The user's words are in what came before: whoever answered then goes on.
+            // The message of the user is in the stored part: the conversation that answered then continues.
             None => self.previous.knows(conversation),
         });
         let tool = when.tool.as_ref().is_none_or(|wanted| self.tools.contains(&wanted.as_str()));
@@ -116,17 +116,20 @@ impl Ask<'_> {
         user && tool && model && instructions
     }
 
-    fn told(&self) -> Told {
+    fn told(&self) -> RequestFacts {
         let texts_of = |roles: &'static [&'static str]| {
             let told = move |entry: &&Entry<'_>| role(&entry.item).is_some_and(|role| roles.contains(&role));
             self.entries.iter().filter(told).filter_map(|entry| item::message_text(&entry.item))
         };
-        Told { last_user: texts_of(&["user"]).next_back(), instructions: texts_of(&["system", "developer"]).collect() }
+        RequestFacts {
+            last_user: texts_of(&["user"]).next_back(),
+            instructions: texts_of(&["system", "developer"]).collect(),
+        }
     }
 }
 
-/// What conditions are about.
-struct Told {
+/// Data of a request that conditions are compared with.
+struct RequestFacts {
     last_user: Option<String>,
     instructions: Vec<String>,
 }
@@ -146,7 +149,7 @@ fn see(chain: &mut Chain, item: &Value, play: &Play) {
         opaque.and_then(|content| marks.ids.get(content)),
     ];
     if let Some(positions) = known.into_iter().flatten().next() {
-        // An output follows its call. Only where the call was left out does it say something new.
+        // An output shows progress only if its call is missing; otherwise the call already shows it.
         let is_output = field("type").is_some_and(|kind| kind.ends_with("_output"));
         if !is_output || !chain.covers(positions[0]) {
             chain.advance_to_next(positions);
@@ -160,10 +163,10 @@ fn see(chain: &mut Chain, item: &Value, play: &Play) {
     }
 }
 
-/// What the content of a compacted transcript starts with; a [`Chain`] follows.
+/// Prefix of the content of a compaction item; a [`Chain`] follows.
 pub(crate) const COMPACTED: &str = "mock:";
 
-/// The role of a message.
+/// Role of a message.
 pub(crate) fn role(item: &Value) -> Option<&str> {
     item.get("role")?.as_str()
 }

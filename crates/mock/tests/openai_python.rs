@@ -1,4 +1,4 @@
-//! The official `openai` Python package reads everything the server says, and takes it for the real thing.
+//! The official `openai` Python package accepts all answers of the server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

@@ -1,6 +1,6 @@
-//! What an agent on a machine costs beside the Python SDK, which does not isolate, both in one run; and what the command costs.
+//! Benchmark of agents on machines against the Python SDK, which does not isolate, and of the `sandbar` command.
 //!
-//! Run with `cargo xtask bench agent [--json] [--quick] [--only NAME]`. It fails when a goal is missed.
+//! Run with `cargo xtask bench agent [--json] [--quick] [--only NAME]`. It fails if a goal is missed.
 
 #![allow(
     missing_docs,
@@ -23,6 +23,9 @@ mod memory;
 #[cfg(target_os = "linux")]
 #[path = "agent/peer.rs"]
 mod peer;
+#[cfg(target_os = "linux")]
+#[path = "../../clients/benches/local/release.rs"]
+mod release;
 #[cfg(target_os = "linux")]
 #[path = "agent/rows.rs"]
 mod rows;

@@ -1,4 +1,4 @@
-//! What a workspace costs beside the floor (plain system calls) and the Python SDK, all in one run, on tmpfs.
+//! Benchmark of workspaces on tmpfs, against plain system calls (the floor) and the Python SDK.
 //!
 //! Run with `cargo xtask bench workspace [--json] [--quick] [--only NAME] [--check]`.
 

@@ -1,4 +1,4 @@
-//! Agents as tools of another: each call is a run of its own, counted with the outer one.
+//! An agent as a tool of another agent: each call is a nested run, whose usage counts for the outer run.
 //!
 //! Run with `cargo run -p sandbar --example agents_as_tools`. It prints:
 //!
@@ -18,7 +18,7 @@ use serde_json::json;
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // One server for both: what they are told to be says who is asking.
+    // One server for both agents: the instructions decide which script answers.
     let translating = Conversation::new().when(When::any().instructions("translate")).turn(item::text("God morgen."));
     let presenting = Conversation::new()
         .turn(item::function_call("to_norwegian", json!({ "input": "Good morning." })))
@@ -26,12 +26,12 @@ async fn main() -> Result<(), BoxError> {
     let server = MockServer::start(Script::new().conversation(translating).conversation(presenting))?;
 
     let translator = Agent::new("translator").instructions("You translate to Norwegian.");
-    let tool = translator.as_tool("to_norwegian", "Translates to Norwegian.").on_event(|told| {
-        if let RunEvent::Item { name, .. } = told.event {
-            println!("[{}] {name}", told.agent);
+    let tool = translator.as_tool("to_norwegian", "Translates to Norwegian.").on_event(|nested| {
+        if let RunEvent::Item { name, .. } = nested.event {
+            println!("[{}] {name}", nested.agent);
         }
     });
-    // The conversation stays with the presenter: that is the difference from a handoff.
+    // The conversation stays with the presenter; a handoff would move it.
     let presenter = Agent::new("presenter").instructions("You present what others say.").tool(tool);
 
     let model = Responses::new("gpt-5.5").base_url(server.base_url());

@@ -1,4 +1,4 @@
-//! A run that waits for a person: it pauses, is saved, is loaded by somebody else, is decided about, and goes on.
+//! A run that waits for the approval of a person: it pauses, is saved, is loaded again, is decided about, and continues.
 //!
 //! Run with `cargo run -p sandbar --example approvals`. It prints:
 //!
@@ -27,7 +27,7 @@ async fn refund(order: u32, euros: u32) -> String {
     "done".to_owned()
 }
 
-/// The same agent in every process. Small sums need nobody; `needs_approval` would ask about each.
+/// The same agent in every process. Small sums need no approval; `needs_approval` would ask about every call.
 fn clerk(server: &MockServer) -> Agent {
     let large = Approval::when(|_call, arguments| async move { arguments["euros"].as_u64() > Some(10) });
     Agent::new("clerk").model(Responses::new("gpt-5.5").base_url(server.base_url())).tool(refund.approval(large))
@@ -56,7 +56,7 @@ async fn main() -> Result<(), BoxError> {
             state.approve(&call)?;
         }
     }
-    // What was done before the pause is not done again.
+    // Calls from before the pause are not repeated.
     let result = run(clerk(&server), state).await?;
     println!("{}", result.final_output());
     fs::remove_file(&file)?;

@@ -1,4 +1,4 @@
-//! A run that stops softly when it has spent what it was given, and goes on when it is given more.
+//! A run that stops when its budget is spent, and continues with a larger budget.
 //!
 //! Run with `cargo run -p sandbar --example budget`. It prints:
 //!
@@ -31,7 +31,7 @@ async fn main() -> Result<(), BoxError> {
     let server = MockServer::start(Script::new().turn(page(1)).turn(page(2)).turn(end))?;
     let agent = Agent::new("reader").model(Responses::new("house-model").base_url(server.base_url())).tool(read);
 
-    // Prices of known models are built in, for what they are worth; yours win. Time can be limited too.
+    // Prices of known models are built in, but can be outdated; your own prices take precedence. Time can be limited too.
     let prices = Prices::default().with("house-", Price { input: 2.5, cached: 0.25, output: 15.0 });
     let budget = Budget::new().tokens(900).dollars(1.0).prices(prices.clone());
 
@@ -39,7 +39,7 @@ async fn main() -> Result<(), BoxError> {
     println!("{:?}", stopped.stop());
     println!("so far: {}", stopped.final_output());
 
-    // What was spent still counts, also after the run was saved and loaded.
+    // The usage so far still counts, also after the run was saved and loaded.
     let mut state = stopped.to_state();
     state.set_budget(budget.tokens(2_000));
     let result = run(&agent, state).await?;

@@ -1,6 +1,6 @@
-//! A coder finds out what is wrong with a small C program, changes it by a patch, builds it and proves that it works.
+//! An agent finds a bug in a small C program, fixes it with a patch, builds the program and tests it.
 //!
-//! Run with `cargo run -p sandbar --example coding_task`, where there is a C compiler. It prints:
+//! Run with `cargo run -p sandbar --example coding_task` on a host with a C compiler. It prints:
 //!
 //! ```text
 //! exec_command: cat task.md && cc -Wall -o sum sum.c && ./sum 1 2 3
@@ -55,7 +55,7 @@ async fn main() -> Result<(), BoxError> {
             .turn(item::text("The loop left out the last number. It is fixed; `./sum 1 2 3` prints 6.")),
     )?;
 
-    // Files and commands are what every sandbox agent has unless it is told otherwise.
+    // The tools for files and commands are part of the default capabilities.
     let coder = SandboxAgent::new("coder")
         .model(Responses::new("gpt-5.5").base_url(server.base_url()))
         .instructions("Fix the bug, build, run, and report what you ran.")
@@ -71,7 +71,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// One line per call, and what came of it below.
+/// Prints one line per call, and its output below.
 fn show(name: &str, item: &RunItem) {
     let field = |name| item.raw.text_field(name).unwrap_or_default();
     match (name, item.raw.kind()) {

@@ -1,6 +1,6 @@
-//! A tool of one's own beside those of the capabilities: it runs in the program, they work on the machine.
+//! A custom tool besides those of the capabilities: it runs in this program, the others work on the machine.
 //!
-//! Run with `cargo run -p sandbar --example custom_tool_beside_capabilities`, where there is a C compiler. It prints:
+//! Run with `cargo run -p sandbar --example custom_tool_beside_capabilities` on a host with a C compiler. It prints:
 //!
 //! ```text
 //! asked for flags, for release
@@ -56,7 +56,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// What the model was offered.
+/// Names of the tools that the model was offered.
 fn offered(server: &MockServer) -> Vec<String> {
     let requests = server.requests();
     let tools = requests.first().and_then(|request| request.body["tools"].as_array().cloned()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Runs one command in a machine of its own, with the current directory as its workspace.
+//! Runs one command on a new machine, with the current directory as its workspace.
 //!
 //! Run with `cargo run -p sandbar --example exec -- ls -la`.
 

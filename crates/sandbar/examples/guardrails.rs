@@ -1,4 +1,4 @@
-//! Checks around a run and its tools: one that stops a run before it starts, one that talks the model out of a call.
+//! Guardrails: one stops a run before it starts, one rejects a tool call with a message for the model.
 //!
 //! Run with `cargo run -p sandbar --example guardrails`. It prints:
 //!
@@ -47,7 +47,7 @@ async fn main() -> Result<(), BoxError> {
     let agent = Agent::new("helper")
         .model(Responses::new("gpt-5.5").base_url(server.base_url()))
         .tool(remove.ruled(|rules| rules.input_guardrails.push(only_temporary())))
-        // `input_guardrail` looks while the model is already asked; this one looks first.
+        // `input_guardrail` checks while the model already answers; this one checks before.
         .blocking_guardrail(no_homework());
 
     match run(&agent, "Do my homework.").await {

@@ -1,4 +1,4 @@
-//! One agent finds out what is wanted and hands the conversation over to another, which answers.
+//! One agent finds out what the user wants and hands the conversation over to another agent, which answers.
 //!
 //! Run with `cargo run -p sandbar --example handoffs`. It prints:
 //!
@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-/// What the model says when it hands over.
+/// Arguments of the handoff.
 #[derive(Deserialize, JsonSchema)]
 struct Reason {
     reason: String,
@@ -34,11 +34,11 @@ async fn main() -> Result<(), BoxError> {
     let orders = Agent::new("orders").handoff_description("Takes new orders.");
     let returns = Agent::new("returns").instructions("You take things back.");
     let to_returns = Handoff::to(returns)
-        .with_input(|_app, said: Reason| async move {
-            println!("because {:?}", said.reason);
+        .with_input(|_app, arguments: Reason| async move {
+            println!("because {:?}", arguments.reason);
             Ok(())
         })
-        // What the next agent gets to see: here, everything but calls and their answers.
+        // The history that the next agent sees: here, without calls and their outputs.
         .filter(InputFilter::without_tools());
     let triage = Agent::new("triage")
         .instructions("Find out what the person wants, then hand over.")

@@ -1,4 +1,4 @@
-//! One question to one agent, over real HTTP to a server that plays the model.
+//! One question to one agent, over real HTTP to a scripted model server.
 //!
 //! Run with `cargo run -p sandbar --example hello_agent`. It prints:
 //!

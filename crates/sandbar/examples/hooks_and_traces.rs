@@ -1,4 +1,4 @@
-//! Being told what happens, where something can still be done about it, and a file of traces for afterwards.
+//! Hooks, which are called during a run, and a file of traces.
 //!
 //! Run with `cargo run -p sandbar --example hooks_and_traces`. It prints:
 //!
@@ -38,7 +38,7 @@ async fn look_up(title: String) -> String {
     format!("{title} is on the third floor.")
 }
 
-/// Every method has a default; an error ends the run.
+/// Hooks that print; every method has a default, and an error ends the run.
 struct Narrator;
 
 #[async_trait]
@@ -64,7 +64,7 @@ async fn main() -> Result<(), BoxError> {
     let model = Responses::new("gpt-5.5").base_url(server.base_url());
     let agent = Agent::new("librarian").model(model).tool(look_up);
 
-    // A thread of its own writes the file: a slow disk or a full one can neither hold up nor fail a run.
+    // A separate thread writes the file: a slow or full disk neither delays nor fails a run.
     let file = temp_dir().join(format!("sandbar-traces-{}.jsonl", process::id()));
     let seen = MemoryTraces::default();
     let tracer = Tracer::new(Batched::jsonl(&file)?).and(seen.clone());

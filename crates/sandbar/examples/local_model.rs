@@ -1,4 +1,4 @@
-//! A model on your own machine: any server that speaks Chat Completions, such as Ollama, llama.cpp or vLLM.
+//! A model on your own computer: any server with the Chat Completions API, such as Ollama, llama.cpp or vLLM.
 //!
 //! Run with `cargo run -p sandbar --example local_model`. It prints:
 //!
@@ -27,7 +27,8 @@ async fn main() -> Result<(), BoxError> {
     let script = Script::new().turn(item::function_call("multiply", json!({ "a": 6, "b": 7 }))).turn(item::text("42."));
     let server = MockServer::start(script)?;
 
-    // Names say where, too: `ollama/qwen3:8b` is this host's Ollama without any of this, and `gpu/…` is what we say here.
+    // The prefix of a name selects the server: `ollama/qwen3:8b` is the Ollama of this host by default, `gpu/…` is
+    // registered here.
     let models = Models::new().chat("gpu", Endpoint::new(server.base_url()));
     let agent = Agent::new("calculator").model("gpu/qwen3:8b").tool(multiply);
 

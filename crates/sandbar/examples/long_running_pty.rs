@@ -1,6 +1,6 @@
-//! An agent starts a program that goes on running in a terminal, types to it, reads its answers, and ends it with Ctrl-C.
+//! An agent starts a program in a terminal, sends input to it, reads its output, and ends it with Ctrl-C.
 //!
-//! Run with `cargo run -p sandbar --example long_running_pty`. It prints what the terminal shows, echo included:
+//! Run with `cargo run -p sandbar --example long_running_pty`. It prints the output of the terminal, including the echo:
 //!
 //! ```text
 //! what is your name?
@@ -38,8 +38,8 @@ done
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // A program that still runs when `exec_command` returns has a number; `write_stdin` types to it. A model reads the
-    // number, which is random; a script has to know it, so this session counts from 1000.
+    // A program that still runs when `exec_command` returns has an id, which `write_stdin` needs. A model reads the random
+    // id; a script must know it, so the ids of this session start at 1000.
     let type_in = |chars: &str| {
         item::function_call("write_stdin", json!({ "session_id": 1000, "chars": chars, "yield_time_ms": 5000 }))
     };
@@ -56,8 +56,8 @@ async fn main() -> Result<(), BoxError> {
         .model(Responses::new("gpt-5.5").base_url(server.base_url()))
         .instructions("Try the program as a person would.");
 
-    // A session of our own: it is there before the run and after it, and we end it. An answer is whole once the terminal was
-    // silent for a second; usually a twentieth of that is enough.
+    // This program owns the session, so it exists before and after the run. An answer is complete after a second of silence;
+    // usually a twentieth of a second is enough.
     let silence = Duration::from_secs(1);
     let options = SessionOptions::new(Manifest::new().file("greeter.sh", GREETER)).processes(TableOptions {
         ids: Ids::Sequential,

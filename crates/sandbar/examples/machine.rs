@@ -1,4 +1,4 @@
-//! A bare machine, without manifest or session: a file in it, a command that counts its bytes.
+//! A machine without a manifest or session: writes a file and runs a command that counts its bytes.
 //!
 //! Run with `cargo run -p sandbar --example machine`.
 

@@ -1,4 +1,4 @@
-//! A capability of one's own: it puts a file into the workspace, lends a tool and some words, and has the last look.
+//! A custom capability: adds a file, a tool and instructions, and reads the file before the session ends.
 //!
 //! Run with `cargo run -p sandbar --example own_capability`. It prints:
 //!
@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Lets an agent keep a cash book, which is a file that it can also read with everything else it has.
+/// Lets an agent keep a cash book, which is a file of the workspace.
 #[derive(Debug)]
 struct CashBook;
 
@@ -36,15 +36,15 @@ impl Capability for CashBook {
         "cash_book"
     }
 
-    // Before the workspace is made. `ensure` leaves alone what is there already.
+    // Called before the workspace is created. `ensure` does not change an existing entry.
     fn shape(&self, manifest: &mut Manifest) -> Result<(), SandboxError> {
         manifest.ensure("book.csv", File::new(""));
         Ok(())
     }
 
-    // When the agent begins to work: what belongs to the run lives in the gear, never in the capability.
-    async fn equip(&self, place: &Workplace) -> Result<Gear, SandboxError> {
-        let session = place.session().clone();
+    // Called when the agent begins to work. The state of the run belongs in the kit, never into the capability.
+    async fn equip(&self, agent_session: &AgentSession) -> Result<CapabilityKit, SandboxError> {
+        let session = agent_session.session().clone();
         let book = FunctionTool::new("book", "Books an expense.", move |_call, it: Booking| {
             let session = session.clone();
             async move {
@@ -54,10 +54,10 @@ impl Capability for CashBook {
                 Ok::<_, SandboxError>("booked")
             }
         });
-        Ok(Gear::new().words("Every expense goes into the book, one call each.").tool(book))
+        Ok(CapabilityKit::new().instructions("Every expense goes into the book, one call each.").tool(book))
     }
 
-    // Before the session ends, whoever ends it.
+    // Called before the session ends.
     async fn before_stop(&self, session: &SandboxSession) -> Result<(), SandboxError> {
         let book = session.read_text("book.csv").await?;
         println!("the book at the end: {}", book.trim_end().replace('\n', "; "));
@@ -71,7 +71,7 @@ async fn main() -> Result<(), BoxError> {
     let script = Script::new().turn(book(5, "stamps")).turn(book(40, "paper")).turn(item::text("Booked."));
     let server = MockServer::start(script)?;
 
-    // Beside the usual three; `capabilities` would replace them.
+    // Added to the three default capabilities; `capabilities` would replace them.
     let clerk = SandboxAgent::new("clerk")
         .model(Responses::new("gpt-5.5").base_url(server.base_url()))
         .instructions("You keep the cash book.")

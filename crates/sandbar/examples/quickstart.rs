@@ -1,4 +1,4 @@
-//! A workspace declared, filled, worked in and taken away again.
+//! Declares a workspace, fills it, works in it, and removes it.
 //!
 //! Run with `cargo run -p sandbar --example quickstart`.
 

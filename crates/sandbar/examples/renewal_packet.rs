@@ -1,4 +1,4 @@
-//! An analyst reads a packet of documents on a machine of its own, and answers with its sources.
+//! An agent reads documents on its own machine, and answers with its sources.
 //!
 //! Run with `cargo run -p sandbar --example renewal_packet`. It prints:
 //!
@@ -37,7 +37,7 @@ async fn main() -> Result<(), BoxError> {
         .manifest(Manifest::new().file("account_brief.md", BRIEF).file("implementation_risks.md", RISKS))
         .capabilities([Shell::new()]);
 
-    // The machine is made for this run, and gone at its end. `.await` in place of `.stream()` waits for the answer only.
+    // The machine exists only during this run. `.await` instead of `.stream()` returns only the answer.
     let question = "Summarize the renewal blockers and recommend the next two actions.";
     let mut stream = run(&analyst, question).sandbox(UnixLocal::new()).stream();
     while let Some(event) = stream.next().await {

@@ -1,4 +1,4 @@
-//! Agents on machines as tools of another: one works where its caller works, the other has a machine of its own.
+//! Sandbox agents as tools of another agent: one shares the session of its caller, one has its own machine.
 //!
 //! Run with `cargo run -p sandbar --example sandbox_agents_as_tools`. It prints:
 //!
@@ -18,18 +18,18 @@ use sandbar::{
 };
 use serde_json::json;
 
-/// Prints what the commands of a nested run print.
-fn heard(tool: AgentTool) -> AgentTool {
-    tool.on_event(|told: NestedEvent| {
-        if let RunEvent::Progress { text, .. } = told.event {
-            print!("[{}] {text}", told.agent);
+/// Prints the output of the commands of a nested run.
+fn with_output(tool: AgentTool) -> AgentTool {
+    tool.on_event(|nested: NestedEvent| {
+        if let RunEvent::Progress { text, .. } = nested.event {
+            print!("[{}] {text}", nested.agent);
         }
     })
 }
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // Both do the same, and see what there is where they are.
+    // Both list the files of their workspace.
     let looking = |who: &str| {
         Conversation::new()
             .when(When::any().instructions(who))
@@ -50,10 +50,10 @@ async fn main() -> Result<(), BoxError> {
     let editor = SandboxAgent::new("editor")
         .instructions("You lead.")
         .manifest(Manifest::new().file("draft.md", "# Draft\n"))
-        // Sees, and could change, what the editor works on.
-        .tool(heard(reviewer.as_tool("review", "Reviews the workspace.").share_place()))
-        // Never gets to see it. Each call has a fresh machine, which could be of another client.
-        .tool(heard(researcher.as_tool("research", "Finds figures.").sandbox(UnixLocal::new())));
+        // Shares the session of the editor, so it could also change the files.
+        .tool(with_output(reviewer.as_tool("review", "Reviews the workspace.").share_place()))
+        // Has no access to that session. Each call has a fresh machine, which could be of another client.
+        .tool(with_output(researcher.as_tool("research", "Finds figures.").sandbox(UnixLocal::new())));
 
     let model = Responses::new("gpt-5.5").base_url(server.base_url());
     let result = run(&editor, "Get the draft ready.").model(model).sandbox(UnixLocal::new()).await?;

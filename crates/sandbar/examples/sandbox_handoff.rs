@@ -1,4 +1,4 @@
-//! An agent without a machine takes in what is wanted, and hands over to one that has a machine.
+//! An agent without a machine hands over to an agent with a machine.
 //!
 //! Run with `cargo run -p sandbar --example sandbox_handoff`. It prints:
 //!
@@ -19,7 +19,7 @@ use serde_json::json;
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // One server for both: what they are told to be says who is asking.
+    // One server for both agents: the instructions decide which script answers.
     let taking_in = Conversation::new()
         .when(When::any().instructions("You take in wishes."))
         .turn(item::function_call("transfer_to_bookkeeper", json!({})));
@@ -33,7 +33,7 @@ async fn main() -> Result<(), BoxError> {
         .manifest(Manifest::new().file("invoices.csv", "number,euros\n17,200\n18,350\n"));
     let intake = Agent::new("intake").instructions("You take in wishes.").handoff(bookkeeper);
 
-    // No machine is made until the conversation gets to the bookkeeper.
+    // The machine is created only when the bookkeeper takes over.
     let model = Responses::new("gpt-5.5").base_url(server.base_url());
     let mut stream = run(&intake, "How many invoices are there?").model(model).sandbox(UnixLocal::new()).stream();
     while let Some(event) = stream.next().await {

@@ -1,4 +1,4 @@
-//! A session that stays when its maker lets go, found again by what was saved of it, with a program typed to in it.
+//! A detached session, which outlives its client: attaches to it by its saved state, and sends input to a program in it.
 //!
 //! Run with `cargo run -p sandbar --example stay`.
 
@@ -19,7 +19,7 @@ async fn main() -> Result<(), SandboxError> {
     let options = SessionOptions::new(Manifest::new().file("note.txt", "stays\n")).lifetime(Lifetime::Detached);
     let state = SandboxSession::open(client.clone(), options).await?.state();
 
-    // The state is plain data: saved with serde, it is all that another process needs.
+    // The state is plain data: another process needs only this JSON.
     let Some(session) = SandboxSession::attach(client, state, SessionOptions::default()).await? else {
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! A run as it happens: the text piece by piece, and every call and answer in between.
+//! The events of a run: pieces of text, calls, and their outputs.
 //!
 //! Run with `cargo run -p sandbar --example streaming`. It prints:
 //!
@@ -32,7 +32,7 @@ async fn main() -> Result<(), BoxError> {
     let server = MockServer::start(script)?;
     let agent = Agent::new("croupier").model(Responses::new("gpt-5.5").base_url(server.base_url())).tool(roll);
 
-    // The run makes progress while the stream is read; dropping it, or `cancel_now`, stops everything.
+    // The run makes progress only while the stream is read; a drop or `cancel_now` stops the run.
     let mut stream = run(&agent, "Roll for me.").stream();
     let mut in_text = false;
     while let Some(event) = stream.next().await {

@@ -1,4 +1,4 @@
-//! An answer of a type of your own: the model is held to its schema, and you get a value, not text.
+//! A final output of your own type: the server enforces its schema, and the run returns a value instead of text.
 //!
 //! Run with `cargo run -p sandbar --example structured_output`. It prints:
 //!
@@ -46,7 +46,7 @@ async fn main() -> Result<(), BoxError> {
     let order: Order = result.final_output_as()?;
     println!("{} {} for {:.2} EUR", order.count, order.article, order.euros.unwrap_or_default());
 
-    // An answer of another shape fails the run, unless there is a way out.
+    // An output that does not match the type fails the run, unless a recovery function replaces it.
     let config = RunConfig::new().on_invalid_output(|trouble| async move {
         trouble.what.contains("title").then(|| Recovery::with(serde_json::json!({ "title": "Lamp soup" })))
     });

@@ -1,4 +1,4 @@
-//! Three ways to make a tool: of a function, by hand, and one that takes text in place of JSON.
+//! Three kinds of tools: from a function with `#[tool]`, from a closure, and a freeform tool with text instead of JSON.
 //!
 //! Run with `cargo run -p sandbar --example tools`. It prints:
 //!
@@ -46,7 +46,7 @@ struct Division {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // A failure is something the model reads and can act on; `OnFailure` says otherwise where that is wrong.
+    // The model reads the error of a failed call; `OnFailure` can change that.
     let divide = FunctionTool::new("divide", "Divides whole numbers.", |_call, it: Division| async move {
         it.dividend.checked_div(it.divisor).ok_or("division by zero")
     });
@@ -55,7 +55,7 @@ async fn main() -> Result<(), BoxError> {
     })
     .grammar(Grammar::regex("[a-z]+"));
 
-    // The model may want several at once: they run at the same time, and are answered in its order.
+    // The calls of one reply run concurrently; the outputs are in the order of the calls.
     let server = MockServer::start(
         Script::new()
             .turn([

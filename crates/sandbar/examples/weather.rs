@@ -1,7 +1,7 @@
-//! An agent with a tool, on whatever model the environment says.
+//! An agent with a tool, with a model server from environment variables.
 //!
-//! Run with `cargo run -p sandbar --example weather` and `OPENAI_API_KEY` set. Without a key a script can play the model:
-//! `cargo run -p sandbar-mock --example serve -- crates/sandbar/examples/weather.json 8080` in one terminal, and
+//! Run with `cargo run -p sandbar --example weather` and `OPENAI_API_KEY` set. Without a key, a scripted server can be the
+//! model: `cargo run -p sandbar-mock --example serve -- crates/sandbar/examples/weather.json 8080` in one terminal, and
 //! `OPENAI_BASE_URL=http://127.0.0.1:8080/v1` in the other. It prints:
 //!
 //! ```text

@@ -1,7 +1,7 @@
-//! An agent writes a page and serves it; the program looks at it from outside, through the one port it opened.
+//! An agent writes and serves a web page; this program reads the page from outside, through an exposed port.
 //!
-//! Run with `cargo run -p sandbar --example website_preview`, where `busybox` is installed, which has a small web server; with
-//! `python3 -m http.server 8000` it works as well. It prints:
+//! Run with `cargo run -p sandbar --example website_preview` on a host with `busybox`, which contains a small web server;
+//! `python3 -m http.server 8000` works as well. It prints:
 //!
 //! ```text
 //! The page is up on port 8000.
@@ -33,7 +33,7 @@ const PAGE: &str = "\
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // It goes on running when the call returns: there is nothing to wait for.
+    // The web server continues when the call returns.
     let serve = json!({ "cmd": "busybox httpd -f -p 8000 -h site", "yield_time_ms": 500 });
     let server = MockServer::start(
         Script::new()
@@ -45,7 +45,7 @@ async fn main() -> Result<(), BoxError> {
         .model(Responses::new("gpt-5.5").base_url(server.base_url()))
         .instructions("Put sites into `site`, and serve them on port 8000.");
 
-    // A session of our own, so that it is still there when the run is over. It has no network but the port declared here.
+    // This program owns the session, so it exists after the run. Its only network access is the declared port.
     let session = SandboxSession::open(Arc::new(UnixLocal::new()), SessionOptions::default().port(8000)).await?;
     let result = run(&designer, "A page that says when we open.").sandbox(&session).await?;
     println!("{}", result.final_output());

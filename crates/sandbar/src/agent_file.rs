@@ -1,4 +1,4 @@
-//! An agent that is written down: instructions, model, capabilities, workspace, and what a person wants to be asked about.
+//! Agent files: an agent in JSON, YAML or TOML, with instructions, model, capabilities, manifest and approval rules.
 //!
 //! ```
 //! use sandbar::agent_file::{AgentFile, Asking};
@@ -35,67 +35,67 @@ use serde_json::{Map, Value};
 pub use self::ask::{AskRule, Asking};
 use crate::{Capabilities, Compaction, PatchTransport, SandboxAgent};
 
-/// What a person can be asked about.
+/// Tools that an approval rule can name.
 const TOOLS: [&str; 3] = ["exec_command", "write_stdin", "apply_patch"];
 
-/// What an agent is called that has no name.
-const NAMELESS: &str = "agent";
+/// Name of an agent whose file sets none.
+const DEFAULT_NAME: &str = "agent";
 
-/// An agent that is written down, as JSON, YAML or TOML. Everything is optional; what is unknown is refused.
+/// An agent in a file of JSON, YAML or TOML. Every field is optional; an unknown field is an error.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct AgentFile {
-    /// What it is called.
+    /// Name of the agent.
     pub name: Option<String>,
-    /// What it is told to be.
+    /// Instructions of the agent.
     pub instructions: Option<String>,
-    /// What it is told before that, in place of the usual rules for working in a workspace.
+    /// Base instructions, which precede the instructions, instead of the default rules for work in a workspace.
     pub base_instructions: Option<String>,
-    /// The model that thinks for it.
+    /// Name of the model.
     pub model: Option<String>,
-    /// How its model is asked.
+    /// Settings of the model.
     pub settings: Option<ModelSettings>,
-    /// What it can do, in place of the usual.
+    /// Capabilities, instead of the default ones.
     pub capabilities: Option<Vec<CapabilityEntry>>,
-    /// How its workspace begins: a manifest, or the path of one.
+    /// Manifest of the workspace, or the path of a manifest.
     pub manifest: Option<ManifestEntry>,
-    /// Whose identity it acts under.
+    /// User of the machine that the agent acts as.
     pub run_as: Option<String>,
-    /// The most turns of a run.
+    /// Maximum number of turns of a run.
     pub max_turns: Option<u32>,
-    /// What a person wants to be asked about.
+    /// Rules that say which calls need the approval of a person.
     pub ask: Vec<AskRule>,
-    /// Where the file is.
+    /// Directory of the file.
     #[serde(skip)]
     directory: Option<PathBuf>,
 }
 
-/// A capability by its kind, or by its kind and more.
+/// A capability of an agent file: its kind, or its kind with options.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum CapabilityEntry {
-    /// Its kind.
+    /// Kind of the capability.
     Kind(String),
-    /// Its kind as `type`, and what else is to be said about it.
+    /// Table with the kind as `type`, and with options.
     Table(Map<String, Value>),
 }
 
-/// A manifest, or where one is.
+/// A manifest of an agent file, or its path.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum ManifestEntry {
-    /// A path, from the directory of the agent's own file.
+    /// Path, relative to the directory of the agent file.
     Path(PathBuf),
     /// The manifest itself.
     Inline(Map<String, Value>),
 }
 
 impl AgentFile {
-    /// Reads a file, as its name's end says how it is written.
+    /// Reads a file. Its extension decides the format.
     ///
     /// # Errors
-    /// When it cannot be read, or something in it is wrong; the message says what and where.
+    /// If the file cannot be read, or is invalid. The message names the file and the fault.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, SandboxError> {
         let shown = path.as_ref().display().to_string();
         let (format, text, directory) = Format::load(&path)?;
@@ -104,18 +104,18 @@ impl AgentFile {
         Ok(file)
     }
 
-    /// The same from text in TOML.
+    /// Reads an agent from text in TOML.
     ///
     /// # Errors
-    /// When something in it is wrong.
+    /// If the text is invalid.
     pub fn from_toml(text: &str) -> Result<Self, SandboxError> {
         Self::read(text, Format::Toml, "the agent")
     }
 
-    /// The same from text in YAML.
+    /// Reads an agent from text in YAML.
     ///
     /// # Errors
-    /// When something in it is wrong.
+    /// If the text is invalid.
     pub fn from_yaml(text: &str) -> Result<Self, SandboxError> {
         Self::read(text, Format::Yaml, "the agent")
     }
@@ -129,12 +129,12 @@ impl AgentFile {
             return Err(wrong(format!("there is no setting {key:?}")));
         }
         if file.settings.as_ref().is_some_and(|settings| !settings.extra_body.is_empty()) {
-            // It could put other tools and another model into requests than those that were shown.
+            // `extra_body` could replace the tools and the model of the requests, which a user has reviewed.
             return Err(wrong("`extra_body` cannot be set in a file".to_owned()));
         }
         if let Some(rule) = file.ask.iter().find(|rule| !TOOLS.contains(&rule.tool.as_str())) {
             let known = TOOLS.join(", ");
-            return Err(wrong(format!("nobody can be asked about the tool {:?}; there are {known}", rule.tool)));
+            return Err(wrong(format!("no rule can name the tool {:?}; there are {known}", rule.tool)));
         }
         if let Some((user, fault)) = file.run_as.as_ref().and_then(|user| Some((user, account_name_fault(user)?))) {
             return Err(wrong(format!("`run_as` cannot be {user:?}: {fault}")));
@@ -143,12 +143,12 @@ impl AgentFile {
         Ok(file)
     }
 
-    /// The agent that is written down.
+    /// The agent that the file describes.
     ///
     /// # Errors
-    /// When its manifest cannot be read, or is wrong.
+    /// If the manifest cannot be read, or is invalid.
     pub fn agent(&self, asking: Asking) -> Result<SandboxAgent, SandboxError> {
-        let mut agent = SandboxAgent::new(self.name.as_deref().unwrap_or(NAMELESS));
+        let mut agent = SandboxAgent::new(self.name.as_deref().unwrap_or(DEFAULT_NAME));
         agent = agent.capabilities(self.capabilities(&asking)?);
         if let Some(text) = &self.instructions {
             agent = agent.instructions(text);
@@ -171,10 +171,10 @@ impl AgentFile {
         Ok(agent)
     }
 
-    /// How its workspace begins, if it says so.
+    /// Manifest of the workspace, if the file has one.
     ///
     /// # Errors
-    /// When the manifest cannot be read, or is wrong.
+    /// If the manifest cannot be read, or is invalid.
     pub fn manifest(&self) -> Result<Option<Manifest>, SandboxError> {
         let directory = self.directory.clone().unwrap_or_default();
         match &self.manifest {
@@ -191,8 +191,8 @@ impl AgentFile {
     }
 
     fn capabilities(&self, asking: &Asking) -> Result<Capabilities, SandboxError> {
-        let usual = ["filesystem", "shell", "compaction"].map(|kind| CapabilityEntry::Kind(kind.to_owned()));
-        let entries = self.capabilities.as_deref().unwrap_or(&usual);
+        let defaults = ["filesystem", "shell", "compaction"].map(|kind| CapabilityEntry::Kind(kind.to_owned()));
+        let entries = self.capabilities.as_deref().unwrap_or(&defaults);
         let mut list = Capabilities::none();
         for entry in entries {
             list = self.capability(list, entry, asking)?;
@@ -243,14 +243,14 @@ impl AgentFile {
     }
 }
 
-/// The first setting that was written down and not understood.
+/// The first setting of the file that [`ModelSettings`] does not have.
 fn unknown_setting(written: Option<&Value>, read: Option<&ModelSettings>) -> Option<String> {
-    let understood = serde_json::to_value(read?).ok()?;
+    let known = serde_json::to_value(read?).ok()?;
     let is_unknown = |(name, value): (&String, &Value)| {
-        // What says nothing is not kept.
-        let is_nothing =
+        // Serialization omits empty values.
+        let is_empty =
             value.is_null() || value.as_array().is_some_and(Vec::is_empty) || *value == Value::Object(Map::new());
-        (!is_nothing && understood.get(name).is_none()).then(|| name.clone())
+        (!is_empty && known.get(name).is_none()).then(|| name.clone())
     };
     written?.as_object()?.iter().find_map(is_unknown)
 }
@@ -260,8 +260,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_named() {
-        for (text, said) in [
+    fn an_error_names_the_fault() {
+        for (text, expected) in [
             ("nmae = \"x\"", "unknown field `nmae`"),
             (
                 "capabilities = [\"shel\"]",
@@ -280,14 +280,14 @@ mod tests {
             ("instructions = ", "the document"),
         ] {
             let error = AgentFile::from_toml(text).expect_err(text).to_string();
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
         let error = AgentFile::from_toml("[manifest.entries.\"../x\"]\ntype = \"file\"\ncontent = \"\"").expect("read");
         assert!(error.agent(Asking::Never).is_err());
     }
 
     #[test]
-    fn a_manifest_may_be_elsewhere() {
+    fn a_manifest_can_be_in_another_file() {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join("w.yaml"), "entries: {a: {type: file, content: x}}").expect("written");
         std::fs::write(directory.path().join("agent.yaml"), "manifest: w.yaml\n").expect("written");

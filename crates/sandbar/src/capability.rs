@@ -1,14 +1,14 @@
-//! What an agent can do on a machine: a capability shapes the workspace before it is made, and lends tools, words and
-//! settings once it is there.
+//! Capabilities: what an agent can do on a machine. A capability changes the manifest before the workspace is created, and
+//! adds tools, instructions and settings to the agent when the workspace exists.
 //!
-//! The usual ones are [`Filesystem`], [`Shell`] and [`Compaction`]. One's own is a type that is [`Capability`]; it is never
-//! changed by a run, and one value serves many runs at once. What belongs to a run lives in what [`equip`](Capability::equip)
-//! returns.
+//! The default capabilities are [`Filesystem`], [`Shell`] and [`Compaction`]. A type that implements [`Capability`] is a
+//! capability of your own. Runs do not change it, and many runs can use one value at the same time; the state of a run
+//! belongs in the kit that [`equip`](Capability::equip) returns.
 //!
 //! ```
-//! use sandbar::{Gear, Workplace, prelude::*};
+//! use sandbar::{CapabilityKit, AgentSession, prelude::*};
 //!
-//! /// Keeps a notebook in the workspace, and tells the agent how many lines are in it.
+//! /// Keeps a notebook in the workspace, and tells the agent how many lines it has.
 //! #[derive(Debug)]
 //! struct Notebook;
 //!
@@ -18,7 +18,7 @@
 //!         "notebook"
 //!     }
 //!
-//!     // Lines are written with the shell.
+//!     // The agent writes lines with the shell.
 //!     fn requires(&self) -> Vec<&str> {
 //!         vec!["shell"]
 //!     }
@@ -28,12 +28,12 @@
 //!         Ok(())
 //!     }
 //!
-//!     async fn equip(&self, place: &Workplace) -> Result<Gear, SandboxError> {
-//!         let place = place.clone();
-//!         Ok(Gear::new().words_from(move || {
-//!             let place = place.clone();
+//!     async fn equip(&self, agent_session: &AgentSession) -> Result<CapabilityKit, SandboxError> {
+//!         let session = agent_session.session().clone();
+//!         Ok(CapabilityKit::new().instructions_from(move || {
+//!             let session = session.clone();
 //!             async move {
-//!                 let notes = place.session().read("notes.md").await?;
+//!                 let notes = session.read("notes.md").await?;
 //!                 let lines = notes.iter().filter(|byte| **byte == b'\n').count();
 //!                 Ok(Some(format!("Keep what is worth remembering in `notes.md` ({lines} lines so far).")))
 //!             }
@@ -54,7 +54,7 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use futures::future::{BoxFuture, FutureExt as _};
-use sandbar_agent::{BoxError, Lens, Model, ModelSettings, Tool};
+use sandbar_agent::{BoxError, InputTransform, Model, ModelSettings, Tool};
 use sandbar_sandbox::{Manifest, SandboxError, SandboxSession, WorkspacePath};
 
 pub use self::{
@@ -65,86 +65,87 @@ pub use self::{
     windows::context_window,
 };
 
-/// Something an agent can do on a machine.
+/// A capability: what an agent can do on a machine.
 #[async_trait]
 pub trait Capability: Send + Sync + fmt::Debug {
-    /// What kind it is. No agent has two of one kind.
+    /// Kind of the capability. An agent cannot have two capabilities of one kind.
     fn kind(&self) -> &str;
 
-    /// The kinds that must be there as well, in any order.
+    /// Kinds of the capabilities that the agent must also have, in any order.
     fn requires(&self) -> Vec<&str> {
         Vec::new()
     }
 
-    /// Shapes the workspace before it is made; called once per session, in the order of the list. On a session that is
-    /// running already only entries that are no mounts can be added, so add with
-    /// [`Manifest::ensure`], which does nothing the second time.
+    /// Changes the manifest before the workspace is created. Called once per fresh session, in the order of the list; for a
+    /// live session of the caller, called in each run. A running session accepts only new entries that are not mounts: use
+    /// [`Manifest::ensure`], which changes nothing if the entry exists.
     ///
     /// # Errors
-    /// What is wrong with the manifest; no machine is made then.
+    /// The fault of the manifest; no machine is created.
     fn shape(&self, manifest: &mut Manifest) -> Result<(), SandboxError> {
         let _unchanged = manifest;
         Ok(())
     }
 
-    /// What it lends the agent, now that the workspace is there. Called when the agent begins to work in a run.
+    /// Tools, instructions and settings for the agent. Called when the agent begins to work in a run; the workspace exists.
     ///
     /// # Errors
-    /// Whatever keeps it from doing so; the run fails.
-    async fn equip(&self, place: &Workplace) -> Result<Gear, SandboxError>;
+    /// Any error fails the run.
+    async fn equip(&self, agent_session: &AgentSession) -> Result<CapabilityKit, SandboxError>;
 
-    /// Called once before the session's work is saved or its machine ends: at the end of the run, or when whoever made the
-    /// session stops it.
+    /// Called once before the workspace of the session is saved or its machine ends: at the end of the run, or when the
+    /// owner of the session stops it.
     ///
     /// # Errors
-    /// What went wrong; the session ends all the same.
+    /// The session ends also after an error.
     async fn before_stop(&self, session: &SandboxSession) -> Result<(), SandboxError> {
         let _not_needed = session;
         Ok(())
     }
 }
 
-/// Where an agent works: the live session under the agent's identity, where relative paths begin, and who thinks. Cheap to
-/// clone.
+/// Session that an agent works in: the live session as the agent's user, the directory where relative paths begin, and the
+/// model of the agent. It is cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Workplace {
+pub struct AgentSession {
     session: SandboxSession,
     cwd: Option<WorkspacePath>,
     model: Arc<dyn Model>,
 }
 
-impl Workplace {
-    /// A place, also for the tests of capabilities.
+impl AgentSession {
+    /// A session with this model, in which relative paths begin at the root of the workspace. Also for tests of
+    /// capabilities.
     pub fn new(session: SandboxSession, model: Arc<dyn Model>) -> Self {
         Self { session, cwd: None, model }
     }
 
-    /// The same, where relative paths begin at this directory of the workspace.
+    /// Sets the directory of the workspace where relative paths begin; `None` is the root.
     #[must_use]
     pub fn cwd(mut self, cwd: Option<WorkspacePath>) -> Self {
         self.cwd = cwd;
         self
     }
 
-    /// The live session, acting as the agent's user.
+    /// Live session, which acts as the agent's user.
     #[must_use]
     pub fn session(&self) -> &SandboxSession {
         &self.session
     }
 
-    /// Where relative paths begin, if not at the root of the workspace.
+    /// Directory where relative paths begin, if it is not the root of the workspace.
     #[must_use]
     pub fn directory(&self) -> Option<&WorkspacePath> {
         self.cwd.as_ref()
     }
 
-    /// The model that thinks for the agent.
+    /// Model of the agent.
     #[must_use]
     pub fn model(&self) -> &Arc<dyn Model> {
         &self.model
     }
 
-    /// A path as the agent means it: relative ones begin at the agent's directory, absolute ones are left alone.
+    /// Resolves a path of the agent: a relative path begins at the agent's directory, an absolute path is unchanged.
     #[must_use]
     pub fn anchored(&self, path: &str) -> String {
         match &self.cwd {
@@ -154,70 +155,70 @@ impl Workplace {
     }
 }
 
-type Words = Arc<dyn Fn() -> BoxFuture<'static, Result<Option<String>, BoxError>> + Send + Sync>;
+type Instructions = Arc<dyn Fn() -> BoxFuture<'static, Result<Option<String>, BoxError>> + Send + Sync>;
 
-/// What a capability lends an agent.
+/// Kit of a capability: the instructions, tools and settings that it adds to an agent.
 #[derive(Clone, Default)]
 #[must_use]
-pub struct Gear {
-    pub(crate) words: Option<Words>,
+pub struct CapabilityKit {
+    pub(crate) instructions: Option<Instructions>,
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) settings: ModelSettings,
-    pub(crate) lenses: Vec<Arc<dyn Lens>>,
+    pub(crate) input_transforms: Vec<Arc<dyn InputTransform>>,
 }
 
-impl Gear {
-    /// Nothing yet.
+impl CapabilityKit {
+    /// An empty kit.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the agent is told about it.
-    pub fn words(self, text: impl Into<String>) -> Self {
+    /// Sets the instructions.
+    pub fn instructions(self, text: impl Into<String>) -> Self {
         let text = text.into();
-        self.words_from(move || {
+        self.instructions_from(move || {
             let text = text.clone();
             async move { Ok(Some(text)) }
         })
     }
 
-    /// What the agent is told about it, made anew for each turn.
-    pub fn words_from<F, Fut>(mut self, make: F) -> Self
+    /// Sets a function that writes the instructions for each turn; `None` adds no instructions in that turn.
+    pub fn instructions_from<F, Fut>(mut self, make: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Option<String>, BoxError>> + Send + 'static,
     {
-        self.words = Some(Arc::new(move || make().boxed()));
+        self.instructions = Some(Arc::new(move || make().boxed()));
         self
     }
 
-    /// A tool. The agent's own come first.
+    /// Adds a tool. The agent's own tools precede those of capabilities.
     pub fn tool(self, tool: impl Tool + 'static) -> Self {
         self.with_tool(Arc::new(tool))
     }
 
-    /// A tool that somebody else holds too.
+    /// Adds a tool that is shared with other code.
     pub fn with_tool(mut self, tool: Arc<dyn Tool>) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// Laid over the agent's settings, and over those of capabilities before it.
+    /// Sets settings of the model. They override the agent's settings and those of capabilities earlier in the list.
     pub fn settings(mut self, settings: ModelSettings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Looks at the conversation before each question.
-    pub fn lens(mut self, lens: impl Lens + 'static) -> Self {
-        self.lenses.push(Arc::new(lens));
+    /// Adds a transform of the conversation, which is called before each request to the model.
+    pub fn input_transform(mut self, transform: impl InputTransform + 'static) -> Self {
+        self.input_transforms.push(Arc::new(transform));
         self
     }
 }
 
-impl fmt::Debug for Gear {
+impl fmt::Debug for CapabilityKit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tools: Vec<String> = self.tools.iter().map(|tool| tool.spec().name).collect();
-        f.debug_struct("Gear").field("tools", &tools).finish_non_exhaustive()
+        f.debug_struct("CapabilityKit").field("tools", &tools).finish_non_exhaustive()
     }
 }

@@ -1,39 +1,39 @@
-//! Which session an agent works in: the documented order, as a function of what there is.
+//! The order of precedence of the sessions that an agent can work in.
 
-/// Where an agent's session comes from.
+/// Source of the session that an agent works in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source<Live, State, Declared> {
-    /// This one, which the caller made and ends.
+    /// A live session, which the caller created and ends.
     Live(Live),
-    /// The one that the run was left in.
+    /// The session that the saved run names.
     RunState(State),
-    /// The one whose saved state the caller gave.
+    /// The session whose saved state the caller passed.
     SessionState(State),
-    /// A new one, as declared for the run.
+    /// A new session with the manifest of the run.
     PerRun(Declared),
-    /// A new one, as the agent declares it.
+    /// A new session with the manifest of the agent.
     Default(Declared),
-    /// A new one, with nothing in it.
+    /// A new session with an empty workspace.
     Empty,
 }
 
-/// What there is to choose from.
+/// Sources that are available, of which [`choose`] picks one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offers<Live, State, Declared> {
-    /// A live session that the caller gave to the run.
+    /// Live session that the caller passed to the run.
     pub live: Option<Live>,
-    /// What the run's own saved state says about this agent's session.
+    /// State of this agent's session in the saved run.
     pub saved: Option<State>,
-    /// The saved state of a session that the caller gave to the run.
+    /// Saved state of a session that the caller passed to the run.
     pub given: Option<State>,
-    /// The workspace declared for this run.
+    /// Manifest of the run.
     pub per_run: Option<Declared>,
-    /// The workspace that the agent declares.
+    /// Manifest of the agent.
     pub default: Option<Declared>,
 }
 
-/// The first there is: the live session, the run's own, the given state, then a fresh workspace as the run, the agent, or
-/// nobody declares it.
+/// Picks the first source that is available: the live session, the session of the saved run, the state that the caller
+/// passed, the manifest of the run, the manifest of the agent. If none is available, the workspace is empty.
 ///
 /// ```
 /// use sandbar::choice::{Offers, Source, choose};
@@ -59,18 +59,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_there_is_wins_in_every_combination() {
+    fn the_first_available_source_wins_in_every_combination() {
         let order =
             [Source::Live(0), Source::RunState(1), Source::SessionState(2), Source::PerRun(3), Source::Default(4)];
-        for there in 0..32_u32 {
-            let offer = |place: u32| (there & (1 << place) != 0).then_some(place);
+        for available in 0..32_u32 {
+            let offer = |index: u32| (available & (1 << index) != 0).then_some(index);
             let offers =
                 Offers { live: offer(0), saved: offer(1), given: offer(2), per_run: offer(3), default: offer(4) };
-            let expected = match there {
+            let expected = match available {
                 0 => Source::Empty,
-                _ => order[usize::try_from(there.trailing_zeros()).unwrap()].clone(),
+                _ => order[usize::try_from(available.trailing_zeros()).unwrap()].clone(),
             };
-            assert_eq!(choose(offers), expected, "{there:05b}");
+            assert_eq!(choose(offers), expected, "{available:05b}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Where the planes meet: a run's time on machines. Sessions are chosen or made when an agent begins to work, equipped by its
-//! capabilities, and ended, kept or handed back when the run leaves.
+//! The environment of a run: it finds or creates a session when an agent begins to work, equips the agent with its
+//! capabilities, and ends, retains or returns the sessions when the run leaves.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::BytesMut;
 use sandbar_agent::{
     BoxError, Environment, Kit,
-    environment::{Ending, Entering, KnownSecrets, Stay},
+    environment::{Ending, Entering, EnvironmentSession, KnownSecrets},
 };
 use sandbar_machine::{Lifetime, MachineError, takes_an_account};
 use sandbar_sandbox::{Exec, Manifest, SandboxError, SandboxSession, SessionState, WorkspacePath};
@@ -16,18 +16,18 @@ use serde_json::Value;
 use tokio::io::AsyncReadExt as _;
 
 use crate::{
-    Gear, SandboxRunConfig, Snapshot, Workplace,
+    AgentSession, CapabilityKit, SandboxRunConfig, Snapshot,
     choice::{Offers, Source, choose},
-    joining,
+    live_additions,
     prompt::Prompt,
     sandbox_agent::Needs,
     secrets,
 };
 
-/// How much of a snapshot is read at a time.
-const PIECE: usize = 256 << 10;
+/// Bytes of a snapshot that are read at a time.
+const CHUNK: usize = 256 << 10;
 
-/// Machines for the agents of runs.
+/// Environment that gives the agents of a run sessions on machines.
 #[derive(Debug)]
 pub(crate) struct SandboxEnvironment {
     config: SandboxRunConfig,
@@ -41,7 +41,7 @@ impl SandboxEnvironment {
 
 #[async_trait]
 impl Environment for SandboxEnvironment {
-    async fn open(&self, _run: &str, saved: Option<Value>) -> Result<Box<dyn Stay>, BoxError> {
+    async fn open(&self, _run: &str, saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError> {
         let saved = match saved {
             None => Saved::default(),
             Some(saved) => serde_json::from_value(saved).map_err(|error| {
@@ -53,7 +53,7 @@ impl Environment for SandboxEnvironment {
             return Err(SandboxError::sandbox_config_invalid("the sandbox in the saved run", why).into());
         }
         let config = self.config.clone();
-        Ok(Box::new(SandboxStay { config, saved, own: BTreeMap::new(), unfinished: None, at: None }))
+        Ok(Box::new(SandboxEnvironmentSession { config, saved, own: BTreeMap::new(), unfinished: None, current: None }))
     }
 
     fn secrets(&self) -> Option<Arc<dyn KnownSecrets>> {
@@ -61,12 +61,12 @@ impl Environment for SandboxEnvironment {
     }
 }
 
-/// What a run that was left says about its sessions.
+/// Sessions of a run, in the saved form of the run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Saved {
     #[serde(default)]
     version: u32,
-    /// By the agent's key.
+    /// Sessions by the key of their agent.
     #[serde(default)]
     sessions: BTreeMap<String, SavedSession>,
 }
@@ -78,38 +78,39 @@ impl Saved {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum SavedSession {
-    /// It was alive when the run was left.
-    Left(Box<SessionState>),
-    /// It was removed when the run failed.
+    /// The session was alive when the run was left.
+    #[serde(rename = "left")]
+    Live(Box<SessionState>),
+    /// The session was removed when the run failed.
     Removed,
 }
 
 impl SavedSession {
-    fn left(&self) -> Option<&SessionState> {
+    fn live(&self) -> Option<&SessionState> {
         match self {
-            Self::Left(state) => Some(state),
+            Self::Live(state) => Some(state),
             Self::Removed => None,
         }
     }
 }
 
-/// One run's time on machines.
-struct SandboxStay {
+/// The sessions of one run.
+struct SandboxEnvironmentSession {
     config: SandboxRunConfig,
     saved: Saved,
-    /// The sessions this run made or came back to, by the agent's key: it has to end them.
+    /// Sessions that this run created or resumed, by the key of their agent. This run must end them.
     own: BTreeMap<String, SandboxSession>,
-    /// One whose workspace is not whole yet.
+    /// Session whose workspace is still being filled from a snapshot.
     unfinished: Option<SandboxSession>,
-    /// The session of the agent that works now.
-    at: Option<SandboxSession>,
+    /// Session of the agent that works now.
+    current: Option<SandboxSession>,
 }
 
 #[async_trait]
-impl Stay for SandboxStay {
+impl EnvironmentSession for SandboxEnvironmentSession {
     async fn enter(&mut self, entering: Entering<'_>) -> Result<Kit, BoxError> {
         let Some(needs) = entering.agent.needs::<Needs>() else {
-            self.at = None;
+            self.current = None;
             return Ok(Kit::default());
         };
         needs.capabilities.check()?;
@@ -118,64 +119,64 @@ impl Stay for SandboxStay {
             Some(session) => session.clone(),
             None => self.begin(entering.key, needs).await?,
         };
-        self.at = Some(session.clone());
-        let acting = match &needs.run_as {
+        self.current = Some(session.clone());
+        let session = match &needs.run_as {
             Some(user) => session.user(user),
             None => session,
         };
-        look_at(&acting, cwd.as_ref()).await?;
-        let place = Workplace::new(acting, Arc::clone(entering.model)).cwd(cwd);
-        let mut gears = Vec::new();
+        check_cwd(&session, cwd.as_ref()).await?;
+        let agent_session = AgentSession::new(session, Arc::clone(entering.model)).cwd(cwd);
+        let mut kits = Vec::new();
         for capability in needs.capabilities.iter() {
-            gears.push(capability.equip(&place).await?);
+            kits.push(capability.equip(&agent_session).await?);
         }
-        Ok(kit(needs, &place, gears))
+        Ok(kit(needs, &agent_session, kits))
     }
 
     fn share(&self) -> Option<Arc<dyn Environment>> {
-        let session = self.at.clone()?;
+        let session = self.current.clone()?;
         let config = SandboxRunConfig { session: Some(session), ..self.config.clone() };
         Some(config.environment())
     }
 
     async fn leave(mut self: Box<Self>, ending: Ending) -> Result<Option<Value>, BoxError> {
         let mut saved = std::mem::take(&mut self.saved);
-        let mut first = Ok(());
+        let mut result = Ok(());
         if let Some(session) = self.unfinished.clone() {
-            first = first.and(session.delete().await);
+            result = result.and(session.delete().await);
             self.unfinished = None;
         }
         if ending == Ending::Paused {
             for (key, session) in std::mem::take(&mut self.own) {
-                saved.sessions.insert(key, SavedSession::Left(Box::new(session.state())));
-                self.config.kept.put(session);
+                saved.sessions.insert(key, SavedSession::Live(Box::new(session.state())));
+                self.config.retained.put(session);
             }
-            return to_come_back(saved);
+            return to_value(saved);
         }
-        let waiting = saved.sessions.iter_mut().filter(|(key, _)| !self.own.contains_key(*key));
-        for (_, waiting) in waiting {
-            let Some(state) = waiting.left() else { continue };
-            if let Some(session) = self.config.kept.take(&state.session_id) {
-                first = first.and(session.delete().await);
-                *waiting = SavedSession::Removed;
+        let not_resumed = saved.sessions.iter_mut().filter(|(key, _)| !self.own.contains_key(*key));
+        for (_, saved_session) in not_resumed {
+            let Some(state) = saved_session.live() else { continue };
+            if let Some(session) = self.config.retained.take(&state.session_id) {
+                result = result.and(session.delete().await);
+                *saved_session = SavedSession::Removed;
             } else if ending == Ending::Finished {
-                // Nobody will come back to it, and nobody here has it: it may live by itself.
-                first = first.and(self.forget(state).await);
+                // No later run resumes this session, and no value of this process holds it. Its machine may be detached.
+                result = result.and(self.forget(state).await);
             }
         }
-        // Each stays here until it is gone: whoever is dropped in the middle still knows what is left.
+        // A session stays in `own` until it is removed: if this future is dropped in the middle, `drop` removes the rest.
         while let Some((key, session)) = self.own.first_key_value().map(|(key, own)| (key.clone(), own.clone())) {
-            first = first.and(session.delete().await);
+            result = result.and(session.delete().await);
             self.own.remove(&key);
             saved.sessions.insert(key, SavedSession::Removed);
         }
-        first?;
-        if ending == Ending::Failed { to_come_back(saved) } else { Ok(None) }
+        result?;
+        if ending == Ending::Failed { to_value(saved) } else { Ok(None) }
     }
 }
 
-/// What has to be saved; nothing if the caller's own session was all there was.
-fn to_come_back(mut saved: Saved) -> Result<Option<Value>, BoxError> {
+/// Saved form of the sessions; `None` if the run used no session except the caller's.
+fn to_value(mut saved: Saved) -> Result<Option<Value>, BoxError> {
     if saved.sessions.is_empty() {
         return Ok(None);
     }
@@ -183,44 +184,44 @@ fn to_come_back(mut saved: Saved) -> Result<Option<Value>, BoxError> {
     Ok(Some(serde_json::to_value(saved)?))
 }
 
-impl SandboxStay {
-    /// The session that an agent works in, from wherever the documented order says.
+impl SandboxEnvironmentSession {
+    /// Finds or creates the session that an agent works in, in the order that [`choose`] documents.
     async fn begin(&mut self, key: &str, needs: &Needs) -> Result<SandboxSession, SandboxError> {
         let offers = Offers {
             live: self.config.session.clone(),
             saved: self.saved.sessions.get(key).cloned(),
-            given: self.config.session_state.clone().map(|state| SavedSession::Left(Box::new(state))),
+            given: self.config.session_state.clone().map(|state| SavedSession::Live(Box::new(state))),
             per_run: self.config.manifest.clone(),
             default: needs.manifest.clone(),
         };
         let session = match choose(offers) {
             Source::Live(session) => {
                 session.start().await?;
-                join(&session, needs).await?;
-                before_stop(&session, needs);
+                add_to_live(&session, needs).await?;
+                register_before_stop(&session, needs);
                 return Ok(session);
             }
             Source::RunState(SavedSession::Removed) => {
                 let why = "its session was removed when the run failed; begin a new run";
                 return Err(SandboxError::sandbox_config_invalid("the sandbox in the saved run", why));
             }
-            Source::RunState(SavedSession::Left(state)) | Source::SessionState(SavedSession::Left(state)) => {
-                match self.config.kept.take(&state.session_id) {
-                    // Its capabilities have registered already.
-                    Some(session) => return self.take_up(key, session).await,
+            Source::RunState(SavedSession::Live(state)) | Source::SessionState(SavedSession::Live(state)) => {
+                match self.config.retained.take(&state.session_id) {
+                    // The capabilities registered their hooks when this process created the session.
+                    Some(session) => return self.resume(key, session).await,
                     None => self.find(*state, needs).await?,
                 }
             }
             Source::SessionState(SavedSession::Removed) | Source::Empty => self.make(Manifest::new(), needs).await?,
             Source::PerRun(manifest) | Source::Default(manifest) => self.make(manifest, needs).await?,
         };
-        before_stop(&session, needs);
+        register_before_stop(&session, needs);
         self.own.insert(key.to_owned(), session.clone());
         Ok(session)
     }
 
-    /// Comes back to a session that was kept. Its machine may have died, or the runtime that it was made in.
-    async fn take_up(&mut self, key: &str, session: SandboxSession) -> Result<SandboxSession, SandboxError> {
+    /// Resumes a retained session. Its machine may be gone, also because the runtime that created it ended.
+    async fn resume(&mut self, key: &str, session: SandboxSession) -> Result<SandboxSession, SandboxError> {
         self.own.insert(key.to_owned(), session.clone());
         if session.running().await? {
             return Ok(session);
@@ -246,7 +247,7 @@ impl SandboxStay {
         Ok(session)
     }
 
-    /// Removes the machine of a session that no agent of this run has come back to.
+    /// Removes the machine of a session that no agent of this run resumed.
     async fn forget(&self, state: &SessionState) -> Result<(), SandboxError> {
         match &self.config.client {
             Some(client) if client.id() == state.machine.client => match client.delete(&state.machine).await {
@@ -275,19 +276,19 @@ fn lost(session_id: &str) -> SandboxError {
     SandboxError::sandbox_config_invalid(format!("the saved session {session_id}"), why)
 }
 
-/// Puts a saved workspace in place.
+/// Fills the workspace of a session from a snapshot.
 async fn restore(session: &SandboxSession, path: &std::path::Path) -> Result<(), SandboxError> {
     let failed = |error: std::io::Error| {
         SandboxError::sandbox_config_invalid(format!("the snapshot {}", path.display()), error.to_string())
     };
     let file = tokio::fs::File::open(path).await.map_err(failed)?;
-    let pieces = futures::stream::try_unfold(file, |mut file| async move {
-        let mut piece = BytesMut::with_capacity(PIECE);
+    let chunks = futures::stream::try_unfold(file, |mut file| async move {
+        let mut chunk = BytesMut::with_capacity(CHUNK);
         let read =
-            file.read_buf(&mut piece).await.map_err(|error| MachineError::transport("read a snapshot", error))?;
-        Ok((read > 0).then(|| (piece.freeze(), file)))
+            file.read_buf(&mut chunk).await.map_err(|error| MachineError::transport("read a snapshot", error))?;
+        Ok((read > 0).then(|| (chunk.freeze(), file)))
     });
-    session.hydrate_workspace(Box::pin(pieces)).await
+    session.hydrate_workspace(Box::pin(chunks)).await
 }
 
 fn shape(manifest: &mut Manifest, needs: &Needs) -> Result<(), SandboxError> {
@@ -298,69 +299,77 @@ fn shape(manifest: &mut Manifest, needs: &Needs) -> Result<(), SandboxError> {
         let mut alone = Manifest::new();
         alone.add_user(user);
         alone.check().map_err(|error| {
-            SandboxError::sandbox_config_invalid(format!("the user {user:?}"), "can be nobody's name").because(error)
+            SandboxError::sandbox_config_invalid(format!("the user {user:?}"), "is not a valid user name")
+                .because(error)
         })?;
         manifest.add_user(user);
     }
     Ok(())
 }
 
-/// Adds what an agent's capabilities want to a session that runs already.
-async fn join(session: &SandboxSession, needs: &Needs) -> Result<(), SandboxError> {
+/// Adds the entries that an agent's capabilities declare to a running session.
+async fn add_to_live(session: &SandboxSession, needs: &Needs) -> Result<(), SandboxError> {
     let live = session.manifest();
     let mut wanted = (*live).clone();
     shape(&mut wanted, needs)?;
     wanted.check()?;
-    match joining::additions(&live, &wanted)? {
+    match live_additions::additions(&live, &wanted)? {
         Some(addition) => session.add_entries(addition).await.map(drop),
         None => Ok(()),
     }
 }
 
-/// Lets capabilities do their last things before the session ends, whoever ends it.
-fn before_stop(session: &SandboxSession, needs: &Needs) {
+/// Registers [`Capability::before_stop`](crate::Capability::before_stop) of each capability with the session.
+fn register_before_stop(session: &SandboxSession, needs: &Needs) {
     for capability in needs.capabilities.iter() {
-        let last = Arc::clone(capability);
-        session.register_pre_stop_hook_of(capability, |session| async move { last.before_stop(&session).await });
+        let hook = Arc::clone(capability);
+        session.register_pre_stop_hook_of(capability, |session| async move { hook.before_stop(&session).await });
     }
 }
 
-/// The directory where paths begin must be there, and the agent must be able to work in it.
-async fn look_at(session: &SandboxSession, cwd: Option<&WorkspacePath>) -> Result<(), SandboxError> {
+/// Checks that the directory where relative paths begin exists, and that the agent can work in it.
+async fn check_cwd(session: &SandboxSession, cwd: Option<&WorkspacePath>) -> Result<(), SandboxError> {
     let Some(cwd) = cwd else { return Ok(()) };
-    let looked = session.exec(Exec::new(["true"]).cwd(cwd.as_str())).await.and_then(|looked| looked.check());
-    looked.map(drop).map_err(|error| {
+    let result = session.exec(Exec::new(["true"]).cwd(cwd.as_str())).await.and_then(|result| result.check());
+    result.map(drop).map_err(|error| {
         let why = "is no directory of the workspace that the agent can work in";
         SandboxError::sandbox_config_invalid(format!("the directory {:?}", cwd.as_str()), why).because(error)
     })
 }
 
-fn kit(needs: &Needs, place: &Workplace, gears: Vec<Gear>) -> Kit {
+/// Merges the kits of the capabilities into the kit of the agent.
+fn kit(needs: &Needs, agent_session: &AgentSession, parts: Vec<CapabilityKit>) -> Kit {
     let mut kit = Kit::default();
-    let mut words = Vec::new();
-    for gear in gears {
-        kit.tools.extend(gear.tools);
-        kit.settings = kit.settings.overlaid(&gear.settings);
-        kit.lenses.extend(gear.lenses);
-        words.extend(gear.words);
+    let mut instructions = Vec::new();
+    for part in parts {
+        kit.tools.extend(part.tools);
+        kit.settings = kit.settings.overlaid(&part.settings);
+        kit.input_transforms.extend(part.input_transforms);
+        instructions.extend(part.instructions);
     }
-    let (base, place) = (needs.base.clone(), place.clone());
+    let (base, agent_session) = (needs.base.clone(), agent_session.clone());
     kit.instructions = Some(Arc::new(move |own| {
-        let (base, place, words) = (base.clone(), place.clone(), words.clone());
+        let (base, agent_session, instructions) = (base.clone(), agent_session.clone(), instructions.clone());
         Box::pin(async move {
             let mut capabilities = Vec::new();
-            for make in &words {
+            for make in &instructions {
                 capabilities.extend(make().await?);
             }
-            let manifest = place.session().manifest();
-            Ok(Prompt { base: &base, own, capabilities, manifest: &manifest, cwd: place.directory() }.compose())
+            let session = agent_session.session();
+            let (mut manifest, root) = (session.manifest(), session.paths().root());
+            // The root of the workspace on the machine can differ from the root in the manifest.
+            if manifest.root != *root {
+                Arc::make_mut(&mut manifest).root = root.clone();
+            }
+            Ok(Prompt { base: &base, own, capabilities, manifest: &manifest, cwd: agent_session.directory() }.compose())
         })
     }));
     kit
 }
 
-/// A run that nobody waits for any more. Machines that die with their owner do so now; others are removed.
-impl Drop for SandboxStay {
+/// Cleans up if the future of the run was dropped: machines that are bound to their owner end by themselves, all others are
+/// removed.
+impl Drop for SandboxEnvironmentSession {
     fn drop(&mut self) {
         let own = std::mem::take(&mut self.own).into_values();
         let own: Vec<SandboxSession> = own.chain(self.unfinished.take()).collect();
@@ -371,7 +380,7 @@ impl Drop for SandboxStay {
         runtime.spawn(async move {
             for session in own {
                 if let Err(error) = session.delete().await {
-                    tracing::warn!(%error, "the session of a run that was given up could not be removed");
+                    tracing::warn!(%error, "cannot remove the session of a run that was dropped");
                 }
             }
         });

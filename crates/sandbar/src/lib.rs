@@ -1,10 +1,10 @@
-//! A computer of its own for an AI agent: isolated, rootless, daemon-free; and the agent.
+//! AI agents, and isolated machines for them to work on: rootless and without a daemon.
 //!
 //! # An agent on a machine
 //!
-//! A [`SandboxAgent`] is an agent with a computer of its own: a [`Manifest`] says what is on it, [`Capabilities`] what the
-//! agent can do there, and the run where it is ([`SandboxRun::sandbox`]). Here the model follows a script; the machine, and
-//! everything that happens on it, is real:
+//! A [`SandboxAgent`] is an agent with a machine of its own. A [`Manifest`] declares the files of its workspace,
+//! [`Capabilities`] decide what the agent can do there, and the run decides where the machine is ([`SandboxRun::sandbox`]).
+//! In this example the model follows a script; the machine and its commands are real:
 //!
 //! ```
 //! use sandbar::{client::UnixLocal, prelude::*};
@@ -30,9 +30,9 @@
 //!
 //! # The agent
 //!
-//! An *agent* is a model with instructions and tools. A *run* asks the model, calls the tools it wants, and asks again until
-//! there is an answer. Without a name the model is the usual one of the server that `OPENAI_API_KEY` and `OPENAI_BASE_URL` say;
-//! here it follows a script:
+//! An *agent* is a model with instructions and tools. A *run* asks the model, calls the tools that the reply requests, and
+//! asks again until the model gives a final answer. An agent without a model uses the default model of the server that
+//! `OPENAI_API_KEY` and `OPENAI_BASE_URL` configure; in this example the model follows a script:
 //!
 //! ```
 //! use sandbar::prelude::*;
@@ -56,16 +56,16 @@
 //! # }
 //! ```
 //!
-//! All of it is in the module [`agent`], the names most programs need also here and in the [`prelude`]. The folder
-//! `examples` has one program per idea: `hello_agent`, `tools`, `streaming`, `structured_output`, `handoffs`,
+//! The module [`agent`] exports everything; the names that most programs need are also here and in the [`prelude`]. The
+//! folder `examples` has one program for each feature: `hello_agent`, `tools`, `streaming`, `structured_output`, `handoffs`,
 //! `agents_as_tools`, `guardrails`, `approvals`, `budget`, `hooks_and_traces`, `local_model`; none of them needs a key.
 //! Arguments and outputs of your own types need `serde`, and `schemars` in version 1, among your dependencies.
 //!
-//! # The computer
+//! # The machine
 //!
-//! A *client* makes *machines*; a *session* is a live workspace on one, declared by a *manifest*. The local client needs
-//! nothing installed and no privileges: its machines have their own namespaces and file tree, no network, no
-//! capabilities, and nothing of the caller's environment.
+//! A *client* creates *machines*; a *session* is a live workspace on a machine, declared by a *manifest*. The local client
+//! needs no installed software and no privileges. Its machines have their own namespaces and file tree, but no network, no
+//! Linux capabilities, and no variables of the caller's environment.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -86,7 +86,7 @@
 //! # }
 //! ```
 //!
-//! Below a session is a [`Machine`], which runs commands, keeps files and can be stopped:
+//! A session works on a [`Machine`], which runs commands, stores files and can be stopped:
 //!
 //! ```
 //! use sandbar::{client::UnixLocal, prelude::*};
@@ -106,13 +106,13 @@
 //! # }
 //! ```
 //!
-//! Code that talks to a machine takes `&dyn Machine` and can be tested without any host at all, with a [`MemoryMachine`].
+//! Code that uses a machine takes `&dyn Machine`; a test can pass it a [`MemoryMachine`], which runs nothing on the host.
 
 pub mod agent_file;
 mod capability;
 pub mod choice;
 mod environment;
-mod joining;
+mod live_additions;
 mod prompt;
 mod run_config;
 mod sandbox_agent;
@@ -121,7 +121,7 @@ mod secrets;
 #[doc(hidden)]
 pub use sandbar_agent::__private;
 pub use sandbar_agent::{
-    // What `#[tool]` writes comes from here then, and not from a crate that nobody named.
+    // The code that this `#[tool]` generates uses paths of this crate: its user need not depend on `sandbar_agent`.
     __private::sandbar_tool as tool,
     __private::{async_trait, schemars},
     Agent,
@@ -133,17 +133,17 @@ pub use sandbar_agent::{
     Chat,
     CustomTool,
     Enabled,
+    FilteredInput,
     FunctionTool,
     Grammar,
     Handoff,
     HookContext,
     Hooks,
     HostedTool,
+    InputTransform,
     Interruption,
     Item,
     Json,
-    Lens,
-    Look,
     Model,
     ModelError,
     ModelSettings,
@@ -186,39 +186,41 @@ pub use sandbar_sandbox::{
     ArchiveFormat, ArchiveLimits, Attributes, AzureBlobMount, BoxMount, Content, Credential, DamagedSession, Dir,
     Entries, Entry, EntryGroup, EnvSource, EnvValue, Environment, Exec, ExecResult, Extract, File, Format, GcsMount,
     GitRepo, Grant, Group, Intent, LeftOut, LocalDir, LocalFile, Manifest, MaskStream, Materialised, Mount, MountPoint,
-    MountStrategy, Op, Outlook, Owner, PathFault, PathGrant, Paths, Permissions, Progress, ProgressEvent, R2Mount,
-    Receipt, RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said, SandboxError, SandboxSession, SavedManifest, Scope,
+    MountStrategy, MountText, Op, Outlook, Owner, PathFault, PathGrant, Paths, Permissions, Progress, ProgressEvent,
+    R2Mount, Receipt, RemoteDir, RemoteFile, S3FilesMount, S3Mount, SandboxError, SandboxSession, SavedManifest, Scope,
     Secret, SecretMask, SecretStore, SessionLimits, SessionOptions, SessionState, SessionStore, Settings, Shape,
     Symlinks, Unchecked, User, WorkspacePath, archive, audit, fetch, image, is_leftover, patch, processes,
 };
 
 pub use self::{
     capability::{
-        Capabilities, Capability, Compaction, CompactionPolicy, Filesystem, FilesystemTools, Gear, PatchTransport,
-        Shell, ShellTools, Workplace, context_window,
+        AgentSession, Capabilities, Capability, CapabilityKit, Compaction, CompactionPolicy, Filesystem,
+        FilesystemTools, PatchTransport, Shell, ShellTools, context_window,
     },
     run_config::{SandboxRun, SandboxRunConfig, Snapshot},
     sandbox_agent::SandboxAgent,
 };
 
 pub mod agent {
-    //! Agents, runs, models, tools, approvals: all of the thinking half.
+    //! Agents, runs, models, tools and approvals: everything that needs no machine.
 
     pub use sandbar_agent::{__private::sandbar_tool as tool, agent::*, *};
 }
 
 pub mod client {
-    //! Where machines come from.
+    //! Clients, which create machines.
 
     #[cfg(all(feature = "docker", target_os = "linux"))]
     pub use sandbar_clients::{Docker, docker};
-    pub use sandbar_clients::{GuestMachine, UnixLocal};
+    #[cfg(all(feature = "e2b", target_os = "linux"))]
+    pub use sandbar_clients::{E2b, e2b};
+    pub use sandbar_clients::{GuestMachine, Registry, Source, UnixLocal, registry};
     #[cfg(target_os = "linux")]
     pub use sandbar_clients::{Remainder, Resident, ResidentState};
 }
 
 pub mod doctor {
-    //! What this host can do for local machines.
+    //! Report of what this host supports for local machines.
 
     pub use sandbar_clients::{
         CgroupState, CgroupVersion, ControllerState, cgroups,
@@ -228,13 +230,13 @@ pub mod doctor {
 
 #[cfg(feature = "mock")]
 pub mod mock {
-    //! A model server that plays a script over real HTTP, for tests and demonstrations. Behind the feature `mock`.
+    //! A model server that follows a script over real HTTP, for tests and demonstrations. Needs the feature `mock`.
 
     pub use sandbar_mock::*;
 }
 
 pub mod prelude {
-    //! What most programs need.
+    //! The names that most programs need.
 
     pub use sandbar_agent::{
         __private::{async_trait, sandbar_tool as tool},
@@ -258,7 +260,7 @@ pub mod prelude {
     };
 
     pub use crate::{
-        Capabilities, Capability, Compaction, Filesystem, Gear, SandboxAgent, SandboxRun, SandboxRunConfig, Shell,
-        Workplace,
+        AgentSession, Capabilities, Capability, CapabilityKit, Compaction, Filesystem, SandboxAgent, SandboxRun,
+        SandboxRunConfig, Shell,
     };
 }

@@ -1,4 +1,4 @@
-//! Where an agent works in a run: which client, which session, what a fresh one is made of.
+//! The sandbox configuration of a run: its client, its session, and the options of fresh sessions.
 
 use std::{
     collections::HashMap,
@@ -20,19 +20,20 @@ use crate::environment::SandboxEnvironment;
 
 type MakeSink = Arc<dyn Fn() -> Box<dyn Sink> + Send + Sync>;
 
-/// A saved workspace that a fresh session begins with.
+/// A saved workspace, with which a fresh session begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Snapshot {
-    /// A tar archive of the host, as [`SandboxSession::persist_workspace`] makes it.
+    /// A tar archive on the host, as [`SandboxSession::persist_workspace`] writes it.
     Archive(PathBuf),
 }
 
-/// Where agents work in a run. Cheap to clone, and good for many runs.
+/// Sandbox configuration of a run. It is cheap to clone, and many runs can share it.
 ///
-/// Sessions that a run makes are the run's: they end with it, also when it fails. A run that pauses keeps its sessions alive in this value (all
-/// its clones hold the same ones), so that it can be taken up again where it was. A session that is given with
-/// [`session`](Self::session) stays the caller's: all agents of the run work in it, and nobody but the caller ends it.
+/// A run owns the sessions that it creates: they end with the run, also if the run fails. If a run pauses, this value
+/// retains the run's sessions, so that a later run can resume them; all clones of the value share the retained sessions. The
+/// caller owns a session that [`session`](Self::session) sets: all agents of the run work in it, and only the caller ends
+/// it.
 ///
 /// ```
 /// use sandbar::{client::UnixLocal, prelude::*};
@@ -59,93 +60,95 @@ pub struct SandboxRunConfig {
     pub(crate) progress: Option<Progress>,
     pub(crate) audit: Vec<MakeSink>,
     pub(crate) patch_journal: Option<PatchJournal>,
-    pub(crate) kept: Kept,
+    pub(crate) retained: RetainedSessions,
 }
 
 impl SandboxRunConfig {
-    /// Fresh machines of this client.
+    /// A configuration whose runs create machines with this client.
     pub fn new(client: impl SandboxClient + 'static) -> Self {
         Self::default().client(Arc::new(client))
     }
 
-    /// This live session, which stays the caller's.
+    /// A configuration whose runs work in this live session, which the caller owns.
     #[must_use]
     pub fn live(session: SandboxSession) -> Self {
         Self::default().session(session)
     }
 
-    /// Who makes machines.
+    /// Sets the client that creates machines.
     #[must_use]
     pub fn client(mut self, client: Arc<dyn SandboxClient>) -> Self {
         self.client = Some(client);
         self
     }
 
-    /// A live session to work in, before everything else.
+    /// Sets a live session to work in. It takes precedence over all other sources.
     #[must_use]
     pub fn session(mut self, session: SandboxSession) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// The saved state of a session to find again, unless the run itself comes back to one.
+    /// Sets the saved state of a session to attach to, unless the saved run names a session itself.
     #[must_use]
     pub fn session_state(mut self, state: SessionState) -> Self {
         self.session_state = Some(state);
         self
     }
 
-    /// How a fresh workspace begins, in place of what the agent declares.
+    /// Sets the manifest of a fresh workspace, instead of the manifest of the agent.
     #[must_use]
     pub fn manifest(mut self, manifest: Manifest) -> Self {
         self.manifest = Some(manifest);
         self
     }
 
-    /// What a fresh workspace begins with; the manifest's entries are made first, and what is in the snapshot replaces them.
+    /// Sets the snapshot that a fresh workspace begins with. The entries of the manifest are created first; files of the
+    /// snapshot replace them.
     #[must_use]
     pub fn snapshot(mut self, snapshot: Snapshot) -> Self {
         self.snapshot = Some(snapshot);
         self
     }
 
-    /// The directory of the workspace where the agents' relative paths begin. It must exist when an agent begins to work.
+    /// Sets the directory of the workspace where the agents' relative paths begin. It must exist when an agent begins to
+    /// work.
     #[must_use]
     pub fn cwd(mut self, path: impl Into<String>) -> Self {
         self.cwd = Some(path.into());
         self
     }
 
-    /// What fresh machines should be: network, isolation, limits, mounts.
+    /// Sets the specification of fresh machines: network, isolation, limits, mounts.
     #[must_use]
     pub fn machine(mut self, spec: MachineSpec) -> Self {
         self.machine = spec;
         self
     }
 
-    /// One more port of fresh machines that can be reached from outside.
+    /// Adds a port of fresh machines that can be reached from outside.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.machine.ports.push(port);
         self
     }
 
-    /// The secrets that manifests name. Their values are hidden in what tools answer, and a saved run refers to them by
-    /// name: give them again when it is taken up.
+    /// Sets the secrets that manifests name. Their values are hidden in the outputs of tools. A saved run refers to secrets
+    /// by name: set them again when it is resumed.
     #[must_use]
     pub fn secrets(mut self, secrets: SecretStore) -> Self {
         self.secrets = secrets;
         self
     }
 
-    /// How long things may take and how large they may get in fresh sessions.
+    /// Sets the timeouts and size limits of fresh sessions.
     #[must_use]
     pub fn limits(mut self, limits: SessionLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// How many entries of a manifest, and how many files of one local directory, are on their way in at once.
+    /// Sets how many entries of a manifest, and how many files of one local directory, are written at the same time.
     #[must_use]
     pub fn concurrency(mut self, manifest_entries: NonZeroUsize, local_dir_files: NonZeroUsize) -> Self {
         self.limits.manifest_entries = manifest_entries;
@@ -153,68 +156,68 @@ impl SandboxRunConfig {
         self
     }
 
-    /// How large archives may be that are unpacked in fresh sessions.
+    /// Sets the limits of archives that are unpacked in fresh sessions.
     #[must_use]
     pub fn archive_limits(mut self, limits: ArchiveLimits) -> Self {
         self.limits.archive = limits;
         self
     }
 
-    /// How commands are numbered, waited for and bounded in fresh sessions.
+    /// Sets the process ids, waiting times and bounds of commands in fresh sessions.
     #[must_use]
     pub fn processes(mut self, options: TableOptions) -> Self {
         self.processes = options;
         self
     }
 
-    /// Fetches repositories on machines of this client.
+    /// Sets the client on whose machines repositories are fetched.
     #[must_use]
     pub fn fetch(mut self, client: Arc<dyn SandboxClient>) -> Self {
         self.fetch = Some(client);
         self
     }
 
-    /// Tells this function how far a workspace is that is being filled.
+    /// Sets the function that is called with the progress while a workspace is being filled.
     #[must_use]
     pub fn progress(mut self, progress: Progress) -> Self {
         self.progress = Some(progress);
         self
     }
 
-    /// Tells a sink about every operation of each fresh session; made once per session.
+    /// Adds an audit sink, which receives every operation of a fresh session. `make` is called once per session.
     #[must_use]
     pub fn audit<S: Sink + 'static>(mut self, make: impl Fn() -> S + Send + Sync + 'static) -> Self {
         self.audit.push(Arc::new(move || Box::new(make())));
         self
     }
 
-    /// Records patches to a workspace of the host while they are applied, so that one that is interrupted is taken back by the
-    /// next: [`SessionOptions::patch_journal`].
+    /// Sets the journal of patches to a workspace on the host. The next patch reverts a patch that was interrupted, see
+    /// [`SessionOptions::patch_journal`].
     #[must_use]
     pub fn patch_journal(mut self, journal: PatchJournal) -> Self {
         self.patch_journal = Some(journal);
         self
     }
 
-    /// Ends every session that runs have left here when they paused. They cannot be taken up again then.
+    /// Ends every session that this configuration retains for a paused run. Those runs cannot be resumed afterwards.
     ///
     /// # Errors
-    /// The first thing that went wrong; all are tried.
+    /// The first error; the other sessions are ended all the same.
     pub async fn release(&self) -> Result<(), SandboxError> {
-        let mut first = Ok(());
-        for session in self.kept.take_all() {
-            first = first.and(session.delete().await);
+        let mut result = Ok(());
+        for session in self.retained.take_all() {
+            result = result.and(session.delete().await);
         }
-        first
+        result
     }
 
-    /// The environment it describes, for whoever puts a [`RunConfig`] together by hand.
+    /// The environment that this value configures, for a caller that builds a [`RunConfig`] itself.
     #[must_use]
     pub fn environment(&self) -> Arc<dyn sandbar_agent::Environment> {
         Arc::new(SandboxEnvironment::new(self.clone()))
     }
 
-    /// What a fresh session is made of.
+    /// Options of a fresh session with this manifest.
     pub(crate) fn options(&self, manifest: Manifest) -> SessionOptions {
         let mut options = SessionOptions::new(manifest)
             .machine(self.machine.clone())
@@ -229,7 +232,7 @@ impl SandboxRunConfig {
         options
     }
 
-    /// Where relative paths begin.
+    /// Directory where relative paths begin, if it is not the root of the workspace.
     pub(crate) fn directory(&self) -> Result<Option<WorkspacePath>, SandboxError> {
         self.cwd.as_ref().map(WorkspacePath::new).transpose()
     }
@@ -244,6 +247,13 @@ impl From<UnixLocal> for SandboxRunConfig {
 #[cfg(all(feature = "docker", target_os = "linux"))]
 impl From<sandbar_clients::Docker> for SandboxRunConfig {
     fn from(client: sandbar_clients::Docker) -> Self {
+        Self::new(client)
+    }
+}
+
+#[cfg(all(feature = "e2b", target_os = "linux"))]
+impl From<sandbar_clients::E2b> for SandboxRunConfig {
+    fn from(client: sandbar_clients::E2b) -> Self {
         Self::new(client)
     }
 }
@@ -282,31 +292,31 @@ impl fmt::Debug for SandboxRunConfig {
     }
 }
 
-/// The live sessions of runs that paused, by their ids.
+/// The live sessions of paused runs, by their ids.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept(Arc<Mutex<HashMap<String, SandboxSession>>>);
+pub(crate) struct RetainedSessions(Arc<Mutex<HashMap<String, SandboxSession>>>);
 
-impl Kept {
+impl RetainedSessions {
     fn with<T>(&self, change: impl FnOnce(&mut HashMap<String, SandboxSession>) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn put(&self, session: SandboxSession) {
-        self.with(|kept| kept.insert(session.id().to_owned(), session));
+        self.with(|sessions| sessions.insert(session.id().to_owned(), session));
     }
 
     pub(crate) fn take(&self, id: &str) -> Option<SandboxSession> {
-        self.with(|kept| kept.remove(id))
+        self.with(|sessions| sessions.remove(id))
     }
 
     fn take_all(&self) -> Vec<SandboxSession> {
-        self.with(|kept| kept.drain().map(|(_, session)| session).collect())
+        self.with(|sessions| sessions.drain().map(|(_, session)| session).collect())
     }
 }
 
-/// Runs, configurations of runs, and agents as tools, each with a sandbox.
+/// Sets the sandbox of a run, of the configuration of a run, or of an agent that is a tool.
 pub trait SandboxRun {
-    /// Says where agents work: a client that makes machines, a live session, or a whole [`SandboxRunConfig`].
+    /// Sets where agents work: a client that creates machines, a live session, or a whole [`SandboxRunConfig`].
     #[must_use]
     fn sandbox(self, sandbox: impl Into<SandboxRunConfig>) -> Self;
 }

@@ -1,4 +1,4 @@
-//! An agent that works on a machine: an [`Agent`], and what a fresh workspace for it looks like.
+//! An agent that works on a machine: an [`Agent`], its manifest and its capabilities.
 
 use std::{fmt, sync::Arc};
 
@@ -11,9 +11,9 @@ use sandbar_sandbox::Manifest;
 
 use crate::{Capabilities, prompt::Base};
 
-/// An agent that works on a machine. What it works in is declared by its [`Manifest`], what it can do there by its
-/// [`Capabilities`]; where it works is said per run, with [`sandbox`](crate::SandboxRun::sandbox). Everything an [`Agent`]
-/// has it has too, and it can stand wherever an agent can: in handoffs, as a tool, in many runs at once.
+/// An agent that works on a machine. Its [`Manifest`] declares its workspace, its [`Capabilities`] decide what it can do
+/// there, and each run decides where its machine is ([`sandbox`](crate::SandboxRun::sandbox)). It has all settings of an
+/// [`Agent`] and can be used like an agent: in handoffs, as a tool, in many runs at the same time.
 ///
 /// ```
 /// use sandbar::{client::UnixLocal, prelude::*};
@@ -36,7 +36,7 @@ use crate::{Capabilities, prompt::Base};
 #[derive(Clone, Debug)]
 pub struct SandboxAgent(Agent);
 
-/// What a sandbox has to know of an agent.
+/// Settings of an agent that its sandbox reads.
 #[derive(Clone, Default)]
 pub(crate) struct Needs {
     pub(crate) manifest: Option<Manifest>,
@@ -46,7 +46,7 @@ pub(crate) struct Needs {
 }
 
 impl SandboxAgent {
-    /// An agent with the usual capabilities and an empty workspace.
+    /// An agent with the default capabilities and an empty workspace.
     pub fn new(name: impl Into<String>) -> Self {
         Self::from(Agent::new(name))
     }
@@ -58,68 +58,69 @@ impl SandboxAgent {
     }
 
     fn needs(&self) -> &Needs {
-        // Made in `from`, and nothing here takes it away again.
-        static NOTHING: std::sync::LazyLock<Needs> = std::sync::LazyLock::new(Needs::default);
-        self.0.needs().unwrap_or(&NOTHING)
+        // `From<Agent>` always sets the needs; the default is never used.
+        static DEFAULT: std::sync::LazyLock<Needs> = std::sync::LazyLock::new(Needs::default);
+        self.0.needs().unwrap_or(&DEFAULT)
     }
 
-    /// How a fresh workspace begins, unless the run says otherwise.
+    /// Sets the manifest of a fresh workspace; a manifest of the run takes precedence.
     #[must_use]
     pub fn manifest(self, manifest: Manifest) -> Self {
         self.needing(|needs| needs.manifest = Some(manifest))
     }
 
-    /// What it can do there, in place of the usual three: [`Filesystem`](crate::Filesystem), [`Shell`](crate::Shell) and
-    /// [`Compaction`](crate::Compaction).
+    /// Sets the capabilities, instead of the three default ones: [`Filesystem`](crate::Filesystem), [`Shell`](crate::Shell)
+    /// and [`Compaction`](crate::Compaction).
     #[must_use]
     pub fn capabilities(self, capabilities: impl Into<Capabilities>) -> Self {
         let capabilities = capabilities.into();
         self.needing(|needs| needs.capabilities = capabilities)
     }
 
-    /// One capability more.
+    /// Adds a capability.
     #[must_use]
     pub fn capability(self, capability: impl crate::Capability + 'static) -> Self {
         self.needing(|needs| needs.capabilities = std::mem::take(&mut needs.capabilities).with(capability))
     }
 
-    /// What it is told before its own instructions, in place of the usual rules for working in a workspace.
+    /// Sets the base instructions, which precede the agent's own, instead of the default rules for work in a workspace.
     #[must_use]
     pub fn base_instructions(self, text: impl Into<String>) -> Self {
         self.needing(|needs| needs.base = Base::Text(text.into()))
     }
 
-    /// The same, made from the workspace's manifest.
+    /// Sets a function that writes the base instructions from the manifest of the workspace.
     #[must_use]
     pub fn base_instructions_from(self, make: impl Fn(&Manifest) -> String + Send + Sync + 'static) -> Self {
-        self.needing(|needs| needs.base = Base::Made(Arc::new(make)))
+        self.needing(|needs| needs.base = Base::FromManifest(Arc::new(make)))
     }
 
-    /// Whose identity it acts under on the machine.
+    /// Sets the user of the machine that the agent acts as.
     #[must_use]
     pub fn run_as(self, user: impl Into<String>) -> Self {
         self.needing(|needs| needs.run_as = Some(user.into()))
     }
 
-    /// The agent, for whoever takes any agent.
+    /// The underlying [`Agent`], for code that takes any agent.
     #[must_use]
     pub fn agent(&self) -> &Agent {
         &self.0
     }
 
-    /// Its name.
+    /// Name of the agent.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// This agent as a tool of another. It has a sandbox of its own in the outer run's configuration, unless it gets
-    /// [another](crate::SandboxRun::sandbox) or [shares](AgentTool::share_place) its caller's.
+    /// This agent as a tool of another agent. It has a sandbox of its own, with the configuration of the outer run, unless
+    /// it has [another configuration](crate::SandboxRun::sandbox) or [shares](AgentTool::share_place) the sandbox of its
+    /// caller.
     pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
         self.0.as_tool(name, description)
     }
 
-    /// What it is told to be, made anew for each turn.
+    /// Sets a function that writes the instructions for each turn.
     #[must_use]
     pub fn instructions_from<F, Fut>(self, make: F) -> Self
     where
@@ -129,7 +130,7 @@ impl SandboxAgent {
         Self(self.0.instructions_from(make))
     }
 
-    /// A prompt that the model's server keeps, chosen anew for each turn.
+    /// Sets a function that chooses, for each turn, a prompt that is stored on the model's server.
     #[must_use]
     pub fn prompt_from<F, Fut>(self, make: F) -> Self
     where
@@ -139,15 +140,15 @@ impl SandboxAgent {
         Self(self.0.prompt_from(make))
     }
 
-    /// The shape of its final output: any type with a schema.
+    /// Sets the type of the final output: any type with a schema.
     #[must_use]
     pub fn output<T: schemars::JsonSchema + serde::de::DeserializeOwned + 'static>(self) -> Self {
         Self(self.0.output::<T>())
     }
 }
 
-/// What every agent has.
-macro_rules! as_any_agent {
+/// Methods that pass a setting to the underlying [`Agent`].
+macro_rules! delegate_to_agent {
     ($($(#[$doc:meta])* $method:ident($($argument:ident: $type:ty),*);)*) => {
         impl SandboxAgent { $(
             $(#[$doc])*
@@ -159,42 +160,42 @@ macro_rules! as_any_agent {
     };
 }
 
-as_any_agent! {
-    /// The same agent under another name.
+delegate_to_agent! {
+    /// The same agent with another name.
     renamed(name: impl Into<String>);
-    /// What it is told to be.
+    /// Sets the instructions.
     instructions(text: impl Into<String>);
-    /// A prompt that the model's server keeps.
+    /// Sets a prompt that is stored on the model's server.
     prompt(prompt: Prompt);
-    /// Something it may use besides its capabilities.
+    /// Adds a tool, besides those of the capabilities.
     tool(tool: impl Tool + 'static);
-    /// More it may use.
+    /// Adds tools.
     with_tools(tools: impl IntoIterator<Item = Arc<dyn Tool>>);
-    /// Another agent it may hand the conversation to.
+    /// Adds an agent to which this agent may hand over the conversation.
     handoff(to: impl Into<Handoff>);
-    /// What it is good for, for agents that may hand over to it.
+    /// Describes the purpose of this agent to agents that may hand over to it.
     handoff_description(text: impl Into<String>);
-    /// The model that thinks for it: a name, or a model itself.
+    /// Sets the model: its name, or a model itself.
     model(model: impl Into<ModelChoice>);
-    /// How its model is asked.
+    /// Sets the settings of the model.
     settings(settings: ModelSettings);
-    /// The shape of its final output, made by hand.
+    /// Sets an explicit type of the final output.
     output_as(output: OutputType);
-    /// Looks at what a run starts with, while the model is already asked.
+    /// Adds a guardrail that checks the input of a run while the model already answers.
     input_guardrail(guardrail: InputGuardrail);
-    /// Looks at what a run starts with, before anything else happens.
+    /// Adds a guardrail that checks the input of a run before the model is asked.
     blocking_guardrail(guardrail: InputGuardrail);
-    /// Looks at what a run ends with.
+    /// Adds a guardrail that checks the final output of a run.
     output_guardrail(guardrail: OutputGuardrail);
-    /// Told what happens to this agent.
+    /// Sets hooks, which are called for the events of this agent.
     hooks(hooks: impl Hooks + 'static);
-    /// What happens after tools were used.
+    /// Sets what happens after a tool was called.
     tool_use(behavior: ToolUse);
-    /// Keeps `tool_choice` also after a tool was used.
+    /// Keeps `tool_choice` also after a tool was called.
     keep_tool_choice();
 }
 
-/// Any agent becomes one that works on a machine.
+/// Gives any agent a sandbox with the default capabilities.
 impl From<Agent> for SandboxAgent {
     fn from(agent: Agent) -> Self {
         if agent.needs::<Needs>().is_some() { Self(agent) } else { Self(agent.needing(App::new(Needs::default()))) }

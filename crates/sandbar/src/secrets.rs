@@ -1,4 +1,4 @@
-//! The secrets of a run's sandboxes, as the harness knows them.
+//! The secrets of a run's sandboxes, in the form that the harness uses to hide them.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
@@ -7,7 +7,7 @@ use sandbar_sandbox::{MaskStream, SecretMask};
 
 use crate::SandboxRunConfig;
 
-/// Those that fresh sessions are given, and those of a live one.
+/// Secrets that the configuration gives to fresh sessions, and those of its live session; `None` if there are none.
 pub(crate) fn of(config: &SandboxRunConfig) -> Option<Arc<dyn KnownSecrets>> {
     let mask = match (&config.session, config.secrets.mask()) {
         (Some(session), Some(_)) => config.secrets.merged(session.secrets()).mask(),
@@ -38,12 +38,12 @@ impl KnownSecrets for SandboxSecrets {
     }
 }
 
-/// Values begin and end with whole characters, so what is held back never cuts one.
+/// A mask over UTF-8 text. A secret value begins and ends at a character boundary, so the mask never splits a character.
 struct TextStream(MaskStream);
 
 impl HidingStream for TextStream {
-    fn push(&mut self, piece: &str) -> String {
-        String::from_utf8_lossy(&self.0.push(piece.as_bytes())).into_owned()
+    fn push(&mut self, chunk: &str) -> String {
+        String::from_utf8_lossy(&self.0.push(chunk.as_bytes())).into_owned()
     }
 
     fn finish(&mut self) -> String {

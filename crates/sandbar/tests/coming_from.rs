@@ -1,4 +1,4 @@
-//! The page for those who come from the OpenAI Agents SDK: its code is the code below, which compiles and does what it says.
+//! The page about the OpenAI Agents SDK: its code is part of this file, which compiles and passes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
@@ -148,13 +148,13 @@ impl Capability for CountLines {
         "count_lines"
     }
 
-    async fn equip(&self, place: &Workplace) -> Result<Gear, SandboxError> {
+    async fn equip(&self, place: &AgentSession) -> Result<CapabilityKit, SandboxError> {
         let session = place.session().clone();
         let tool = FunctionTool::new("count_lines", "Counts the lines of a file.", move |_call, path: FilePath| {
             let session = session.clone();
             async move { Ok::<_, SandboxError>(session.read_text(&path.path).await?.lines().count().to_string()) }
         });
-        Ok(Gear::new().tool(tool))
+        Ok(CapabilityKit::new().tool(tool))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The harness as users of this crate alone see it: names, tools, a run that is saved.
+//! The harness for users who depend only on this crate: names, tools, a saved run.
 
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -16,8 +16,8 @@ async fn deploy(call: &ToolContext, target: String) -> Result<String, BoxError> 
     Ok(format!("{} by {}", target, call.agent()))
 }
 
-mod elsewhere {
-    //! The same attribute by its other paths.
+mod other_paths {
+    //! The attribute by its other paths.
 
     /// Waits.
     #[sandbar::tool]
@@ -29,15 +29,15 @@ mod elsewhere {
 }
 
 #[tokio::test]
-async fn a_tool_needs_no_other_crate_and_a_run_survives_being_saved() {
+async fn a_tool_needs_no_other_crate_and_a_run_can_be_saved_and_resumed() {
     let script =
         Script::new().turn(item::function_call("deploy", json!({ "target": "moon" }))).turn(item::text("It is up."));
     let server = MockServer::start(script).expect("a server");
     let agent = Agent::new("ops")
         .model(Responses::new("m").base_url(server.base_url()))
         .tool(deploy)
-        .tool(elsewhere::wait)
-        .tool(elsewhere::rest);
+        .tool(other_paths::wait)
+        .tool(other_paths::rest);
 
     let paused = run(&agent, "Deploy.").await.expect("it pauses");
     assert_eq!(*paused.stop(), Stop::Interrupted);
@@ -51,7 +51,7 @@ async fn a_tool_needs_no_other_crate_and_a_run_survives_being_saved() {
 }
 
 #[test]
-fn where_both_halves_have_a_name_the_bare_one_is_the_machines() {
+fn a_name_of_both_agent_and_machine_means_the_machines() {
     let same = |a: TypeId, b: TypeId| assert_eq!(a, b);
     same(TypeId::of::<sandbar::Endpoint>(), TypeId::of::<sandbar_machine::Endpoint>());
     same(TypeId::of::<sandbar::Environment>(), TypeId::of::<sandbar_sandbox::Environment>());

@@ -1,7 +1,6 @@
-//! Archives from anywhere, made safe: whatever comes in, what goes on to a machine is a tar stream of plain members that
-//! stay inside.
+//! Checks untrusted archives and rewrites them as tar streams that are safe to unpack on a machine.
 //!
-//! [`check`] looks at everything before anything is passed on, so that an archive is unpacked whole or not at all.
+//! [`check`] reads the whole archive before any of it is passed on: an archive is unpacked completely or not at all.
 
 mod cleaner;
 mod names;
@@ -23,25 +22,25 @@ pub use self::pass::{Checked, check};
 pub(crate) use self::rules::stays_inside;
 use crate::{Result, SandboxError, WorkspacePath};
 
-/// What an archive is and how it is compressed.
+/// Container and compression of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Format {
-    /// Not compressed.
+    /// Tar, not compressed.
     #[serde(rename = "tar")]
     Tar,
-    /// Compressed by gzip.
+    /// Tar, compressed by gzip.
     #[serde(rename = "tar.gz", alias = "tgz")]
     TarGz,
-    /// Compressed by Zstandard.
+    /// Tar, compressed by Zstandard.
     #[serde(rename = "tar.zst", alias = "tzst")]
     TarZst,
-    /// Each member by itself, with a directory at the end.
+    /// Zip: each member is compressed by itself, and a directory is at the end.
     #[serde(rename = "zip")]
     Zip,
 }
 
 impl Format {
-    /// What a file of this name is expected to be, by its ending.
+    /// The format that a file name's ending stands for.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         const ENDINGS: [(&str, Format); 7] = [
@@ -57,7 +56,7 @@ impl Format {
         ENDINGS.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| format)
     }
 
-    /// What bytes that begin like this are; a tar archive shows itself only after 262 of them.
+    /// The format of data that begins with these bytes. A tar archive is recognised only with the first 262 bytes.
     #[must_use]
     pub fn from_magic(head: &[u8]) -> Option<Self> {
         match head {
@@ -69,10 +68,10 @@ impl Format {
         }
     }
 
-    /// What the caller says it is, or else what its name says.
+    /// The format that the caller names in `scheme`, or else the one that the file name stands for.
     ///
     /// # Errors
-    /// `invalid_compression_scheme` when neither is known.
+    /// `invalid_compression_scheme` if the format is not known.
     pub fn of(name: &str, scheme: Option<&str>) -> Result<Self> {
         let found = match scheme {
             Some(scheme) => Self::from_name(&format!(".{scheme}")),
@@ -85,26 +84,26 @@ impl Format {
     }
 }
 
-/// How much an archive may be. `None` is no limit.
+/// Limits of an archive. `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ArchiveLimits {
     /// Bytes of the archive itself.
     #[serde(alias = "maxInputBytes")]
     pub max_input_bytes: Option<NonZeroU64>,
-    /// Bytes of all files in it. What the archive says and what it really holds must both be within.
+    /// Bytes of all files in the archive. Both the announced and the real size must be within this limit.
     #[serde(alias = "maxExtractedBytes")]
     pub max_extracted_bytes: Option<NonZeroU64>,
     /// Members: files, directories and links.
     #[serde(alias = "maxMembers")]
     pub max_members: Option<NonZeroU64>,
-    /// Parts of one path.
+    /// Components of one path.
     #[serde(alias = "maxDepth")]
     pub max_depth: Option<NonZeroU64>,
 }
 
 impl ArchiveLimits {
-    /// No limits but those of memory.
+    /// No limits except memory.
     pub const NONE: Self =
         Self { max_input_bytes: None, max_extracted_bytes: None, max_members: None, max_depth: None };
 }
@@ -120,67 +119,67 @@ impl Default for ArchiveLimits {
     }
 }
 
-/// What becomes of links.
+/// How links in an archive are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Links {
     /// An archive with any link is refused.
     #[default]
     Refuse,
-    /// Symbolic links stay if what they lead to is inside, whatever else is there; hard links if they lead to an earlier
-    /// file of the archive. Others are refused.
+    /// Symbolic links are accepted if their target is inside the unpacked directory, even through other links; hard
+    /// links if their target is an earlier file of the archive. Other links are refused.
     KeepInside,
-    /// Symbolic links stay wherever they lead; hard links as above. For archives this program has made itself.
+    /// Symbolic links are accepted with any target; hard links as above. For archives that this program made itself.
     KeepAll,
 }
 
 /// Which permissions members get. Set-id and sticky bits are always dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Modes {
-    /// The archive's, and the owner may always read and write (and enter directories).
+    /// The archive's permissions; in addition the owner may always read and write (and enter directories).
     #[default]
     Usable,
-    /// The archive's.
+    /// The archive's permissions.
     Exact,
 }
 
 /// Which names members may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Names {
-    /// Without backslashes and drive letters.
+    /// Names without backslashes and drive letters.
     #[default]
     Portable,
-    /// Whatever a Unix file can be called. For archives this program has made itself.
+    /// Every name that Unix allows. For archives that this program made itself.
     Any,
 }
 
-/// What is done with the members of an archive.
+/// How the members of an archive are handled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// What becomes of links.
+    /// How links are handled.
     pub links: Links,
     /// Which permissions members get.
     pub modes: Modes,
-    /// Which names they may have.
+    /// Which names members may have.
     pub names: Names,
-    /// How many leading parts are taken off each path. What has no more parts than that is left out.
+    /// Number of leading components removed from each path. A path with no more components than that is left out.
     pub strip_components: usize,
-    /// Only what is below this directory (after stripping) is kept, named from there. It must be in the archive.
+    /// Directory (after stripping) that becomes the root; members outside it are left out. It must be in the archive.
     pub subpath: Option<WorkspacePath>,
 }
 
-/// What was found in an archive and kept.
+/// Totals of the members that an archive contributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Files, directories and links.
+    /// Number of files, directories and links.
     pub members: u64,
     /// Bytes of the files.
     pub bytes: u64,
 }
 
-/// What stands for the archive as a whole where a member's name is wanted.
+/// Stands for the whole archive where an error names a member.
 pub(crate) const WHOLE: &str = "(archive)";
 
-/// The archive itself is not right.
+/// Error about the archive as a whole.
 fn broken(archive: &str, reason: impl Into<String>) -> SandboxError {
     SandboxError::archive_refused(archive, WHOLE, reason)
 }

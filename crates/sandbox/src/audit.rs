@@ -1,9 +1,8 @@
-//! The record of everything a session was asked to do: two events for each operation, given to sinks that can neither
-//! slow a session down nor break it.
+//! The audit record of a session: two events for each operation, given to sinks that can neither slow down nor break
+//! the session.
 //!
-//! Every sink has a thread and a bounded queue of its own. What does not fit is dropped, counted, and said in the sink
-//! itself by an `audit_dropped` event in the place of what is missing. A record ends when its last clone is dropped; until
-//! then every event goes its way.
+//! Every sink has its own thread and bounded queue. An event that does not fit is dropped and counted; the sink gets an
+//! `audit_dropped` event in its place. A record ends when its last clone is dropped; until then it accepts events.
 
 mod event;
 mod lane;
@@ -35,18 +34,18 @@ use self::{
 };
 use crate::{Op, SecretStore};
 
-/// How events are made and kept.
+/// Settings of an audit record.
 #[derive(Clone, Debug)]
 pub struct AuditOptions {
-    /// How many events may wait for one sink.
+    /// Maximum number of events that wait for one sink.
     pub queue: usize,
-    /// What of a command's output and a file's size is told.
+    /// Whether events contain the output of commands and the size of files.
     pub policy: PayloadPolicy,
-    /// What is told differently of some operations; a [sink](Sink::policy) may differ again.
+    /// Overrides of the policy per operation; a [sink](Sink::policy) may override them again.
     pub per_op: BTreeMap<Op, PayloadOverride>,
-    /// Secrets that are hidden in everything that is told.
+    /// Secrets that are hidden in every event.
     pub secrets: SecretStore,
-    /// The trace all events belong to, if there is one.
+    /// Id of the trace that all events belong to, if there is one.
     pub trace_id: Option<String>,
 }
 
@@ -62,16 +61,16 @@ impl Default for AuditOptions {
     }
 }
 
-/// Whether everything reached its sinks in time.
+/// Whether all events reached their sinks in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// Every sink has seen everything that was not dropped.
+    /// Every sink has taken all events that were not dropped.
     Complete,
-    /// Some sink is still busy. It may go on; nobody waits for it.
+    /// A sink is still busy. It continues without a waiting caller.
     TimedOut,
 }
 
-/// The record of one session. Clones are the same record.
+/// The audit record of one session. Clones share one record.
 #[derive(Clone, Default)]
 pub struct Audit {
     record: Option<Arc<Record>>,
@@ -85,20 +84,20 @@ struct Record {
     state: Mutex<State>,
 }
 
-/// One lock for the number and the queues, so that every sink sees the same order.
+/// The sequence number and the queues, behind one lock, so that every sink sees the same order.
 struct State {
     seq: u64,
     lanes: Vec<Lane>,
 }
 
 impl Audit {
-    /// No record at all; spans are still traced.
+    /// No record; spans are still traced.
     #[must_use]
     pub fn off() -> Self {
         Self::default()
     }
 
-    /// A record that goes to these sinks.
+    /// A record that sends its events to these sinks.
     #[must_use]
     pub fn new(session_id: impl Into<String>, sinks: Vec<Box<dyn Sink>>, options: AuditOptions) -> Self {
         let session_id = session_id.into();
@@ -116,26 +115,27 @@ impl Audit {
         Self { record: Some(Arc::new(record)) }
     }
 
-    /// An operation begins. `data` is an object of facts; another value is kept under `value`.
+    /// Records the start of an operation. `data` is an object of facts; any other value is stored under `value`.
     #[must_use = "dropping a span says that the operation was cancelled"]
     pub fn begin(&self, op: Op, data: Value) -> Span {
         Span::begin(self.clone(), op, data, None)
     }
 
-    /// How many events did not reach a sink because its queue was full; each sink counts for itself.
+    /// Number of events that were dropped because a queue was full, summed over all sinks.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.record.as_ref().map_or(0, |record| record.counts.dropped())
     }
 
-    /// How many events a sink refused or panicked over.
+    /// Number of events at which a sink failed or panicked.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.record.as_ref().map_or(0, |record| record.counts.failed())
     }
 
-    /// Gives the sinks this long to take what is waiting. Events that come later still go to them; close again to wait for
-    /// those. The sinks end with the last clone of the record: what waits then is still delivered, but nobody waits for it.
+    /// Waits at most this long until the sinks have taken all queued events. Later events are still delivered; close
+    /// again to wait for them. The sinks end with the last clone of the record: events that are queued then are still
+    /// delivered in the background.
     pub async fn close(&self, deadline: Duration) -> Flushed {
         let Some(record) = &self.record else { return Flushed::Complete };
         let flushed: Vec<_> = record.lock().lanes.iter().map(Lane::flushed).collect();
@@ -146,14 +146,14 @@ impl Audit {
     }
 }
 
-/// An event as some sinks are told it, and what it takes up.
+/// An event, and its approximate size in memory.
 #[derive(Clone, Debug)]
-struct Told {
+struct SizedEvent {
     event: Arc<Event>,
     weight: usize,
 }
 
-impl Told {
+impl SizedEvent {
     fn new(event: Event) -> Self {
         let weight = event.weight();
         Self { event: Arc::new(event), weight }
@@ -162,26 +162,26 @@ impl Told {
 
 impl Record {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Numbers and queues are never left half changed.
+        // A panic cannot leave the number and the queues inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives an event its number and puts it into every queue. Never waits for a sink.
+    /// Numbers an event and puts it into every queue. Never waits for a sink.
     fn emit(&self, op: Op, mut event: Event) {
         let mut state = self.lock();
         state.seq += 1;
         event.seq = state.seq;
-        let whole = Told::new(event);
-        let mut narrowed: Option<(PayloadPolicy, Told)> = None;
+        let whole = SizedEvent::new(event);
+        let mut narrowed: Option<(PayloadPolicy, SizedEvent)> = None;
         for lane in &mut state.lanes {
             let policy = self.payload.policy(op, lane.policy());
-            // Sinks that are told the same share one event.
+            // Sinks with the same policy share one event.
             if narrowed.as_ref().is_none_or(|(known, _)| *known != policy) {
-                let told = policy.narrowed(&whole.event).map_or_else(|| whole.clone(), Told::new);
-                narrowed = Some((policy, told));
+                let sized = policy.narrowed(&whole.event).map_or_else(|| whole.clone(), SizedEvent::new);
+                narrowed = Some((policy, sized));
             }
-            if let Some((_, told)) = &narrowed {
-                lane.offer(told);
+            if let Some((_, sized)) = &narrowed {
+                lane.offer(sized);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a workspace can be filled with: one type per kind of entry, and the closed list of them.
+//! The entries that can fill a workspace: one type per kind, and the closed list of kinds.
 
 mod attributes;
 mod cloud;
@@ -17,10 +17,10 @@ mod url;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{Map, Value};
 
-pub(crate) use self::attributes::Complaint;
+pub(crate) use self::attributes::EntryError;
 pub use self::{
     attributes::{Attributes, Shape},
-    cloud::{AzureBlobMount, BoxMount, GcsMount, R2Mount, S3FilesMount, S3Mount, Said},
+    cloud::{AzureBlobMount, BoxMount, GcsMount, MountText, R2Mount, S3FilesMount, S3Mount},
     content::Content,
     credential::Credential,
     dir::Dir,
@@ -34,36 +34,36 @@ pub use self::{
 };
 use crate::manifest::{At, EntryGroup, Fault, Permissions, Reader};
 
-/// What the code around an entry asks of every kind.
+/// What every kind of entry implements.
 trait Kind {
-    /// What it becomes in the workspace.
+    /// What the entry becomes in the workspace.
     const SHAPE: Shape;
 
-    /// What is wrong with it, apart from what is below it.
+    /// Faults of the entry, without those of its children.
     fn faults(&self, _at: &At<'_>) -> Vec<Fault> {
         Vec::new()
     }
 
-    /// Why it cannot be used yet, although it is a valid entry.
+    /// Why a valid entry cannot be used yet.
     fn refusal(&self) -> Option<String> {
         None
     }
 
-    /// Removes what names places of the host, and what grants access and is not merely named; whether there was any.
-    fn forget(&mut self) -> bool {
+    /// Removes host paths and plain credentials (not names of secrets). Returns whether there were any.
+    fn redact(&mut self) -> bool {
         false
     }
 
-    /// Where it is mounted, if it is a mount.
+    /// Mount point, if the entry is a mount.
     fn mount_point(&self) -> Option<MountPoint<'_>> {
         None
     }
 }
 
-/// Writes the enum, its tags, and what all kinds share, from one list.
+/// Generates the enum, its tags and the shared methods from one list.
 macro_rules! entries {
     ($($tag:literal $(| $alias:literal)* => $kind:ident: $doc:literal,)*) => {
-        /// One thing in a workspace, told apart by its `type`.
+        /// One item of a workspace. The `type` field tells the kinds apart.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum Entry {
@@ -80,13 +80,13 @@ macro_rules! entries {
                 match self { $(Self::$kind(_) => $tag,)* }
             }
 
-            /// What it becomes in the workspace.
+            /// What the entry becomes in the workspace.
             #[must_use]
             pub fn shape(&self) -> Shape {
                 match self { $(Self::$kind(_) => $kind::SHAPE,)* }
             }
 
-            /// What every entry can say about itself.
+            /// Fields that every entry has.
             #[must_use]
             pub fn attributes(&self) -> &Attributes {
                 match self { $(Self::$kind(entry) => &entry.attributes,)* }
@@ -96,32 +96,32 @@ macro_rules! entries {
                 match self { $(Self::$kind(entry) => &mut entry.attributes,)* }
             }
 
-            /// Why it cannot be used yet, although it is a valid entry; `None` when it can.
+            /// Why this valid entry cannot be used yet; `None` if it can.
             #[must_use]
             pub fn refusal(&self) -> Option<String> {
                 match self { $(Self::$kind(entry) => entry.refusal(),)* }
             }
 
-            /// Where it is mounted, if it is a mount.
+            /// Mount point, if the entry is a mount.
             #[must_use]
             pub fn mount_point(&self) -> Option<MountPoint<'_>> {
                 match self { $(Self::$kind(entry) => entry.mount_point(),)* }
             }
 
-            /// What is wrong with this entry, apart from what is below it.
+            /// Faults of this entry, without those of its children.
             pub(crate) fn faults(&self, at: &At<'_>) -> Vec<Fault> {
                 match self { $(Self::$kind(entry) => entry.faults(at),)* }
             }
 
-            /// Removes what names places of the host, and what grants access and is not merely named; whether there was
-            /// any. An entry that lost something is redacted from then on.
-            pub(crate) fn forget(&mut self) -> bool {
-                let gone = match self { $(Self::$kind(entry) => entry.forget(),)* };
-                self.attributes_mut().redacted |= gone;
-                gone
+            /// Removes host paths and plain credentials (not names of secrets). Returns whether there were any; if so,
+            /// the entry is marked as redacted.
+            pub(crate) fn redact(&mut self) -> bool {
+                let removed = match self { $(Self::$kind(entry) => entry.redact(),)* };
+                self.attributes_mut().redacted |= removed;
+                removed
             }
 
-            fn fields_of(kind: &str, fields: &Map<String, Value>) -> Option<Result<Self, Complaint>> {
+            fn fields_of(kind: &str, fields: &Map<String, Value>) -> Option<Result<Self, EntryError>> {
                 match kind {
                     $($tag $(| $alias)* => Some(attributes::fields::<$kind>(fields).map(Self::$kind)),)*
                     _ => None,
@@ -131,7 +131,7 @@ macro_rules! entries {
 
         impl Serialize for Entry {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                match self { $(Self::$kind(entry) => Written::new($tag, self, entry).serialize(serializer),)* }
+                match self { $(Self::$kind(entry) => SerializedEntry::new($tag, self, entry).serialize(serializer),)* }
             }
         }
 
@@ -143,21 +143,21 @@ macro_rules! entries {
             }
 
             impl $kind {
-                /// The same entry with a word about what it is.
+                /// The same entry with a description.
                 #[must_use]
                 pub fn description(mut self, description: impl Into<String>) -> Self {
                     self.attributes.description = Some(description.into());
                     self
                 }
 
-                /// The same entry, left out of what is saved and made anew whenever the session resumes.
+                /// The same entry, not saved in snapshots but created again whenever the session resumes.
                 #[must_use]
                 pub fn ephemeral(mut self) -> Self {
                     self.attributes.ephemeral = true;
                     self
                 }
 
-                /// The same entry, belonging to a group.
+                /// The same entry, owned by a group.
                 #[must_use]
                 pub fn group(mut self, group: impl Into<EntryGroup>) -> Self {
                     self.attributes.group = Some(group.into());
@@ -178,14 +178,14 @@ macro_rules! entries {
 
 entries! {
     "file" | "inline_file" => File: "A file whose content is in the manifest.",
-    "dir" => Dir: "A directory and what is in it.",
+    "dir" => Dir: "A directory with its children.",
     "local_file" => LocalFile: "A file of the host.",
     "local_dir" => LocalDir: "A directory of the host.",
     "git_repo" => GitRepo: "The files of a repository.",
     "remote_file" => RemoteFile: "A file that is fetched.",
     "remote_dir" => RemoteDir: "An archive that is fetched and unpacked.",
-    "mount" => Mount: "A directory of the host that is shown in place.",
-    "s3_mount" => S3Mount: "A bucket of Amazon S3 or of anything that speaks its protocol.",
+    "mount" => Mount: "A directory of the host that is mounted, not copied.",
+    "s3_mount" => S3Mount: "A bucket of Amazon S3 or of a compatible service.",
     "r2_mount" => R2Mount: "A bucket of Cloudflare R2.",
     "gcs_mount" => GcsMount: "A bucket of Google Cloud Storage.",
     "azure_blob_mount" => AzureBlobMount: "A container of Azure Blob Storage.",
@@ -193,9 +193,9 @@ entries! {
     "s3_files_mount" => S3FilesMount: "A file system of Amazon S3 Files.",
 }
 
-/// How an entry is written: its type, what all have in common, then its own fields.
+/// Serialized form of an entry: its type, the common fields, then its own fields.
 #[derive(Serialize)]
-struct Written<'a, T> {
+struct SerializedEntry<'a, T> {
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(flatten)]
@@ -205,14 +205,14 @@ struct Written<'a, T> {
     fields: &'a T,
 }
 
-impl<'a, T> Written<'a, T> {
+impl<'a, T> SerializedEntry<'a, T> {
     fn new(kind: &'static str, entry: &'a Entry, fields: &'a T) -> Self {
         Self { kind, attributes: entry.attributes(), is_dir: entry.shape().is_dir(), fields }
     }
 }
 
 impl Entry {
-    /// What is inside, if this is a [`Dir`].
+    /// The directory, if this is a [`Dir`].
     #[must_use]
     pub fn as_dir(&self) -> Option<&Dir> {
         if let Self::Dir(dir) = self { Some(dir) } else { None }
@@ -222,23 +222,23 @@ impl Entry {
         if let Self::Dir(dir) = self { Some(dir) } else { None }
     }
 
-    /// Whether something it needs was taken out when it was saved: where it is on the host, or what opens its address.
-    /// It cannot become files before [`SavedManifest::restore`](crate::SavedManifest::restore) has put that back.
+    /// Whether a host path or a credential was removed when the entry was saved. A redacted entry cannot become files
+    /// before [`SavedManifest::restore`](crate::SavedManifest::restore) has put the removed values back.
     #[must_use]
     pub fn is_redacted(&self) -> bool {
         self.attributes().redacted
     }
 
-    /// Reads everything but the children of a directory, or says why not.
-    pub(crate) fn read(mut fields: Map<String, Value>) -> Result<Self, Complaint> {
+    /// Reads an entry without the children of a directory.
+    pub(crate) fn read(mut fields: Map<String, Value>) -> Result<Self, EntryError> {
         let known = Self::TYPES.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
-        let unknown = |reason: String| Complaint::new(format!("{reason}; known are {}", known.join(", ")));
+        let unknown = |reason: String| EntryError::new(format!("{reason}; known are {}", known.join(", ")));
         let kind = match fields.remove("type") {
             Some(Value::String(kind)) => kind,
             Some(_) => return Err(unknown("`type` must be text".to_owned())),
             None => return Err(unknown("has no `type`".to_owned())),
         };
-        // Other sandboxes write out what is not there.
+        // Other sandboxes write absent fields as null.
         fields.retain(|_, value| !value.is_null());
         let given = attributes::take(&mut fields)?;
         let entry = Self::fields_of(&kind, &fields);

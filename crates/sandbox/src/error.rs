@@ -1,6 +1,6 @@
-//! What can go wrong in a workspace: one enum, with the codes, operations and contexts that other sandboxes use too.
+//! The error type of a workspace: one enum, with the codes, operations and contexts that other sandboxes use too.
 
-mod words;
+mod text;
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,27 +8,27 @@ use sandbar_machine::{BoxError, MachineError};
 use serde::Serialize;
 use serde_json::Value;
 
-pub(crate) use self::words::Outside;
+pub(crate) use self::text::Outside;
 use crate::Op;
 
-/// The result of asking a session for something.
+/// The result of a session operation.
 pub type Result<T, E = SandboxError> = std::result::Result<T, E>;
 
 /// What is wrong with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathFault {
-    /// It is absolute where a relative one is needed, or absolute and outside of everything allowed.
+    /// The path is absolute where a relative path is needed, or absolute and outside every allowed directory.
     Absolute,
-    /// It leads out of the workspace.
+    /// The path leads out of the workspace.
     EscapeRoot,
-    /// It is empty.
+    /// The path is empty.
     Empty,
-    /// It is a Windows path: a drive, or backslashes.
+    /// The path is a Windows path: it has a drive letter or backslashes.
     WindowsPath,
-    /// Two spellings of the same path, or one inside a thing that is no directory.
+    /// The path is given twice, or lies below something that is not a directory.
     Duplicate,
-    /// It contains a NUL byte or is too long.
+    /// The path contains a NUL byte or is too long.
     Malformed,
 }
 
@@ -45,18 +45,18 @@ impl fmt::Display for PathFault {
     }
 }
 
-/// Whether the same request may succeed if it is simply made again.
+/// Whether the same request may succeed when it is repeated.
 enum Retry {
     No,
-    /// As the cause says; unknown without one.
+    /// Decided by the cause; unknown without a cause.
     AsCause,
 }
 
-/// Writes the enum, one constructor per variant (named like its code), and what every error can tell.
+/// Defines the enum, one constructor per variant (named like its code), and the methods that every error has.
 macro_rules! errors {
     ($($(#[$doc:meta])* $variant:ident $code:ident($($field:ident: $type:ty),*) $op:ident $retry:ident $message:literal $(($($part:tt)*))?;)*) => {
-        /// Why a workspace did not do what it was asked to do. Match on the variant, or on [`code`](Self::code) where it must
-        /// be a string; [`context`](Self::context) holds the facts, `source` the cause.
+        /// Why an operation on a workspace failed. Match on the variant, or on [`code`](Self::code) where a string is
+        /// needed; [`context`](Self::context) holds the facts, `source` the cause.
         #[derive(Debug, thiserror::Error)]
         #[non_exhaustive]
         pub enum SandboxError {
@@ -72,7 +72,7 @@ macro_rules! errors {
                 Self::$variant { $($field: $field.into(),)* source: None }
             })*
 
-            /// A stable name for programs and logs.
+            /// The stable name of this error, for programs and logs.
             #[must_use]
             pub fn code(&self) -> &'static str {
                 match self { $(Self::$variant { .. } => stringify!($code),)* }
@@ -82,13 +82,13 @@ macro_rules! errors {
                 match self { $(Self::$variant { .. } => Op::$op,)* }
             }
 
-            /// The facts, by name.
+            /// The facts of this error, by name.
             #[must_use]
             pub fn context(&self) -> BTreeMap<&'static str, Value> {
                 match self { $(Self::$variant { $($field,)* .. } => BTreeMap::from([$((name(stringify!($field)), fact($field)),)*]),)* }
             }
 
-            /// The same error with its cause.
+            /// Sets the cause.
             #[must_use]
             pub fn because(mut self, cause: impl Into<BoxError>) -> Self {
                 match &mut self { $(Self::$variant { source, .. } => *source = Some(cause.into()),)* }
@@ -103,41 +103,41 @@ macro_rules! errors {
 }
 
 errors! {
-    /// A path in a manifest, or given to a session, that may not be.
+    /// A path in a manifest, or given to a session, is not allowed.
     InvalidManifestPath invalid_manifest_path(rel: String, reason: PathFault) Materialize No "{rel:?} {reason}";
-    /// The manifest is not one; `path` says where in it.
+    /// The manifest is invalid; `path` is the location inside the manifest.
     ManifestInvalid manifest_invalid(path: String, reason: String) Materialize No "{path}: {reason}";
-    /// The session's settings contradict themselves or the client.
+    /// The session's settings contradict each other or the client.
     SandboxConfigInvalid sandbox_config_invalid(what: String, reason: String) Materialize No "{what}: {reason}";
     /// The client cannot do what the manifest or the call asks for.
     UnsupportedFeature unsupported_feature(what: String, reason: String) Create No "{what}: {reason}";
-    /// The manifest names a secret that nobody gave.
+    /// The manifest names a secret that was not supplied.
     SecretNotFound secret_not_found(name: String) Start No
         "the secret {name:?} is not known; give it with `--secret {name}`, or in the session's options";
-    /// The archive is of a kind that cannot be unpacked.
+    /// The archive has a format that cannot be unpacked.
     InvalidCompressionScheme invalid_compression_scheme(path: String, scheme: String) Write No
         "{path}: cannot unpack {scheme:?}; known are tar, tar.gz, tar.zst and zip";
     /// The port cannot be reached.
     ExposedPortUnavailable exposed_port_unavailable(port: u16, exposed_ports: Vec<u16>, reason: String) ResolveExposedPort AsCause
-        "port {port} is not available: {}" (words::spoken(reason));
-    /// A command that had to succeed did not.
+        "port {port} is not available: {}" (text::without_code(reason));
+    /// A command that had to succeed exited with another code than zero.
     ExecNonZero exec_nonzero(command: Vec<String>, exit_code: i32, stdout: String, stderr: String) Exec No
-        "{}" (words::ended(command, *exit_code, stdout, stderr));
-    /// A command took too long and was killed with everything it started.
+        "{}" (text::exited(command, *exit_code, stdout, stderr));
+    /// A command exceeded its timeout and was killed with every process it started.
     ExecTimeout exec_timeout(command: Vec<String>, timeout_s: f64, stdout: String, stderr: String) Exec No
-        "{} was killed after {timeout_s} s" (words::command(command));
-    /// Something took longer than it may.
+        "{} was killed after {timeout_s} s" (text::command_line(command));
+    /// An operation exceeded its timeout.
     OperationTimeout operation_timeout(during: Op, what: String, timeout_s: f64) Exec No
         "cannot {during} {what}: it took longer than {timeout_s} s";
-    /// A command could not be started or followed.
+    /// A command could not be started, or its output could not be read.
     ExecTransport exec_transport_error(command: Vec<String>, reason: String) Exec AsCause
-        "cannot run {}{}" (words::command(command), words::why(reason));
+        "cannot run {}{}" (text::command_line(command), text::reason_suffix(reason));
     /// No process of the table has this id.
     PtySessionNotFound pty_session_not_found(session_id: u64) Exec No "PTY session not found: {session_id}";
     /// The process has no terminal to type into.
     PtyStdinUnavailable pty_stdin_unavailable(session_id: u64) PtyStdin No
         "stdin is not available for session {session_id}; start the command with tty=true to write to it";
-    /// A path in a patch that may not be.
+    /// A path in a patch is not allowed.
     ApplyPatchInvalidPath apply_patch_invalid_path(path: String, reason: PathFault) ApplyPatch No "{}" (patch_path(path, *reason));
     /// The patch is malformed, or does not fit the files.
     ApplyPatchInvalidDiff apply_patch_invalid_diff(path: String, reason: String) ApplyPatch No "{reason}";
@@ -145,73 +145,73 @@ errors! {
     ApplyPatchFileNotFound apply_patch_file_not_found(path: String) ApplyPatch No "apply_patch missing file: {path}";
     /// The patch changes a file that is not text.
     ApplyPatchDecode apply_patch_decode_error(path: String) ApplyPatch No "apply_patch could not decode file: {path}";
-    /// The patch was fine but could not be written; `undone` says whether the files are as they were.
+    /// The patch is valid but could not be written; `undone` says whether all files have their old content.
     ApplyPatchWrite apply_patch_write_error(path: String, undone: bool) ApplyPatch AsCause "cannot write {path}";
-    /// Nothing is there to read.
+    /// The path to read does not exist.
     WorkspaceReadNotFound workspace_read_not_found(path: String) Read No "{path} does not exist";
-    /// Something is there but cannot be read.
-    WorkspaceArchiveRead workspace_archive_read_error(path: String, reason: String) Read AsCause "cannot read {path}{}" (words::why(reason));
-    /// Something cannot be written.
-    WorkspaceArchiveWrite workspace_archive_write_error(path: String, reason: String) Write AsCause "cannot write {path}{}" (words::why(reason));
-    /// An archive that may not be unpacked; `member` says which part of it.
+    /// The path exists but cannot be read.
+    WorkspaceArchiveRead workspace_archive_read_error(path: String, reason: String) Read AsCause "cannot read {path}{}" (text::reason_suffix(reason));
+    /// The path cannot be written.
+    WorkspaceArchiveWrite workspace_archive_write_error(path: String, reason: String) Write AsCause "cannot write {path}{}" (text::reason_suffix(reason));
+    /// The archive is refused; `member` is the member that is not allowed.
     ArchiveRefused archive_refused(path: String, member: String, reason: String) Extract No
-        "{path}: {}" (words::member(member, reason));
-    /// An archive, a file or an answer that is larger than allowed.
+        "{path}: {}" (text::member(member, reason));
+    /// An archive, a file or a response is larger than allowed.
     LimitExceeded limit_exceeded(what: String, limit: u64, actual: u64) Write No
         "{what} is larger than allowed: the limit is {limit}, this is {actual} or more";
-    /// The session could not begin; nothing of it is left.
-    WorkspaceStart workspace_start_error(path: String, reason: String) Start AsCause "cannot start the session in {path}{}" (words::why(reason));
+    /// The session could not start; its machine was removed.
+    WorkspaceStart workspace_start_error(path: String, reason: String) Start AsCause "cannot start the session in {path}{}" (text::reason_suffix(reason));
     /// The session could not end cleanly.
-    WorkspaceStop workspace_stop_error(path: String, reason: String) Stop AsCause "cannot stop the session in {path}{}" (words::why(reason));
-    /// The workspace's root is not there.
+    WorkspaceStop workspace_stop_error(path: String, reason: String) Stop AsCause "cannot stop the session in {path}{}" (text::reason_suffix(reason));
+    /// The root of the workspace does not exist.
     WorkspaceRootNotFound workspace_root_not_found(path: String) Exec No "the workspace {path} does not exist";
     /// The session was stopped, closed or deleted.
     SessionClosed session_closed(session_id: String) Running No "the session {session_id} is closed";
-    /// No saved session fits.
+    /// No saved session matches.
     SessionNotFound session_not_found(session: String, reason: String) Attach No "session {session:?}: {reason}";
-    /// A session was saved, but what was saved of it cannot be used any more.
+    /// The record of a saved session is unusable.
     SessionDamaged session_damaged(session: String, reason: String) Attach No "the record of session {session} is damaged: {reason}";
     /// Saved sessions cannot be read or written.
     SessionStoreFailed session_store_error(path: String, reason: String) Attach AsCause "{path}: {reason}";
-    /// A file of the host cannot be brought in.
-    LocalFileRead local_file_read_error(src: String, reason: String) Materialize AsCause "cannot copy {src}: {}" (words::spoken(reason));
-    /// A directory of the host cannot be brought in.
+    /// A file of the host cannot be copied into the workspace.
+    LocalFileRead local_file_read_error(src: String, reason: String) Materialize AsCause "cannot copy {src}: {}" (text::without_code(reason));
+    /// A directory of the host cannot be copied into the workspace.
     LocalDirRead local_dir_read_error(src: String, child: String, reason: String) Materialize AsCause
-        "cannot copy {src}: {}" (words::child(child, reason));
-    /// What arrived is not what was announced.
+        "cannot copy {src}: {}" (text::child(child, reason));
+    /// The checksum of a file differs from the declared one.
     LocalChecksum local_checksum_error(src: String, expected: String, actual: String) Materialize No
         "{src}: expected sha256 {expected}, got {actual}";
-    /// The sandbox that fetches repositories has no git.
+    /// The machine that fetches repositories has no git.
     GitMissingInImage git_missing_in_image(repo: String) Materialize No
         "cannot clone {repo}: there is no git where repositories are fetched; install git on this host or in that image";
-    /// The subpath of a repository may not be, or is not there.
-    GitSubpath git_subpath_error(repo: String, subpath: String, reason: String) Materialize No "{repo}: the subpath {subpath:?} {}" (words::spoken(reason));
+    /// The subpath of a repository is not allowed, or does not exist.
+    GitSubpath git_subpath_error(repo: String, subpath: String, reason: String) Materialize No "{repo}: the subpath {subpath:?} {}" (text::without_code(reason));
     /// A repository could not be cloned.
     GitClone git_clone_error(url: String, git_ref: String, stderr: String) Materialize AsCause
         "cannot clone {url} at {git_ref:?}: {stderr}";
-    /// A clone could not be brought into the workspace.
-    GitCopy git_copy_error(src_root: String, dest: String, reason: String) Materialize AsCause "cannot copy {src_root} to {dest}{}" (words::why(reason));
-    /// Something could not be fetched.
+    /// A clone could not be copied into the workspace.
+    GitCopy git_copy_error(src_root: String, dest: String, reason: String) Materialize AsCause "cannot copy {src_root} to {dest}{}" (text::reason_suffix(reason));
+    /// A URL could not be fetched.
     RemoteFetch remote_fetch_error(url: String, reason: String, status: Option<u16>) Materialize AsCause "cannot fetch {url}: {reason}";
-    /// A mount needs a program that is not there.
+    /// A mount needs a program that is not installed.
     MountMissingTool mount_missing_tool(tool: String) Materialize No "the mount needs {tool}, which is not installed";
-    /// A mount that cannot be.
-    MountConfigInvalid mount_config_invalid(path: String, reason: String) Materialize No "mount {path}: {}" (words::spoken(reason));
-    /// A mount that failed.
-    MountFailed mount_failed(path: String, reason: String) Materialize No "mount {path}: {}" (words::spoken(reason));
-    /// A user or group that the machine does not know.
+    /// The settings of a mount are invalid.
+    MountConfigInvalid mount_config_invalid(path: String, reason: String) Materialize No "mount {path}: {}" (text::without_code(reason));
+    /// A mount failed.
+    MountFailed mount_failed(path: String, reason: String) Materialize No "mount {path}: {}" (text::without_code(reason));
+    /// A user or group does not exist on the machine.
     AccountUnavailable account_unavailable(name: String, reason: String) Start No "account {name:?}: {reason}";
     /// The workspace could not be saved.
-    SnapshotPersist snapshot_persist_error(snapshot_id: String, reason: String) SnapshotPersist AsCause "cannot save {snapshot_id}{}" (words::why(reason));
-    /// The workspace could not be brought back.
-    SnapshotRestore snapshot_restore_error(snapshot_id: String, reason: String) SnapshotRestore AsCause "cannot restore {snapshot_id}{}" (words::why(reason));
-    /// There is nothing to bring back.
+    SnapshotPersist snapshot_persist_error(snapshot_id: String, reason: String) SnapshotPersist AsCause "cannot save {snapshot_id}{}" (text::reason_suffix(reason));
+    /// The workspace could not be restored.
+    SnapshotRestore snapshot_restore_error(snapshot_id: String, reason: String) SnapshotRestore AsCause "cannot restore {snapshot_id}{}" (text::reason_suffix(reason));
+    /// No snapshot of this id was saved.
     SnapshotNotRestorable snapshot_not_restorable(snapshot_id: String) SnapshotRestore No "nothing was saved as {snapshot_id}";
-    /// Whatever else a machine refuses; its own words are the cause.
+    /// Any other error of a machine; the machine's error is the cause.
     MachineRefused machine_error(during: Op, what: String) Exec AsCause "cannot {during} {what}";
 }
 
-/// What a model is told about a path in its patch, in the words it knows.
+/// The message about a path in a patch, worded as models know it.
 fn patch_path(path: &str, fault: PathFault) -> String {
     match fault {
         PathFault::Empty => "apply_patch path must be non-empty".to_owned(),
@@ -220,7 +220,7 @@ fn patch_path(path: &str, fault: PathFault) -> String {
     }
 }
 
-/// The name of a fact as others spell it.
+/// The name of a field in the context: `ref` is a Rust keyword.
 fn name(field: &'static str) -> &'static str {
     if field == "git_ref" { "ref" } else { field }
 }
@@ -230,7 +230,7 @@ fn fact<T: Serialize>(value: &T) -> Value {
 }
 
 impl SandboxError {
-    /// What was being done.
+    /// The operation that failed.
     #[must_use]
     pub fn op(&self) -> Op {
         match self {
@@ -239,7 +239,7 @@ impl SandboxError {
         }
     }
 
-    /// Whether the same request may succeed if it is simply made again; `None` when nobody can say.
+    /// Whether the same request may succeed when it is repeated; `None` if that is unknown.
     #[must_use]
     pub fn retryable(&self) -> Option<bool> {
         let undeclared = matches!(self, Self::ExposedPortUnavailable { reason, .. } if reason == "not_configured");
@@ -248,7 +248,7 @@ impl SandboxError {
         }
         let cause = std::error::Error::source(self)?;
         if let Some(outside) = cause.downcast_ref::<Outside>() {
-            return Some(outside.again());
+            return Some(outside.is_retryable());
         }
         if let Some(machine) = cause.downcast_ref::<MachineError>() {
             return Some(machine.retryable());
@@ -256,27 +256,27 @@ impl SandboxError {
         cause.downcast_ref::<Self>().and_then(Self::retryable)
     }
 
-    /// The message with every cause after it, for people.
+    /// The message followed by the message of every cause, for people.
     #[must_use]
     pub fn full_message(&self) -> String {
         std::iter::once(self.to_string()).chain(self.causes()).collect::<Vec<_>>().join(": ")
     }
 
-    /// The causes in words, nearest first. What was said before is not said again, nor is what only programs need.
+    /// The messages of the causes, nearest first, without repetitions and without codes that are meant for programs.
     #[must_use]
     pub fn causes(&self) -> Vec<String> {
         let first = std::error::Error::source(self);
         let causes = std::iter::successors(first, |cause| (*cause).source());
-        let mut said = vec![self.to_string()];
-        for words in causes.filter_map(|cause| words::of_cause(self, cause)) {
-            if !said.iter().any(|before| before.ends_with(&words)) {
-                said.push(words);
+        let mut messages = vec![self.to_string()];
+        for message in causes.filter_map(|cause| text::of_cause(self, cause)) {
+            if !messages.iter().any(|before| before.ends_with(&message)) {
+                messages.push(message);
             }
         }
-        said.split_off(1)
+        messages.split_off(1)
     }
 
-    /// What a machine said about a path that was to be read.
+    /// The error for a path that a machine failed to read.
     #[must_use]
     pub fn reading(path: impl Into<String>, cause: MachineError) -> Self {
         match cause {
@@ -285,13 +285,13 @@ impl SandboxError {
         }
     }
 
-    /// What a machine said about a path that was to be written.
+    /// The error for a path that a machine failed to write.
     #[must_use]
     pub fn writing(path: impl Into<String>, cause: MachineError) -> Self {
         Self::workspace_archive_write_error(path, cause.code()).because(cause)
     }
 
-    /// What a machine said about anything else.
+    /// The error for any other operation that failed on a machine.
     #[must_use]
     pub fn machine(during: Op, what: impl Into<String>, cause: MachineError) -> Self {
         Self::machine_error(during, what).because(cause)
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_tells_its_code_its_operation_and_its_facts() {
+    fn an_error_has_a_code_an_operation_and_facts() {
         let error = SandboxError::invalid_manifest_path("../x", PathFault::EscapeRoot);
         assert_eq!(
             (error.code(), error.op(), error.retryable()),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cause_says_about_another_try_holds() {
+    fn the_cause_decides_whether_an_error_is_retryable() {
         let lost = || MachineError::transport("read", "x");
         assert_eq!(SandboxError::reading("a", lost()).retryable(), Some(true));
         assert_eq!(SandboxError::reading("a", MachineError::Gone).retryable(), Some(false));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_says_everything_once_and_nothing_that_is_meant_for_programs() {
+    fn a_message_repeats_nothing_and_contains_no_codes() {
         let path = || MachinePath::new("/workspace/d").unwrap();
         let is_dir = || MachineError::from_io("read", &path(), std::io::Error::other("Is a directory"));
         let denied = || MachineError::Denied { path: path(), reason: "permission denied".to_owned() };
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operation_of_a_refusal_is_the_one_that_was_asked_for() {
+    fn a_machine_error_has_the_operation_that_was_requested() {
         let error = SandboxError::machine(Op::List, "src", MachineError::Gone);
         assert_eq!((error.op(), error.code()), (Op::List, "machine_error"));
         assert_eq!(error.full_message(), "cannot list src: the machine is gone");

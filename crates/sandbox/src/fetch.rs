@@ -1,7 +1,7 @@
-//! How things from the network get in: files over HTTP, repositories through git.
+//! Fetches data from the network: files over HTTP, repositories through git.
 //!
-//! A server is a stranger: whatever it sends is bounded in time and size, lands on disk and not in memory, and reaches no
-//! workspace before it has been checked. Secrets go only to the origin they were given for, and into no message.
+//! Servers are not trusted. Everything they send is bounded in time and size, stored on disk and not in memory, and
+//! checked before it reaches a workspace. Secrets are sent only to the origin they are for, and are in no message.
 
 mod git;
 mod http;

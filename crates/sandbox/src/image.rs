@@ -1,8 +1,8 @@
-//! Images of the workspace, made fit for a model to look at.
+//! Prepares images of the workspace for models.
 //!
-//! What a file is is read from its first bytes, never from its name. PNG, JPEG and WebP reach the model unchanged while
-//! they fit; everything else that can be decoded becomes a PNG. Nothing is passed on that does not decode, and
-//! decoding has limits of its own: a few bytes can claim to be a terabyte of pixels.
+//! The first bytes of a file decide its format, never its name. PNG, JPEG and WebP reach the model unchanged if they fit;
+//! other formats are converted to PNG. Every image is decoded first, with limits: a few bytes can claim to be a terabyte of
+//! pixels.
 
 mod cache;
 mod decode;
@@ -24,19 +24,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::timeout};
 
-use self::{cache::Cache, decode::Trouble, sniff::Kind};
+use self::{cache::Cache, decode::DecodeError, sniff::Kind};
 use crate::{Intent, Paths, Result};
 
-/// The largest file that is looked at, and the largest image that is returned.
+/// Largest file that is read, and largest image that is returned.
 const SIZE_LIMIT: usize = 10 << 20;
 
-/// How long reading and decoding may take, each.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout for reading, and for decoding.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many images are decoded at once. One that takes too long keeps its place until it is done.
+/// Number of images decoded at once. A decoding that has timed out still counts until it ends.
 const DECODERS: usize = 2;
 
-/// How much of an image a model gets to see.
+/// Resolution of an image for a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Detail {
@@ -50,27 +50,27 @@ pub enum Detail {
 /// The arguments of `view_image`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewImageArgs {
-    /// Where the image is.
+    /// Path of the image.
     pub path: String,
-    /// How much of it is wanted.
+    /// Resolution.
     #[serde(default)]
     pub detail: Detail,
 }
 
 impl ViewImageArgs {
-    /// An image at the usual detail.
+    /// An image at the default resolution.
     pub fn new(path: impl Into<String>) -> Self {
         Self { path: path.into(), detail: Detail::High }
     }
 
-    /// The JSON schema a model is given.
+    /// JSON schema of the arguments.
     #[must_use]
     pub fn schema() -> Value {
         json!({"type": "object", "required": ["path"], "properties": {"path": {"type": "string", "minLength": 1}}})
     }
 }
 
-/// What the bytes of an [`ImageView`] are.
+/// Format of an [`ImageView`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageFormat {
     /// `image/png`
@@ -93,16 +93,16 @@ impl ImageFormat {
     }
 }
 
-/// An image that a model can look at.
+/// An image that a model can view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageView {
-    /// What `bytes` are.
+    /// Format of `bytes`.
     pub format: ImageFormat,
     /// The encoded image.
     pub bytes: Bytes,
-    /// Pixels across.
+    /// Width in pixels.
     pub width: u32,
-    /// Pixels down.
+    /// Height in pixels.
     pub height: u32,
 }
 
@@ -116,34 +116,34 @@ impl ImageView {
     }
 }
 
-/// Why there is nothing to look at, in words for the model.
+/// Why an image cannot be viewed, as a message for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageRefusal {
     /// The path as the model wrote it.
     pub path: String,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: RefusalReason,
 }
 
-/// Why there is nothing to look at.
+/// Why an image cannot be viewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// Nothing is there.
+    /// The path does not exist.
     NotFound,
-    /// A directory, a device, a FIFO.
+    /// The path is a directory, a device or a FIFO.
     NotAFile,
-    /// The machine does not give it out; its own code for that.
+    /// The machine cannot read it; holds the machine's error code.
     Unreadable(&'static str),
     /// The file, or the image made from it, is larger than allowed.
     TooLarge,
-    /// It has more pixels than allowed.
+    /// The image has more pixels than allowed.
     TooManyPixels,
-    /// It took too long to decode.
+    /// Decoding took too long.
     TooSlow,
-    /// It is a drawing, not pixels.
+    /// The file is an SVG drawing, not a bitmap.
     Svg,
-    /// It is nothing known, or broken.
+    /// The format is not known, or the file is broken.
     Unsupported,
 }
 
@@ -175,16 +175,16 @@ impl fmt::Display for ImageRefusal {
     }
 }
 
-/// What looking at an image leads to.
+/// Result of viewing an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageOutcome {
-    /// Something to look at.
+    /// The image.
     Image(ImageView),
-    /// Something to read instead.
+    /// A message for the model instead.
     Refused(ImageRefusal),
 }
 
-/// Looks at images, and remembers the last few it made ready.
+/// Reads images, and caches the last few.
 #[derive(Debug)]
 pub struct ImageViewer {
     cache: Mutex<Cache>,
@@ -198,17 +198,17 @@ impl Default for ImageViewer {
 }
 
 impl ImageViewer {
-    /// A viewer that has seen nothing yet.
+    /// A viewer with an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads an image from a machine and makes it ready for a model. What goes wrong with the file is an outcome for the
-    /// model to read; only a path that leaves the workspace is an error.
+    /// Reads an image from a machine and prepares it for a model. A problem with the file is an outcome for the model; only
+    /// a path that leaves the workspace is an error.
     ///
     /// # Errors
-    /// `invalid_manifest_path` when the path is outside of the workspace and of every grant.
+    /// `invalid_manifest_path` if the path is outside of the workspace and of every grant.
     pub async fn view(
         &self,
         machine: &dyn Machine,
@@ -219,7 +219,7 @@ impl ImageViewer {
         let mut target = paths.target(&args.path, Intent::Read)?;
         target.user = user.map(str::to_owned);
         let view = async {
-            let bytes = timeout(PATIENCE, read(machine, &target)).await;
+            let bytes = timeout(TIMEOUT, read(machine, &target)).await;
             let bytes = bytes.map_err(|_elapsed| RefusalReason::Unreadable("timeout"))??;
             self.make_ready(bytes, args).await
         };
@@ -242,18 +242,18 @@ impl ImageViewer {
         }
         let detail = args.detail;
         let decoded = async {
-            let place = Arc::clone(&self.decoders).acquire_owned().await.ok();
+            let permit = Arc::clone(&self.decoders).acquire_owned().await.ok();
             let work = move || {
                 let image = decode::make_ready(bytes, kind, detail);
-                drop(place);
+                drop(permit);
                 image
             };
-            tokio::task::spawn_blocking(work).await.unwrap_or(Err(Trouble::Broken))
+            tokio::task::spawn_blocking(work).await.unwrap_or(Err(DecodeError::Broken))
         };
-        let image = timeout(PATIENCE, decoded).await.map_err(|_elapsed| RefusalReason::TooSlow)?;
-        let image = image.map_err(|trouble| match trouble {
-            Trouble::Pixels => RefusalReason::TooManyPixels,
-            Trouble::Broken => RefusalReason::Unsupported,
+        let image = timeout(TIMEOUT, decoded).await.map_err(|_elapsed| RefusalReason::TooSlow)?;
+        let image = image.map_err(|error| match error {
+            DecodeError::Pixels => RefusalReason::TooManyPixels,
+            DecodeError::Broken => RefusalReason::Unsupported,
         })?;
         if image.bytes.len() > SIZE_LIMIT {
             return Err(RefusalReason::TooLarge);
@@ -263,7 +263,8 @@ impl ImageViewer {
     }
 }
 
-/// The file's bytes. What is no file is refused before it is opened; the machine refuses what a link turns out to be.
+/// Content of the file. Anything but a file or a link is refused before it is opened; the machine refuses a link to
+/// anything but a file.
 async fn read(machine: &dyn Machine, target: &Target) -> Result<Bytes, RefusalReason> {
     let entry = machine.stat(target).await.map_err(refused)?.ok_or(RefusalReason::NotFound)?;
     match entry.kind {
@@ -283,7 +284,7 @@ async fn read(machine: &dyn Machine, target: &Target) -> Result<Bytes, RefusalRe
     Ok(bytes.freeze())
 }
 
-/// Only the kind of error: its text could name places of the host.
+/// Only the code of the error: its text could contain paths of the host.
 fn refused(error: MachineError) -> RefusalReason {
     match error {
         MachineError::NotFound(_) => RefusalReason::NotFound,

@@ -1,9 +1,10 @@
-//! The workspace of an agent: everything between a declared workspace (a manifest) and a live one (a session on a
-//! machine), written once for every client.
+//! The workspace of an agent: the code between a declared workspace (a manifest) and a live one (a session on a
+//! machine). It is the same for every client.
 //!
-//! A [`Manifest`] declares files, variables and mounts; [`SandboxSession::open`] makes a machine for it with any
-//! [`SandboxClient`](sandbar_machine::SandboxClient) and fills its workspace; the session then runs commands, reads and
-//! writes files, applies [patches](patch), keeps [processes] between looks, and tells an [audit] about all of it.
+//! A [`Manifest`] declares files, variables and mounts. [`SandboxSession::open`] creates a machine for it with any
+//! [`SandboxClient`](sandbar_machine::SandboxClient) and fills its workspace. The session then runs commands, reads and
+//! writes files, applies [patches](patch), keeps [processes] running between calls, and reports every operation to an
+//! [audit].
 
 pub mod archive;
 pub mod audit;
@@ -27,8 +28,8 @@ mod staging;
 pub use archive::{ArchiveLimits, Format as ArchiveFormat};
 pub use entry::{
     Attributes, AzureBlobMount, BoxMount, Content, Credential, Dir, Entry, File, GcsMount, GitRepo, LocalDir,
-    LocalFile, Mount, MountPoint, MountStrategy, R2Mount, RemoteDir, RemoteFile, S3FilesMount, S3Mount, Said, Settings,
-    Shape, Symlinks,
+    LocalFile, Mount, MountPoint, MountStrategy, MountText, R2Mount, RemoteDir, RemoteFile, S3FilesMount, S3Mount,
+    Settings, Shape, Symlinks,
 };
 pub use error::{PathFault, Result, SandboxError};
 pub use manifest::{

@@ -1,6 +1,6 @@
-//! Files of the host on their way into a workspace: opened by handle below a trusted directory, read once, hashed.
+//! Copies files of the host into a workspace: opens them by handle below a trusted directory, reads them once, hashes them.
 
-mod ignored;
+mod ignore_rules;
 mod pieces;
 mod read;
 mod roots;
@@ -8,31 +8,31 @@ mod roots;
 mod tests;
 mod walk;
 
-pub(crate) use read::{Feed, NOBODY_READS, file, tree};
+pub(crate) use read::{Feed, READER_GONE, file, tree};
 pub(crate) use roots::Roots;
 
 use crate::Symlinks;
 
-/// How a tree is read.
+/// Options for reading a tree.
 #[derive(Clone, Debug)]
 pub(crate) struct TreeOptions {
-    /// Patterns in the language of `.gitignore` files.
+    /// Patterns in `.gitignore` syntax.
     pub(crate) ignore: Vec<String>,
-    /// Whether the tree's own `.gitignore` files count too.
+    /// Whether the tree's own `.gitignore` files apply too.
     pub(crate) gitignore: bool,
-    /// What becomes of links.
+    /// How links are handled.
     pub(crate) links: Symlinks,
-    /// How many bytes may be read in all.
+    /// Limit of all files together, in bytes.
     pub(crate) max_bytes: u64,
-    /// How many files may be open at once.
+    /// Number of reading threads.
     pub(crate) files: usize,
 }
 
-/// What was read, and what was not.
+/// Files that were read, and files that were left out.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// Every file: its path below the tree's root, its bytes, its digest.
+    /// Every file: its path below the tree's root, its size in bytes, its digest.
     pub(crate) files: Vec<(Vec<u8>, u64, sandbar_machine::Sha256)>,
-    /// What was left out, and why.
+    /// Paths that were left out, and why.
     pub(crate) left_out: Vec<(Vec<u8>, &'static str)>,
 }

@@ -1,4 +1,4 @@
-//! How a declared workspace becomes a live one: entries travel as streamed archives, several at once, all or nothing.
+//! Fills a workspace with the entries of a manifest: they are sent as streamed archives, several at once, all or nothing.
 
 mod inline;
 mod plan;
@@ -21,70 +21,70 @@ use serde::Serialize;
 use self::plan::Wave;
 use crate::{Entry, Result, SandboxError, SecretStore, SessionLimits, WorkspacePath, local::Roots};
 
-/// Proof of what arrived.
+/// Record of a file that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// Where, from the workspace's root.
+    /// Path from the workspace's root.
     pub path: String,
-    /// The digest of what was sent.
+    /// Digest of the bytes that were sent.
     pub sha256: Sha256,
-    /// How much that was.
+    /// Number of bytes that were sent.
     pub bytes: u64,
-    /// The commit, for a repository; its digest is that of the archive it came as.
+    /// Commit of a repository. The digest is then that of the archive in which it was sent.
     pub revision: Option<String>,
 }
 
-/// Something of a source that stayed behind on purpose.
+/// A part of a source that was left out on purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// Where it would have been.
+    /// Path that it would have had.
     pub path: String,
-    /// Why it is not.
+    /// Why it was left out.
     pub reason: String,
 }
 
-/// What filling a workspace came to.
+/// Result of filling a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Materialised {
-    /// Every file that was sent, in the order of the manifest.
+    /// Files that were sent, in the order of the manifest.
     pub receipts: Vec<Receipt>,
-    /// What was not.
+    /// Parts of sources that were left out.
     pub left_out: Vec<LeftOut>,
 }
 
-/// How far filling a workspace is.
+/// Progress of filling a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProgressEvent {
-    /// An entry is on its way.
+    /// An entry has begun.
     Begun {
-        /// Which.
+        /// Path of the entry.
         path: String,
-        /// What it is, as its `type` says.
+        /// The entry's `type`.
         kind: &'static str,
     },
-    /// More of an entry has arrived.
+    /// More bytes of an entry were sent.
     Moved {
-        /// Which.
+        /// Path of the entry.
         path: String,
         /// Bytes so far.
         bytes: u64,
     },
-    /// An entry, or all inline ones together, is complete.
+    /// An entry is complete, or all inline entries together (path `.`).
     Done {
-        /// Which.
+        /// Path of the entry.
         path: String,
-        /// Entries complete by now.
+        /// Number of complete entries.
         done: usize,
-        /// Entries in all.
+        /// Number of all entries.
         total: usize,
     },
 }
 
-/// Who hears how far filling a workspace is. It is called on the way, so it should be quick.
+/// Callback for progress. Filling waits for it, so it should be quick.
 pub type Progress = Arc<dyn Fn(ProgressEvent) + Send + Sync>;
 
-/// Everything that entries need to become files.
+/// Parameters for filling a workspace.
 pub(crate) struct Materialiser<'a> {
     pub(crate) machine: &'a dyn Machine,
     pub(crate) fetch: &'a Arc<dyn SandboxClient>,
@@ -92,7 +92,7 @@ pub(crate) struct Materialiser<'a> {
     pub(crate) user: Option<&'a str>,
     pub(crate) roots: Roots,
     pub(crate) secrets: &'a SecretStore,
-    /// Whether what is fetched may come from public addresses only.
+    /// Whether fetching is restricted to public addresses.
     pub(crate) public_only: bool,
     pub(crate) proxies: &'a Proxies,
     pub(crate) limits: &'a SessionLimits,
@@ -100,7 +100,7 @@ pub(crate) struct Materialiser<'a> {
 }
 
 impl Materialiser<'_> {
-    /// Fills the workspace. The first failure ends everything else that is on its way.
+    /// Fills the workspace. The first failure cancels all other work.
     pub(crate) async fn run(&self, entries: Vec<(WorkspacePath, &Entry)>) -> Result<Materialised> {
         let total = entries.len();
         let done = AtomicUsize::new(0);
@@ -127,11 +127,11 @@ impl Materialiser<'_> {
                     Part::Source(path, entry) => (path.to_string(), 1, self.source(path, entry).await?),
                 };
                 let done = done.fetch_add(count, Ordering::Relaxed) + count;
-                self.tell(|| ProgressEvent::Done { path, done, total });
+                self.notify(|| ProgressEvent::Done { path, done, total });
                 Ok((at, arrived))
             }));
         }
-        // At the first error the stream, and with it all other work, is dropped.
+        // At the first error, the stream and all other work are dropped.
         let arriving = stream::iter(work).buffer_unordered(self.limits.manifest_entries.get());
         let mut arrived: Vec<(usize, Materialised)> = arriving.try_collect().await?;
         arrived.sort_by_key(|(at, _)| *at);
@@ -150,7 +150,7 @@ impl Materialiser<'_> {
         Ok(Materialised { receipts: all, left_out: Vec::new() })
     }
 
-    /// A place in the workspace that must not be left, and the group that what is made there belongs to.
+    /// Target for a path in the workspace, confined to the root, with the group for the created files.
     fn target(&self, path: Option<&WorkspacePath>, group: Option<&str>) -> Result<Target> {
         let whole = match path {
             None => self.root.clone(),
@@ -162,7 +162,7 @@ impl Materialiser<'_> {
         Ok(target)
     }
 
-    fn tell(&self, event: impl FnOnce() -> ProgressEvent) {
+    fn notify(&self, event: impl FnOnce() -> ProgressEvent) {
         if let Some(progress) = &self.progress {
             progress(event());
         }

@@ -1,72 +1,72 @@
-//! The names of everything a session can be asked to do, as errors, audit events and spans spell them.
+//! The names of a session's operations, as they are in errors, audit events and spans.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What was being done.
+/// An operation of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Op {
-    /// A machine is made for a session.
+    /// Create a machine for a session.
     Create,
-    /// A session finds its machine again.
+    /// Attach a session to its existing machine.
     Attach,
-    /// A session begins: its workspace is filled.
+    /// Start a session: fill its workspace.
     Start,
-    /// A session ends its work; its files stay.
+    /// Stop a session; its files stay.
     Stop,
-    /// A session's machine is ended.
+    /// Shut down a session's machine.
     Shutdown,
-    /// A session's machine and files are removed.
+    /// Delete a session's machine and files.
     Delete,
-    /// Whether the machine still lives.
+    /// Check whether the machine is running.
     Running,
-    /// A command is run to its end.
+    /// Run a command until it exits.
     Exec,
-    /// A command is started in the process table.
+    /// Start a command in the process table.
     PtyStart,
-    /// Something is typed to a command of the process table, or it is asked for news.
+    /// Write to a command of the process table, or poll its output.
     PtyStdin,
-    /// A command of the process table is ended.
+    /// Terminate a command of the process table.
     PtyTerminate,
-    /// A file is read.
+    /// Read a file.
     Read,
-    /// A file is written.
+    /// Write a file.
     Write,
-    /// A directory is listed.
+    /// List a directory.
     List,
-    /// A path is looked at.
+    /// Read the metadata of a path.
     Stat,
-    /// A directory is made.
+    /// Create a directory.
     MakeDir,
-    /// Something is removed.
+    /// Remove a file or directory.
     Remove,
-    /// An archive is unpacked.
+    /// Unpack an archive.
     Extract,
-    /// An image is read for a model.
+    /// Read an image for a model.
     ViewImage,
-    /// Files are changed by a patch.
+    /// Apply a patch to files.
     ApplyPatch,
-    /// Manifest entries become files.
+    /// Create the files of manifest entries.
     Materialize,
-    /// The workspace leaves as one archive.
+    /// Export the workspace as an archive.
     PersistWorkspace,
-    /// The workspace comes back from one archive.
+    /// Restore the workspace from an archive.
     HydrateWorkspace,
-    /// A port is made reachable.
+    /// Make a port reachable.
     ResolveExposedPort,
-    /// A snapshot is saved.
+    /// Save a snapshot.
     SnapshotPersist,
-    /// A snapshot is brought back.
+    /// Restore a snapshot.
     SnapshotRestore,
-    /// A pre-stop hook runs.
+    /// Run a pre-stop hook.
     PreStopHook,
 }
 
 impl Op {
-    /// Its name in errors, events and spans.
+    /// Name of the operation in errors, events and spans.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
-//! Where in a machine a session may go: its root, what was granted besides, and the rules a path must keep.
+//! The paths that a session may use on its machine: its root, additional grants, and the rules for path syntax.
 //!
-//! These rules judge a path by its letters. Symbolic links are judged by the machine itself, which resolves every
-//! [`Target`] beneath the root it is given.
+//! These rules check only the text of a path. Symbolic links are checked by the machine, which resolves every
+//! [`Target`] beneath its root.
 
 use std::{
     ffi::OsStr,
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PathFault, Result, SandboxError};
 
-/// A relative path that cannot leave the workspace, normalised and never empty. Checked once, when it is made.
+/// A relative path that cannot leave the workspace, normalised and never empty. It is checked once, at construction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct WorkspacePath(String);
@@ -23,7 +23,7 @@ impl WorkspacePath {
     /// Checks and normalises: `./a//b/` becomes `a/b`. Absolute paths, `..`, backslashes, drives and empty paths are refused.
     ///
     /// # Errors
-    /// `invalid_manifest_path` with the fault.
+    /// `invalid_manifest_path`, with the fault as its reason.
     pub fn new(path: impl AsRef<str>) -> Result<Self> {
         let given = path.as_ref();
         let refuse = |fault| Err(SandboxError::invalid_manifest_path(given, fault));
@@ -49,7 +49,7 @@ impl WorkspacePath {
         Ok(Self(parts.join("/")))
     }
 
-    /// The path below this one.
+    /// Appends a path to this one.
     #[must_use]
     pub fn join(&self, below: &Self) -> Self {
         Self(format!("{}/{}", self.0, below.0))
@@ -61,18 +61,18 @@ impl WorkspacePath {
         &self.0
     }
 
-    /// Its parts, from the top.
+    /// The components of the path, from the top.
     pub fn parts(&self) -> impl Iterator<Item = &str> {
         self.0.split('/')
     }
 
-    /// The path itself and everything above it, from the top.
+    /// The ancestors of the path and the path itself, from the top.
     pub(crate) fn and_above(&self) -> impl Iterator<Item = Self> {
         let ends = self.0.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| at);
         ends.chain([self.0.len()]).map(|end| Self(self.0[..end].to_owned()))
     }
 
-    /// Whether this is `other` or below it.
+    /// Whether this path is `other` or below it.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.0 == other.0 || self.0.strip_prefix(&other.0).is_some_and(|rest| rest.starts_with('/'))
@@ -107,25 +107,25 @@ fn is_windows(path: &str) -> bool {
     rooted || path.contains('\\')
 }
 
-/// A place outside the root that the file operations may use.
+/// A path that the file operations may use in addition to the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Where, in the machine.
+    /// The path on the machine.
     pub path: MachinePath,
-    /// What may be done there.
+    /// Whether the path may be written.
     pub access: Access,
 }
 
-/// What a path is wanted for.
+/// The purpose for which a path is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
-    /// Looking.
+    /// Reading.
     Read,
-    /// Changing.
+    /// Writing.
     Write,
 }
 
-/// The root of a session and what was granted besides.
+/// The root of a session and its grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
     root: MachinePath,
@@ -133,20 +133,20 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Only the root.
+    /// A root without grants.
     #[must_use]
     pub fn new(root: MachinePath) -> Self {
         Self { root, grants: Vec::new() }
     }
 
-    /// The same with more places.
+    /// Adds grants.
     #[must_use]
     pub fn grant(mut self, grants: impl IntoIterator<Item = Grant>) -> Self {
         self.grants.extend(grants);
         self
     }
 
-    /// The same with another root.
+    /// Replaces the root.
     pub(crate) fn moved_to(self, root: MachinePath) -> Self {
         Self { root, ..self }
     }
@@ -157,20 +157,21 @@ impl Paths {
         &self.root
     }
 
-    /// What a path means: relative ones are below the root; `..` is fine while the result stays inside the root or a grant.
-    /// The target carries the place it must not leave, so that the machine refuses symbolic links that lead out.
+    /// Resolves a path. Relative paths are below the root; `..` is allowed while the result stays inside the root or a
+    /// grant. The target contains the directory it must not leave, so that the machine refuses symbolic links that lead
+    /// out.
     ///
     /// # Errors
-    /// `invalid_manifest_path` when it leads elsewhere, `workspace_archive_write_error` for a write where only reading was
-    /// granted.
+    /// `invalid_manifest_path` if the path is outside the root and every grant, `workspace_archive_write_error` for a
+    /// write to a read-only grant.
     pub fn target(&self, path: impl AsRef<OsStr>, intent: Intent) -> Result<Target> {
         let given = path.as_ref();
         let path = self.absolute(given)?;
-        // The longest grant wins, so that a writable place inside a read-only one stays writable.
+        // The longest grant wins, so that a writable grant inside a read-only one stays writable.
         let grants = self.grants.iter().filter(|grant| path.is_within(&grant.path));
         let grant = grants.max_by_key(|grant| grant.path.as_bytes().len());
         let inside = path.is_within(&self.root);
-        let place = match grant {
+        let base = match grant {
             Some(grant) if !inside || grant.path.is_within(&self.root) => {
                 if intent == Intent::Write && grant.access == Access::ReadOnly {
                     let reason = "read_only_extra_path_grant";
@@ -185,10 +186,10 @@ impl Paths {
                 return Err(SandboxError::invalid_manifest_path(given.to_string_lossy(), fault));
             }
         };
-        Ok(Target::from(path).beneath(place.clone()))
+        Ok(Target::from(path).beneath(base.clone()))
     }
 
-    /// The path in the words a model knows: relative to the root where it is inside, whole otherwise.
+    /// The path as a model sees it: relative to the root if it is inside the root, absolute otherwise.
     #[must_use]
     pub fn shown(&self, path: &MachinePath) -> String {
         let whole = path.to_string();
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_goes_where_the_session_may_go() {
+    fn a_path_resolves_only_inside_the_root_and_the_grants() {
         let grants = [
             Grant { path: at("/data"), access: Access::ReadOnly },
             Grant { path: at("/data/out"), access: Access::ReadWrite },

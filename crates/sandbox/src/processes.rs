@@ -1,13 +1,14 @@
-//! The process table behind `exec_command` and `write_stdin`: written once, for every client.
+//! The process table behind `exec_command` and `write_stdin`, the same for every client.
 //!
-//! A [`ProcessTable`] belongs to one session. [`start`](ProcessTable::start) runs a command and waits a little; a command
-//! that is still running then gets a number, and [`write`](ProcessTable::write) types to it or asks for news. What a
-//! process printed is told once, in an [`Update`]; its exit is told once too, and the number is forgotten with it.
+//! A [`ProcessTable`] belongs to one session. [`start`](ProcessTable::start) runs a command and waits a short time. A
+//! command that is still running then gets a number, and [`write`](ProcessTable::write) writes to it or polls it. Each
+//! byte of output is reported once, in an [`Update`]. The exit is reported once too, and then the table forgets the
+//! number.
 //!
-//! When a command has exited while something it left behind still holds its streams, the result waits for them for
-//! 50 ms at most. What is left behind lives on until the machine stops; what it prints after that is read and thrown
-//! away, so that it is never held up. Dropping the table kills every command that still runs, unless the machine outlives
-//! it: then they go on, and a later table can go on with them by what this one [saved](ProcessTable::saved).
+//! If a command has exited but a background child still holds its streams, the result waits for them for at most 50 ms.
+//! The child lives until the machine stops; its later output is read and discarded, so that the child never blocks on a
+//! full pipe. Dropping the table kills every running command, unless the machine outlives the table: then the commands
+//! keep running, and a later table can continue with them from what this one [saved](ProcessTable::saved).
 
 mod args;
 mod deltas;
@@ -41,50 +42,50 @@ pub use self::{
     update::Update,
 };
 
-/// Where the numbers of processes come from.
+/// How process numbers are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ids {
-    /// At random from 1000 to 99999, never one that is in use.
+    /// Random, from 1000 to 99999, never a number in use.
     #[default]
     Random,
-    /// 1000, 1001 and so on, for tests; chunk ids count too.
+    /// 1000, 1001 and so on, for tests; chunk ids are sequential too.
     Sequential,
 }
 
-/// How a process table behaves. The defaults are what models are used to.
+/// Settings of a process table. The defaults are those that models know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Where numbers come from.
+    /// How process numbers are chosen.
     pub ids: Ids,
-    /// How many processes it holds; one more pushes an old one out.
+    /// Maximum number of processes; one more evicts an old one.
     pub max_processes: usize,
-    /// From how many on each start is a warning in the log.
+    /// Number of processes from which on each start logs a warning.
     pub warn_at: usize,
-    /// How many of the most recently used are never pushed out.
+    /// Number of most recently used processes that are never evicted.
     pub protected: usize,
-    /// The shortest time a call waits for news.
+    /// Shortest time that a start or a write waits.
     pub yield_min: Duration,
-    /// The longest time a start or a write waits for news.
+    /// Longest time that a start or a write waits.
     pub yield_max: Duration,
-    /// The shortest time a call without input waits for news.
+    /// Shortest time that a call without input waits.
     pub poll_min: Duration,
-    /// The longest time a call without input waits for news.
+    /// Longest time that a call without input waits.
     pub poll_max: Duration,
-    /// How long a start waits unless told otherwise.
+    /// Default waiting time of a start.
     pub start_yield: Duration,
-    /// How long a write waits unless told otherwise.
+    /// Default waiting time of a write.
     pub write_yield: Duration,
-    /// How long output has to be silent after input before it is taken for the whole answer.
+    /// How long output must be silent after input until it counts as the complete answer.
     pub silence: Duration,
-    /// How long the streams of a command that exited may stay open.
+    /// How long the result of an exited command waits for its streams to close.
     pub linger: Duration,
-    /// How many bytes wait for the next call, per process.
+    /// Maximum number of output bytes that wait for the next call, per process.
     pub buffer: usize,
-    /// How many tokens a call returns unless told otherwise.
+    /// Default number of tokens that a call returns.
     pub max_output_tokens: usize,
-    /// How long a machine may take to start a command or to take a request.
+    /// Timeout for the machine to start a command or to accept a request.
     pub patience: Duration,
-    /// How long a machine may take to end a command.
+    /// Timeout for the machine to kill a command.
     pub kill_patience: Duration,
 }
 
@@ -111,34 +112,34 @@ impl Default for TableOptions {
     }
 }
 
-/// A command for the table, and how long to wait for its first news.
+/// A command for the table, and how long to wait for its first output.
 #[derive(Debug)]
 pub struct Start {
-    /// What to run; with a terminal it can be written to.
+    /// The command; it can be written to if it has a terminal.
     pub command: Command,
-    /// How long to wait; `None` is the table's usual time.
+    /// How long to wait; `None` is the default of the table.
     pub yield_time: Option<Duration>,
-    /// How much output to return; `None` is the table's usual amount.
+    /// How many tokens of output to return; `None` is the default of the table.
     pub max_output_tokens: Option<usize>,
-    /// Who wants to see what it prints while it does.
+    /// Receives a subscription to the live output of the process.
     pub watcher: Option<oneshot::Sender<Deltas>>,
 }
 
 impl Start {
-    /// The usual waiting time and amount of output.
+    /// With the default waiting time and amount of output.
     #[must_use]
     pub fn new(command: Command) -> Self {
         Self { command, yield_time: None, max_output_tokens: None, watcher: None }
     }
 
-    /// Waits this long.
+    /// Sets the waiting time.
     #[must_use]
     pub fn yield_time(mut self, time: Duration) -> Self {
         self.yield_time = Some(time);
         self
     }
 
-    /// Returns this much output.
+    /// Sets the amount of output to return.
     #[must_use]
     pub fn max_output_tokens(mut self, tokens: usize) -> Self {
         self.max_output_tokens = Some(tokens);
@@ -146,32 +147,32 @@ impl Start {
     }
 }
 
-/// Input for a process of the table; empty input only asks for news.
+/// Input for a process of the table; empty input only polls.
 #[derive(Clone, Debug, Default)]
 pub struct Write<'a> {
-    /// What to type. Exactly `\u{3}` interrupts a process that has no terminal.
+    /// Text to write. Exactly `\u{3}` interrupts a process that has no terminal.
     pub chars: &'a str,
-    /// How long to wait; `None` is the table's usual time.
+    /// How long to wait; `None` is the default of the table.
     pub yield_time: Option<Duration>,
-    /// How much output to return; `None` is the table's usual amount.
+    /// How many tokens of output to return; `None` is the default of the table.
     pub max_output_tokens: Option<usize>,
 }
 
 impl<'a> Write<'a> {
-    /// The usual waiting time and amount of output.
+    /// With the default waiting time and amount of output.
     #[must_use]
     pub fn new(chars: &'a str) -> Self {
         Self { chars, ..Self::default() }
     }
 
-    /// Waits this long.
+    /// Sets the waiting time.
     #[must_use]
     pub fn yield_time(mut self, time: Duration) -> Self {
         self.yield_time = Some(time);
         self
     }
 
-    /// Returns this much output.
+    /// Sets the amount of output to return.
     #[must_use]
     pub fn max_output_tokens(mut self, tokens: usize) -> Self {
         self.max_output_tokens = Some(tokens);
@@ -182,16 +183,16 @@ impl<'a> Write<'a> {
 /// One process of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessInfo {
-    /// Its number.
+    /// Number of the process.
     pub id: u64,
-    /// What was run.
+    /// Argument vector.
     pub argv: Vec<OsString>,
-    /// Whether it has a terminal.
+    /// Whether the process has a terminal.
     pub tty: bool,
-    /// When it was started.
+    /// Start time.
     pub started: SystemTime,
-    /// Its exit code, if it exited and nobody was told yet.
+    /// Exit code, if the process exited and no call has reported the exit yet.
     pub exit_code: Option<i32>,
-    /// How many bytes of output wait for the next call.
+    /// Number of output bytes that wait for the next call.
     pub buffered: usize,
 }

@@ -1,4 +1,4 @@
-//! Secrets: values that are neither printed nor saved by this library, and the names by which they are found.
+//! Secrets: values that this library neither prints nor saves, and the store that finds them by name.
 
 mod forms;
 mod mask;
@@ -15,7 +15,7 @@ use std::{
 pub use self::mask::{MaskStream, SecretMask};
 use crate::{Result, SandboxError};
 
-/// Never printed, never serialised. Saved state holds the *name* of a secret, not its value.
+/// A secret value. It is never printed and never serialised; saved state holds the *name* of a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -25,7 +25,7 @@ impl Secret {
         Self(value.into())
     }
 
-    /// The value itself, for the one place that needs it.
+    /// The value itself.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -38,9 +38,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Secrets by name, handed in by trusted code; manifests only ever name them.
+/// Secrets by name, supplied by trusted code; a manifest contains only their names.
 ///
-/// A value that a command prints is hidden in what a model's tools answer, unless [`shown`](Self::shown) lets it through.
+/// A value that a command prints is hidden in tool results, unless [`shown`](Self::shown) allows it.
 ///
 /// ```
 /// use sandbar_sandbox::SecretStore;
@@ -52,28 +52,30 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Debug, Default)]
 pub struct SecretStore {
     known: BTreeMap<String, Secret>,
-    /// Values that a merge has left without a name. They stay hidden.
+    /// Values whose name a merge gave to another value. They stay hidden.
     nameless: Vec<Secret>,
-    /// Names whose values tools' answers may show.
+    /// Names of the secrets that tool results may show.
     shown: BTreeSet<String>,
-    /// Made when they are first needed: for tools' answers, and for what is told about operations.
+    /// Built at first use.
     masks: OnceLock<Masks>,
 }
 
 #[derive(Clone, Debug)]
 struct Masks {
+    /// For tool results.
     answers: Option<SecretMask>,
+    /// For audits and error messages.
     everything: Option<SecretMask>,
 }
 
 impl SecretStore {
-    /// A store that knows nothing.
+    /// An empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same store with one more secret.
+    /// Adds a secret.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.known.insert(name.into(), Secret::new(value));
@@ -81,8 +83,8 @@ impl SecretStore {
         self
     }
 
-    /// Lets the secret of this name through in what tools answer: the model sees it, and so do the screen, the conversation
-    /// and the trace. Audits and error messages still hide it.
+    /// Allows the secret of this name in tool results: the model, the screen, the conversation and the trace then show
+    /// it. Audits and error messages still hide it.
     #[must_use]
     pub fn shown(mut self, name: impl Into<String>) -> Self {
         self.shown.insert(name.into());
@@ -96,7 +98,8 @@ impl SecretStore {
         self.known.contains_key(name)
     }
 
-    /// Everything of both. Of two secrets with one name the other's is found; the values of both are hidden.
+    /// The secrets of both stores. If both have a secret of one name, the name finds the value of `other`, and both
+    /// values are hidden.
     #[must_use]
     pub fn merged(&self, other: &Self) -> Self {
         let mut merged = Self { masks: OnceLock::new(), ..self.clone() };
@@ -112,26 +115,25 @@ impl SecretStore {
     /// The secret of this name.
     ///
     /// # Errors
-    /// `secret_not_found`, naming it and where it can come from; values are never part of a message.
+    /// `secret_not_found`, with the name and how to supply the secret; values are never part of a message.
     pub fn get(&self, name: &str) -> Result<&Secret> {
         self.known.get(name).ok_or_else(|| SandboxError::secret_not_found(name))
     }
 
-    /// The names of secrets that are too short to be hidden in what tools answer: those of fewer than 8 bytes.
+    /// Names of the secrets that are too short to be hidden in tool results: fewer than 8 bytes.
     pub fn too_short(&self) -> impl Iterator<Item = &str> {
         let short = self.known.iter().filter(|(_, secret)| forms::parts(secret.expose()).is_empty());
         short.map(|(name, _)| name.as_str())
     }
 
-    /// Hides these values in what tools answer; nothing if there is none to hide and none to refer to.
+    /// The mask for tool results; `None` if there is no value to hide and none to refer to.
     #[must_use]
     pub fn mask(&self) -> Option<SecretMask> {
         self.masks().answers.clone()
     }
 
-    /// Hides every known value in a text that is about to be shown, also those that tools' answers may show. Values
-    /// shorter than 4 bytes are not hidden: they are parts of so many other words that the text would be lost, and would
-    /// give them away by its holes.
+    /// Hides every known value in a text, also those that tool results may show. Values shorter than 4 bytes are not
+    /// hidden: they occur in so many other words that the text would be unreadable, and its gaps would reveal them.
     #[must_use]
     pub fn redact(&self, text: &str) -> String {
         if self.known.is_empty() && self.nameless.is_empty() {

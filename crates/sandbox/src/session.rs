@@ -1,13 +1,13 @@
-//! A live workspace on a machine: what an agent's tools, and everybody else, work with.
+//! A live workspace on a machine, used by an agent's tools and by every other caller.
 //!
-//! A session is one struct that no client implements: whatever it promises is built on the waist once, and holds on every
-//! kind of machine. It is cheap to clone; [`user`](SandboxSession::user) gives the same session under another identity.
+//! A session is one struct that no client implements: it uses only the [`Machine`] interface, so its promises hold on
+//! every kind of machine. It is cheap to clone; [`user`](SandboxSession::user) returns the same session with another
+//! user.
 
 mod archives;
-mod ending;
 mod exec;
 mod files;
-mod filling;
+mod fill;
 mod lifecycle;
 mod options;
 mod ports;
@@ -16,6 +16,7 @@ mod state;
 mod store;
 mod streams;
 mod swap;
+mod teardown;
 mod tools;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
@@ -31,7 +32,7 @@ pub(crate) use self::store::private_directory;
 pub use self::{
     archives::Extract,
     exec::{Exec, ExecResult},
-    filling::Scope,
+    fill::Scope,
     options::{Owner, SessionLimits, SessionOptions},
     state::SessionState,
     store::{DamagedSession, SessionStore},
@@ -44,7 +45,7 @@ use crate::{
     processes::ProcessTable,
 };
 
-/// Something that runs once before a session's work is saved.
+/// A function that runs once before a session's work is saved.
 type Hook = Box<dyn FnOnce(SandboxSession) -> BoxFuture<'static, Result<()>> + Send>;
 
 /// A live workspace on a machine.
@@ -54,7 +55,7 @@ pub struct SandboxSession {
     user: Option<String>,
 }
 
-/// What all clones of a session share.
+/// State that all clones of a session share.
 struct Shared {
     id: String,
     name: Option<String>,
@@ -75,25 +76,25 @@ struct Shared {
     /// The manifest as it is now: entries may be added to a running session.
     manifest: std::sync::RwLock<Arc<Manifest>>,
     phase: std::sync::Mutex<Phase>,
-    /// With the address of what they are for, where that must not have two.
+    /// Hooks, each with the address of its owner if an owner may have only one.
     hooks: std::sync::Mutex<Vec<(Option<usize>, Hook)>>,
-    /// Held while a session begins or ends, so that two callers do not do it at once.
-    turning: Mutex<()>,
-    /// Held while a patch is applied: two at once would each undo what the other did to a file both change.
+    /// Held while a session starts or ends, so that two callers do not do it at once.
+    transition: Mutex<()>,
+    /// Held while a patch is applied: of two concurrent patches to one file, each could undo the other.
     patching: Arc<Mutex<()>>,
     patch_journal: Option<PatchJournal>,
-    /// Whether somebody wants the session to end.
+    /// Whether a caller has asked the session to end.
     closing: watch::Sender<bool>,
 }
 
-/// Where a session is in its life.
+/// The phase of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The machine is there, the workspace is not filled.
+    /// The machine exists, the workspace is not filled.
     Created,
     /// The workspace is filled.
     Started,
-    /// The machine is gone, or on its way.
+    /// The machine is gone, or being removed.
     Closed,
 }
 
@@ -104,62 +105,62 @@ impl SandboxSession {
         &self.shared.id
     }
 
-    /// The name people gave it.
+    /// The name that the user gave to the session.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.shared.name.as_deref()
     }
 
-    /// Who ends it.
+    /// Who ends the session.
     #[must_use]
     pub fn owner(&self) -> Owner {
         self.shared.owner
     }
 
-    /// What its machine turned out to be.
+    /// The features of the machine.
     #[must_use]
     pub fn features(&self) -> &Features {
         self.shared.machine.features()
     }
 
-    /// The machine itself, for what the session does not offer.
+    /// The machine itself, for operations that the session does not offer.
     #[must_use]
     pub fn machine(&self) -> &Arc<dyn Machine> {
         &self.shared.machine
     }
 
-    /// Where the session may go.
+    /// The paths that the session may use.
     #[must_use]
     pub fn paths(&self) -> &Paths {
         &self.shared.paths
     }
 
-    /// The secrets it was given. What commands print to a model's tools ([`exec_command`](Self::exec_command) and the like)
-    /// has their values hidden; what [`exec`](Self::exec) and [`read`](Self::read) give is data, and is never changed.
+    /// The secrets of the session. The model's tools ([`exec_command`](Self::exec_command) and the like) hide their
+    /// values in output; [`exec`](Self::exec) and [`read`](Self::read) return data and never change it.
     #[must_use]
     pub fn secrets(&self) -> &SecretStore {
         &self.shared.secrets
     }
 
-    /// How the workspace was declared.
+    /// The manifest of the workspace.
     #[must_use]
     pub fn manifest(&self) -> Arc<Manifest> {
         self.shared.manifest.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// What hears about every operation, and how much of it was lost because a sink could not keep up.
+    /// The audit record of the session, with the number of events that slow sinks lost.
     #[must_use]
     pub fn audit(&self) -> &Audit {
         &self.shared.audit
     }
 
-    /// Whose identity this session acts under; `None` is the machine's default user.
+    /// The user that this session acts as; `None` is the machine's default user.
     #[must_use]
     pub fn acting_as(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
-    /// The same session under another identity.
+    /// The same session, acting as another user.
     #[must_use]
     pub fn user(&self, user: impl Into<String>) -> Self {
         Self { shared: self.shared.clone(), user: Some(user.into()) }
@@ -171,10 +172,10 @@ impl SandboxSession {
         self.manifest().describe(depth)
     }
 
-    /// Whether the machine still answers.
+    /// Whether the machine responds.
     ///
     /// # Errors
-    /// None today; a machine that cannot be asked counts as not running.
+    /// None at present; a machine that does not respond counts as not running.
     pub async fn running(&self) -> Result<bool> {
         self.observed(Op::Running, json!({}), async {
             if self.phase() == Phase::Closed {
@@ -203,7 +204,7 @@ impl SandboxSession {
         self.shared.audit.begin(op, data)
     }
 
-    /// Does something, and tells the audit when it began and how it ended.
+    /// Runs an operation, and records its start and end in the audit.
     async fn observed<T>(&self, op: Op, data: Value, work: impl Future<Output = Result<T>>) -> Result<T> {
         let span = self.begin(op, data);
         let result = work.instrument(span.traced().clone()).await;
@@ -211,7 +212,7 @@ impl SandboxSession {
         result
     }
 
-    /// Waits, but not for ever.
+    /// Runs an operation with a timeout.
     async fn within<T>(&self, limit: Duration, op: Op, what: &str, work: impl Future<Output = T>) -> Result<T> {
         let late = |_| SandboxError::operation_timeout(op, what, limit.as_secs_f64());
         tokio::time::timeout(limit, work).await.map_err(late)

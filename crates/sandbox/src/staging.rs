@@ -1,15 +1,15 @@
-//! The names of files and directories that sandbar makes beside what it is about to replace.
+//! Names of temporary files and directories that sandbar creates next to the files it replaces.
 
-/// Every such name begins so.
+/// The prefix of every such name.
 const PREFIX: &[u8] = b".sandbar-";
 
-/// Whether a guest would call a file so while it writes it.
+/// Whether this is the name of a temporary file that a guest writes before it renames it.
 pub(crate) fn is_staged_file(name: &[u8]) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|rest| rest.len() == 16 && is_hexadecimal(rest))
 }
 
-/// Whether this is the name of something that was left half way: a file, a tree that was to be exchanged or removed, or what
-/// `sandbar apply` or `sandbar session cp` was about to put in place.
+/// Whether this is the name of a leftover of an interrupted operation: a temporary file, a tree that was being
+/// exchanged or removed, or a temporary file of `sandbar apply` or `sandbar session cp`.
 #[must_use]
 pub fn is_leftover(name: &[u8]) -> bool {
     let Some(rest) = name.strip_prefix(PREFIX) else { return false };
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_sandbar_makes_are_its_own() {
+    fn only_temporary_names_of_sandbar_match() {
         for (name, staged, leftover) in [
             (".sandbar-0123456789abcdef", true, true),
             (".sandbar-0123456789abcdef0123456789abcdef", false, true),

@@ -104,7 +104,7 @@ async fn a_bad_archive_writes_nothing_when_it_is_checked_first_and_never_outside
     let error = soon(check(once(archive.clone()), Format::Tar, &limits, &policy, "a.tar")).await.expect_err("refused");
     assert_eq!((error.code(), &error.context()["member"]), ("archive_refused", &"../evil".into()));
     assert_eq!(std::fs::read_dir(&workspace).expect("list").count(), 0);
-    // What nobody looked at before is judged by the machine.
+    // An archive that was not checked before is judged by the machine.
     soon(machine.unpack(&root(), once(archive))).await.expect_err("refused");
     assert!(!above.path().join("evil").exists());
     soon(machine.stop()).await.expect("stop");

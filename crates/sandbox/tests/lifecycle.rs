@@ -58,7 +58,7 @@ async fn mounts_and_grants_are_neither_saved_nor_replaced() {
 async fn a_workspace_that_cannot_come_back_stays_as_it_is() {
     let session = open(Manifest::new().file("a", "x").file("d/b", "y")).await;
     let packed = collect(session.persist_workspace().await.unwrap(), 1 << 20).await.unwrap();
-    // Nothing may be moved out of a directory that nobody may write to.
+    // No file may be moved out of a directory without write permission.
     session.exec(Exec::shell("mkdir locked; touch locked/f; chmod 555 .")).await.unwrap().check().unwrap();
     let as_it_was = session.exec(Exec::shell("find . | sort")).await.unwrap().stdout_text();
     let error = session.hydrate_workspace(once(packed.clone())).await.unwrap_err();
@@ -71,7 +71,7 @@ async fn a_workspace_that_cannot_come_back_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_is_still_done_whole() {
+async fn an_abandoned_hydration_still_completes() {
     let session = open(Manifest::new()).await;
     session.exec(Exec::shell("for i in $(seq 2000); do echo $i > f$i; done")).await.unwrap().check().unwrap();
     let packed = collect(session.persist_workspace().await.unwrap(), 16 << 20).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_patch_can_be_taken_back() {
 }
 
 #[tokio::test]
-async fn a_start_nobody_waits_for_leaves_no_machine() {
+async fn an_abandoned_start_leaves_no_machine() {
     let host = tempfile::tempdir().unwrap();
     for at in 0..3000 {
         fs::write(host.path().join(format!("f{at}")), vec![1; 10_000]).unwrap();

@@ -1,5 +1,5 @@
-//! Sessions keep every promise on the local client: as whoever runs the tests, as an ordinary user, and with the POSIX
-//! fallbacks in place of the guest's own ways.
+//! Sessions keep every promise on the local client: as the current user, as an ordinary user, and with the POSIX fallbacks
+//! instead of the guest's facets.
 #![cfg(target_os = "linux")]
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -8,7 +8,7 @@ use sandbar_machine::{BareClient, conformance::as_ordinary_user};
 
 mod native {
     use super::*;
-    sandbar_sandbox::session_conformance!(UnixLocal::new());
+    sandbar_sandbox::session_conformance!(UnixLocal::new(), complete);
 }
 
 mod fallbacks {

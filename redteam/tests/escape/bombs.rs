@@ -1,4 +1,4 @@
-//! Group J: memory and disk without end, on machines that are held to some.
+//! Group J: endless use of memory and disk, on machines with limits.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::escape::{
 const MEMORY: u64 = 64 << 20;
 const DISK: u64 = 8 << 20;
 
-/// Seconds for which a hoard stays where nobody looks for it, and where somebody does, who may be held up.
+/// Seconds for which a hoard stays on a machine without a watch, and on one with a watch, which may be delayed.
 const STAY: [&str; 2] = ["4", "40"];
-/// Hoards, each of which stays for `STAY` seconds, to be found, and says `done` when nobody stops it.
+/// Hoards, each of which stays for `STAY` seconds, to be found, and prints `done` if it is not stopped.
 const MEMORY_HOARDS: [(&str, &str); 3] = [
     (
         "J72.memory-of-a-process",
@@ -27,9 +27,9 @@ const MEMORY_HOARDS: [(&str, &str); 3] = [
     ),
     ("J72.memory-in-tmp", "f = open('/tmp/x', 'wb')\nfor _ in range(200): f.write(b'x' * (1 << 20))\nprint('done')"),
 ];
-/// What ends too soon for a watch, which gives no more than a moment's notice: only a control group stops it in its tracks.
+/// A hoard that ends too soon for a watch; only a control group stops it in time.
 const HIDDEN_HOARD: (&str, &str) = (
-    "J72.memory-of-nobody",
+    "J72.memory-of-no-process",
     "import os\nfor f in [os.memfd_create('x') for _ in range(30)]:\n  for _ in range(7): os.write(f, b'x' * (1 << 20))\n\
      print('done')",
 );
@@ -60,10 +60,10 @@ pub(crate) async fn run(rig: &Rig) {
     for (name, place) in DISK_HOARDS {
         let one = "head -c 1000000 /dev/zero >f$i || exit 9; i=$((i+1))";
         let fill = format!("i=0; while [ $i -lt 40 ]; do {one}; done");
-        // Whoever looks late may take the first for what ended before, and spares it once: there is more to come.
+        // A late watch may attribute the first files to the previous command and spare this one once, so more files follow.
         let more = format!("while [ $i -lt 80 ]; do sleep 1; {one}; done");
         let [shell, patient] = ["sleep 0", &more].map(|then| {
-            // What ended before is counted by then, and not taken for this one's.
+            // After this pause, the files of the previous command are counted and not attributed to this one.
             let script = format!("sleep 2; {place}\n{fill}; {then}; echo done; rm -f f*");
             Command::new(["sh", "-c", &script]).deadline(Duration::from_secs(50))
         });
@@ -85,10 +85,10 @@ async fn make(rig: &Rig, workspace: &str, limits: Limits) -> std::sync::Arc<dyn 
     rig.create(rig.spec(&rig.dir(workspace)).limits(limits)).await
 }
 
-/// A file system that is full says so itself; one of several processes may be all that was killed. All else is told by its
-/// reason.
+/// Whether the exit names the limit. A full `/tmp` is reported by the file system itself, and of several processes only one may
+/// have been killed: their exits are not checked.
 fn is_typed(name: &str, ran: &Ran) -> bool {
-    let told = ["J72.memory-of-a-process", "J72.memory-of-nobody"];
+    let told = ["J72.memory-of-a-process", "J72.memory-of-no-process"];
     !told.contains(&name) || ran.exit.is_some_and(|exit| exit.reason == ExitReason::Memory)
 }
 

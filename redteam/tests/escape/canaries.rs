@@ -186,7 +186,7 @@ fn terminal() -> (OwnedFd, String) {
     let (unlock, mut number) = (0i32, 0i32);
     call(libc::SYS_ioctl, [master as u64, libc::TIOCSPTLCK, addr(&unlock)]).expect("unlock it");
     call(libc::SYS_ioctl, [master as u64, libc::TIOCGPTN, sys::addr_mut(&mut number)]).expect("its number");
-    // SAFETY: `sys::open` just returned this descriptor and nobody else knows it.
+    // SAFETY: `sys::open` just returned this descriptor, and nothing else uses it.
     (unsafe { OwnedFd::from_raw_fd(master) }, format!("/dev/pts/{number}"))
 }
 

@@ -29,7 +29,7 @@ pub(crate) async fn run(rig: &Rig) {
     tally.finish("floods");
 }
 
-/// Nobody reads: the command is held up, the harness does not grow, and the machine answers others.
+/// Unread output blocks its command; the harness does not grow, and the machine answers other requests.
 async fn unread(machine: &dyn Machine, tally: &mut Tally) {
     let before = rss();
     let flood = machine.spawn(inside("flood", [])).await.expect("the flood starts");
@@ -38,11 +38,7 @@ async fn unread(machine: &dyn Machine, tally: &mut Tally) {
     let other = run_inside(machine, Command::new(["true"])).await;
     let grown = rss().saturating_sub(before);
     let held = other.exit.is_some_and(|exit| exit.success()) && grown < BOUNDED;
-    tally.expect(
-        "J75.output-nobody-reads",
-        held,
-        format!("{grown} KiB more; another command took {:?}", start.elapsed()),
-    );
+    tally.expect("J75.unread-output", held, format!("{grown} KiB more; another command took {:?}", start.elapsed()));
     drop(flood);
 }
 
@@ -122,7 +118,7 @@ async fn ports(rig: &Rig, tally: &mut Tally) {
         .expect("a declared port")
         .socket()
         .expect("a port of this host");
-    // Until it listens, whoever connects is told nothing.
+    // Until the server listens, a connection is closed without data.
     let hello = until(async || {
         let said = tokio::task::spawn_blocking(move || {
             let mut text = String::new();

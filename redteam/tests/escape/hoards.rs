@@ -1,4 +1,4 @@
-//! Group J: what the kernel has only so much of, for a user or for everybody, while one machine takes all it can get.
+//! Group J: resources that the kernel limits per user or for the whole host, while one machine takes all it can get.
 
 use std::{
     io::{BufRead, BufReader},
@@ -11,11 +11,11 @@ use sandbar_redteam::sys::{addr, addr_mut, call};
 use tokio::time::timeout;
 
 use crate::escape::{
-    rig::{Mode, NOBODY, Rig, SOON, inside, run as run_inside},
+    rig::{Mode, Rig, SECOND_USER, SOON, inside, run as run_inside},
     tally::Tally,
 };
 
-/// Number, and what is hoarded: counted per user but for terminals, which all machines of a host share.
+/// Number of the attack, and the resource: counted per user, except terminals, which all machines of a host share.
 const HOARDS: [(&str, &str); 4] = [
     ("J76.watches", "watches"),
     ("J76.queued-signals", "signals"),
@@ -92,7 +92,7 @@ async fn machines_can_be_made(rig: &Rig, greedy: &dyn Machine, tally: &mut Tally
     drop(hoarding);
 }
 
-/// Sets how many files this process may have open, and gives how many it might before.
+/// Sets the limit of open files of this process, and returns the previous limit.
 fn soft_limit(most: u64) -> u64 {
     let mut limit = [0u64; 2];
     let files = u64::from(libc::RLIMIT_NOFILE);
@@ -101,7 +101,7 @@ fn soft_limit(most: u64) -> u64 {
     limit[0]
 }
 
-/// The same program on the host, as whoever runs the machines, or as another user.
+/// Output of the same program on the host, as the user that runs the machines, or as another user.
 fn host(rig: &Rig, what: &str, user: &str) -> Option<Vec<u8>> {
     let mut command = if user.is_empty() { HostCommand::new(rig.probe()) } else { as_user(rig, user) };
     command.args(["hoard", &format!("what={what}"), "most=1"]).output().ok().map(|output| output.stdout)
@@ -113,9 +113,9 @@ fn as_user(rig: &Rig, user: &str) -> HostCommand {
     command
 }
 
-/// How many one user gets while the same user hoards them, and before. Not root: others here need theirs.
+/// How many one user gets while the same user hoards them, and before. Not as root: other tests need root's share.
 fn goes_without(rig: &Rig, what: &str) -> (i64, i64) {
-    let user = NOBODY.to_string();
+    let user = SECOND_USER.to_string();
     let count = |said: Vec<u8>| {
         let said = String::from_utf8_lossy(&said).into_owned();
         said.split(' ').nth(1).and_then(|number| number.parse().ok()).unwrap_or(-1)

@@ -92,7 +92,7 @@ async fn counts(machine: &dyn Machine) -> usize {
 /// How often each chain is tried.
 const HOPS: usize = 10;
 
-/// On the host a daemon outlives whoever started it.
+/// Whether a daemon on the host outlives the process that started it.
 pub(crate) fn a_daemon_survives(rig: &Rig) -> bool {
     let started = std::process::Command::new(rig.probe()).arg("daemon").output().is_ok();
     let daemons: Vec<i32> = descendants().into_iter().filter(|(_, name)| name == "probe").map(|(pid, _)| pid).collect();
@@ -105,7 +105,7 @@ pub(crate) fn a_daemon_survives(rig: &Rig) -> bool {
 }
 
 async fn deadlines(rig: &Rig, tally: &mut Tally) {
-    tally.control("D29", a_daemon_survives(rig), "on the host a daemon outlives whoever started it");
+    tally.control("D29", a_daemon_survives(rig), "on the host a daemon outlives the process that started it");
     let machine = rig.create(rig.spec(&rig.dir("workspace"))).await;
     for (name, storm) in [("D30.ignore-every-signal", "stubborn"), ("D29.daemonise", "daemon")] {
         let command = inside(storm, ["stay=yes".to_owned()]).deadline(Duration::from_millis(500));
@@ -151,7 +151,7 @@ async fn hopping(rig: &Rig, tally: &mut Tally) {
 async fn stopping(rig: &Rig, tally: &mut Tally) {
     let workspace = rig.dir("workspace");
     let machine = rig.create(rig.spec(&workspace)).await;
-    // Far longer than anybody here waits, so that it never ends by itself.
+    // Far longer than any wait of this test, so that the storm never ends by itself.
     let words = || ["ms=600000".to_owned()];
     let storm = inside("stop-all", words()).deadline(Duration::from_millis(1500));
     let start = Instant::now();
@@ -192,11 +192,11 @@ async fn stopping(rig: &Rig, tally: &mut Tally) {
     tally.expect("D26.machine-can-be-stopped-again", matches!(stopped, Ok(Ok(()))), format!("{stopped:?}"));
 }
 
-/// Somebody on the host kills a part of the machine.
+/// A process of the host kills a part of the machine.
 async fn killed_from_outside(rig: &Rig, tally: &mut Tally) {
     for (name, which) in [("K78.supervisor-killed", 0), ("K78.pid1-killed", 1)] {
         let state = rig.scratch.path().join(format!("state-{which}"));
-        // Nobody of an earlier machine is taken for one of this.
+        // No process of an earlier machine may be mistaken for one of this machine.
         until_clean(&state).await.expect("nothing before");
         let machine =
             UnixLocal::new().state_dir(&state).create(rig.spec(&rig.dir("workspace"))).await.expect("a machine");
@@ -211,7 +211,7 @@ async fn killed_from_outside(rig: &Rig, tally: &mut Tally) {
         drop(machine);
         // A guest that is not gone yet keeps its directory locked.
         until(async || descendants().is_empty()).await;
-        // What a killed supervisor could not remove, the next start does.
+        // The next start removes what a killed supervisor left.
         let next = UnixLocal::new().state_dir(&state).create(MachineSpec::default()).await.expect("another machine");
         next.stop().await.expect("stop");
         drop(next);

@@ -12,7 +12,7 @@ use sandbar_redteam::{Attack, Control, DIFFERENT, EXCEPTIONS, LIMITS, Outcome, U
 
 use crate::escape::{
     canaries::{Canaries, Victim},
-    rig::{Mode, NOBODY, Rig, inside, run as run_inside},
+    rig::{Mode, Rig, SECOND_USER, inside, run as run_inside},
     tally::Tally,
 };
 
@@ -143,13 +143,13 @@ fn judge(mode: Mode, attack: &Attack, outcome: &Outcome) -> Result<String, Strin
     }
 }
 
-/// Somebody else on the host looks for set-id files in the workspace, and finds none.
+/// A second user of the host finds no set-id files in the workspace.
 fn second_user_looks(workspace: &Path, tally: &mut Tally) {
     let output = HostCommand::new("setpriv")
-        .args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups"])
+        .args([&format!("--reuid={SECOND_USER}"), &format!("--regid={SECOND_USER}"), "--clear-groups"])
         .args(["find", &workspace.display().to_string(), "-perm", "/6000", "-print"])
         .output();
-    // Only root can become somebody else; an ordinary user's own eyes see the same bits.
+    // Only root can become another user; an ordinary user sees the same bits.
     let output = match output {
         Ok(output) if output.status.success() => output,
         _ => HostCommand::new("find").arg(workspace).args(["-perm", "/6000", "-print"]).output().expect("find"),

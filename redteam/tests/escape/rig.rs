@@ -30,16 +30,16 @@ use crate::escape::{
 /// The unprivileged user that `cargo xtask setup` makes.
 const USER: &str = "sandbar-test";
 /// The second host user: owns the set-user-id program and looks for what attacks left.
-pub(crate) const NOBODY: u32 = 65534;
-/// What anything should take at most, on a busy host.
+pub(crate) const SECOND_USER: u32 = 65534;
+/// Longest time that any operation may take on a busy host.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// The image that machines in containers are made of; `cargo xtask setup` makes it.
+/// Image of the machines in containers; `cargo xtask setup` builds it.
 pub(crate) const IMAGE: &str = "sandbar-test:bookworm";
-/// Whose the shown directories are where commands in a container run as an ordinary user.
+/// Owner of the mounted directories where commands in a container run as an ordinary user.
 const AGENT: u32 = 1000;
 
-/// Which machine is attacked, and who runs it.
+/// The machine that is attacked, and the user that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// A local machine of root's.
@@ -66,16 +66,16 @@ impl Mode {
         matches!(self, Self::Docker | Self::DockerRoot)
     }
 
-    /// Who shows that an attack works where nothing stands in its way.
+    /// The user that shows that an attack works without a sandbox.
     pub(crate) fn outside(self) -> &'static str {
         if self == Self::User { "user" } else { "root" }
     }
 }
 
-/// One suite's bench.
+/// The machines and programs of one suite.
 pub(crate) struct Rig {
     pub(crate) mode: Mode,
-    /// Programs that everybody may run.
+    /// Directory of programs that every user may run.
     pub(crate) kit: PathBuf,
     /// A private directory of this suite.
     pub(crate) scratch: tempfile::TempDir,
@@ -151,9 +151,9 @@ impl Kit {
             let to = dir.path().join(name);
             fs::copy(from, &to).expect("the program is copied");
             if mode & 0o4000 != 0 {
-                std::os::unix::fs::chown(&to, Some(NOBODY), Some(NOBODY)).expect("it is given away");
+                std::os::unix::fs::chown(&to, Some(SECOND_USER), Some(SECOND_USER)).expect("it is given away");
             }
-            fs::set_permissions(&to, fs::Permissions::from_mode(mode)).expect("everybody may run it");
+            fs::set_permissions(&to, fs::Permissions::from_mode(mode)).expect("every user may run it");
         };
         let probe = Path::new(env!("CARGO_BIN_EXE_probe"));
         install(probe, "probe", 0o755);
@@ -285,7 +285,7 @@ pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) -> bool {
     }
 }
 
-/// Tries something that takes luck, such as a moment in somebody's work, without a pause; `false` after a minute without.
+/// Repeats an attempt that depends on timing, without a pause; `false` after a minute without success.
 pub(crate) fn works_once(mut tried: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while start.elapsed() < SOON {

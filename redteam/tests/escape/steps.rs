@@ -17,12 +17,12 @@ use crate::escape::{
     tally::Tally,
 };
 
-/// A harness that does not move is not waited for longer.
+/// Longest wait for a harness that makes no call.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What the harness calls when its machine is there: the same call as one that is watched, with words nobody uses.
+/// Argument of the call that the harness makes when its machine exists: a watched call with an argument that no program uses.
 const MARK: u64 = 0x7EAD;
 
-/// What is done at one step.
+/// Where the harness is killed, or a call of it fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Nowhere,
@@ -54,7 +54,7 @@ pub(crate) async fn run(rig: &Rig) {
     tally.finish("steps");
 }
 
-/// What became of one harness.
+/// Result of one harness.
 struct Watched {
     at: At,
     /// The calls until the machine was there, by number.
@@ -123,7 +123,8 @@ fn take_listener(child: &mut Child) -> (i32, BufReader<std::process::ChildStdout
     (listener as i32, out)
 }
 
-/// Lets every call go on but the one, until nobody is left who could make any; the calls up to the mark.
+/// Answers the calls of the harness, all but one with "continue", until no process can make any more. Returns the calls up to
+/// the mark.
 fn answer(listener: i32, child: &mut Child, at: At) -> Vec<i32> {
     const RECEIVE: u64 = 0xC050_2100;
     const SEND: u64 = 0xC018_2101;
@@ -161,7 +162,7 @@ fn answer(listener: i32, child: &mut Child, at: At) -> Vec<i32> {
     calls
 }
 
-/// In the harness: from now on every call that puts up a wall waits for the one who holds the listener.
+/// In the harness: from now on every call that sets up isolation waits for an answer of the process that holds the listener.
 pub(crate) fn wait_at_every_call() {
     const LOAD: u16 = 0x20;
     const EQUAL: u16 = 0x15;
@@ -190,7 +191,7 @@ pub(crate) fn wait_at_every_call() {
     let listener = call(libc::SYS_seccomp, [1, 1 << 3, addr(&header)]).expect("a listener");
     println!("listener {listener}");
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("somebody took it");
+    std::io::stdin().read_line(&mut line).expect("the runner took the listener");
     close(listener as i32);
 }
 

@@ -1,4 +1,4 @@
-//! Group J: trees and names that are too much for whoever walks them, and output that is no text.
+//! Group J: trees and names that are too large for the program that walks them, and output that is not text.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ pub(crate) async fn run(rig: &Rig) {
         run_inside(machine.as_ref(), Command::new(["mkdir", &dir])).await;
         let said = run_inside(machine.as_ref(), inside(storm, words.into_iter().chain([format!("dir={dir}")]))).await;
         let made = said.stdout.contains("reached");
-        tally.control(&format!("J73.{name}"), made, "the kernel lets anybody make it");
+        tally.control(&format!("J73.{name}"), made, "the kernel lets every user make it");
         walks(machine.as_ref(), name, &mut tally).await;
     }
     let listed = timeout(SOON, machine.list(&at("/workspace/many"))).await.expect("an end").map(|all| all.len());

@@ -35,7 +35,7 @@ pub(crate) async fn run(rig: &Rig) {
     );
     let ada = Command::new(["sh", "-c", &script]).user("ada").env("TOKEN", &secret);
     let running = machine.spawn(ada).await.expect("a process of ada's");
-    // While it becomes another program, nobody can read its environment.
+    // While the process executes `sleep`, no process can read its environment.
     let script = "read pid </tmp/pid && grep -qx sleep /proc/$pid/comm && echo $pid";
     let mut pid = String::new();
     let settled = until(async || {
@@ -62,7 +62,7 @@ pub(crate) async fn run(rig: &Rig) {
     tally.finish("users");
 }
 
-/// Whoever is in no group cannot join one: not by a call, not by a set-id program.
+/// A user cannot join a group, neither by a call nor by a set-id program.
 async fn groups(machine: &dyn Machine, tally: &mut Tally) {
     let words = ["setpriv", "--groups", "1003", "true"];
     let works = std::process::Command::new("setpriv").args(&words[1..]).status().is_ok_and(|status| status.success());
@@ -72,7 +72,7 @@ async fn groups(machine: &dyn Machine, tally: &mut Tally) {
     tally.expect("E33.users.join-a-group", !reached, "setgroups with a group of ada's");
 }
 
-/// What the harness does for one user is not done with another's rights, however quickly they take turns.
+/// An operation of the harness for one user never has the rights of another user, however quickly they alternate.
 async fn by_the_harness(machine: &dyn Machine, secret: &str, tally: &mut Tally) {
     let at = |user: &str| Target::from(MachinePath::new("/home/ada/secret").expect("a path")).user(user);
     let read = async |user: &str| match machine.read(&at(user)).await {
@@ -82,9 +82,9 @@ async fn by_the_harness(machine: &dyn Machine, secret: &str, tally: &mut Tally) 
     let (mut hers, mut leaked) = (0, 0);
     for _ in 0..500 {
         let target = at("bob");
-        let (ada, bob, nobody) = tokio::join!(read("ada"), read("bob"), machine.write(&target, once("x")));
+        let (ada, bob, wrote) = tokio::join!(read("ada"), read("bob"), machine.write(&target, once("x")));
         hers += usize::from(ada);
-        leaked += usize::from(bob) + usize::from(nobody.is_ok());
+        leaked += usize::from(bob) + usize::from(wrote.is_ok());
     }
     tally.control("E33.users.turns", hers == 500, "ada reads her own file each time");
     tally.expect("E33.users.turns", leaked == 0, format!("{leaked} of 1000 of bob's went through"));

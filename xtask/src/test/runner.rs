@@ -38,9 +38,10 @@ fn with_nextest(tier: Tier) -> Command {
     let mut command = program::cargo();
     let color = if std::io::stderr().is_terminal() { "always" } else { "never" };
     command.args(["nextest", "run", "--color", color]).args(EVERYTHING).args(targets(tier));
-    // Most tests wait most of the time: for containers, deadlines, ends. Two for each processor keep it busy.
+    // One for each processor. Several promises start storms of processes; four of them at once left others without a processor
+    // for a minute.
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    command.arg("--test-threads").arg((2 * processors).to_string());
+    command.arg("--test-threads").arg(processors.to_string());
     if tier == Tier::All {
         command.args(["--run-ignored", "all"]);
     }

@@ -10,6 +10,9 @@ const FILE_LINES: usize = 500;
 const CLIENT_LINES: usize = 450;
 const TRAIT_METHODS: usize = 16;
 const FORBIDDEN_NAMES: &[&str] = &["utils", "util", "helpers", "helper", "common", "manager", "base", "core"];
+/// Participles and placeholders: they say what happened to a thing, not what the thing is.
+const FORBIDDEN_TYPES: &[&str] =
+    &["Place", "Found", "Held", "Told", "Said", "Kept", "Left", "Seen", "Trouble", "Ground"];
 const SEAMS: &[&str] = &[
     "Machine",
     "Files",
@@ -20,11 +23,13 @@ const SEAMS: &[&str] = &[
     "Model",
     "Tool",
     "Environment",
-    "Lens",
+    "InputTransform",
     "Capability",
+    "Provider",
+    "Leftovers",
     "SnapshotStore",
     "Materialize",
-    "Stay",
+    "EnvironmentSession",
     "Hooks",
 ];
 
@@ -61,8 +66,8 @@ pub(super) fn trait_size(file: &File, _tree: &Tree) -> Vec<Breach> {
     found
 }
 
-/// The functions directly in the braces that come next.
-fn methods_of(code: &str) -> usize {
+/// The number of functions directly in the next pair of braces.
+pub(super) fn methods_of(code: &str) -> usize {
     let mut depth = 0;
     let mut methods = 0;
     let mut previous = ' ';
@@ -94,11 +99,26 @@ pub(super) fn forbidden_name(file: &File, _tree: &Tree) -> Vec<Breach> {
     found
 }
 
+/// A type is named by a noun of its domain.
+pub(super) fn type_name(file: &File, _tree: &Tree) -> Vec<Breach> {
+    let Some(source) = &file.source else { return Vec::new() };
+    let mut found = Vec::new();
+    for keyword in ["struct", "enum", "trait"] {
+        for at in source.words(keyword) {
+            let name = word_at(source.code[at + keyword.len()..].trim_start());
+            if FORBIDDEN_TYPES.contains(&name) {
+                found.push(Breach::new(source.line_of(at), nothing_said(name)));
+            }
+        }
+    }
+    found
+}
+
 fn nothing_said(name: &str) -> String {
     format!("`{name}` does not say what the thing is")
 }
 
-fn word_at(code: &str) -> &str {
+pub(super) fn word_at(code: &str) -> &str {
     &code[..code.find(|c| !is_ident(c)).unwrap_or(code.len())]
 }
 
@@ -310,6 +330,15 @@ mod tests {
         assert_eq!(check("crates/machine/src/common/path.rs", "//! X.\n"), ["1 name"]);
         assert_eq!(check(LIBRARY, "//! X.\nmod helpers {}\n"), ["2 name"]);
         assert!(check(LIBRARY, "//! X.\nuse core::fmt; mod based_on {}\n").is_empty());
+    }
+
+    #[test]
+    fn types_are_nouns() {
+        for name in super::FORBIDDEN_TYPES {
+            assert_eq!(check(LIBRARY, &format!("//! X.\npub(crate) enum {name}<'a> {{}}\n")), ["2 type-name"]);
+        }
+        assert_eq!(check("fuzz/x.rs", "//! X.\ntrait Held: Send {}\nstruct Left;\n"), ["2 type-name", "3 type-name"]);
+        assert!(check(LIBRARY, "//! X.\nstruct Leftover;\nuse other::Place;\n// struct Found;\n").is_empty());
     }
 
     #[test]

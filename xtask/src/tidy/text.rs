@@ -2,6 +2,7 @@
 
 use super::{
     Breach,
+    source::is_ident,
     tree::{File, Tree},
 };
 
@@ -30,6 +31,45 @@ fn stands_out(line: &str, at: usize, name: &str) -> bool {
     !inside || name != "modal"
 }
 
+/// People where there are programs, see `STYLE.md`.
+const PRONOUNS: &[&str] = &["nobody", "whoever", "somebody", "everybody", "anybody", "someone", "anyone", "everyone"];
+/// The files that list these words, and the page of promises, whose names are public.
+const WITH_PRONOUNS: &[&str] = &["STYLE.md", "docs/conformance.md", "xtask/src/tidy/text.rs"];
+
+/// A sentence names the program, not a person: in comments and strings of Rust files, and in Markdown outside of code blocks.
+pub(super) fn pronoun(file: &File, _tree: &Tree) -> Vec<Breach> {
+    let is_markdown = file.path.ends_with(".md");
+    if WITH_PRONOUNS.contains(&file.path.as_str()) || !(is_markdown || file.source.is_some()) {
+        return Vec::new();
+    }
+    let code: Vec<&str> = file.source.as_ref().map_or(Vec::new(), |source| source.code.lines().collect());
+    let mut found = Vec::new();
+    let mut in_block = false;
+    for (at, line) in file.text.lines().enumerate() {
+        in_block ^= is_markdown && line.trim_start().starts_with("```");
+        if !in_block {
+            let words = pronouns(line, code.get(at).unwrap_or(&""));
+            found.extend(words.map(|word| Breach::new(at + 1, format!("name the program instead of `{word}`"))));
+        }
+    }
+    found
+}
+
+/// The pronouns of a line that are not code. The account `nobody` is exempt if only quotes or backticks surround it.
+fn pronouns(line: &str, code: &str) -> impl Iterator<Item = &'static str> {
+    let lower = line.to_ascii_lowercase();
+    let has = |word: &str| {
+        lower.match_indices(word).any(|(at, _)| {
+            let (before, after) = (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
+            let is_account = line[at..].starts_with("nobody") && before == after && matches!(after, Some('"' | '`'));
+            let is_code = code.as_bytes().get(at) == Some(&line.as_bytes()[at]);
+            !(is_code || is_account || before.is_some_and(is_ident) || after.is_some_and(is_ident))
+        })
+    };
+    let words: Vec<&str> = PRONOUNS.iter().copied().filter(|word| has(word)).collect();
+    words.into_iter()
+}
+
 /// Words in a URL's host name that give away a private package mirror.
 const MIRRORS: &[&str] = &["registry", "mirror", "artifactory", "nexus", "jfrog", "proxy"];
 /// Written in halves, so that this file keeps its own rule.
@@ -45,7 +85,7 @@ pub(super) fn host_detail(file: &File, _tree: &Tree) -> Vec<Breach> {
             line.match_indices(**path)
                 .any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-".contains(c)))
         });
-        found.extend(path.map(|path| Breach::new(at + 1, format!("{path} is a path of somebody's machine"))));
+        found.extend(path.map(|path| Breach::new(at + 1, format!("{path} is a path of a developer's computer"))));
         let foreign_source = file.path.ends_with("Cargo.lock")
             && line.strip_prefix("source = ").is_some_and(|source| source.trim_matches('"') != DEFAULT_REGISTRY);
         let mirror = hosts(line).any(|host| MIRRORS.iter().any(|word| host.contains(word)));
@@ -136,7 +176,21 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_somebodys_machine_are_found() {
+    fn pronouns_for_people_are_found_in_comments_strings_and_prose() {
+        for word in PRONOUNS {
+            let text = format!("//! X for {word}'s.\n/* {} */\nfn f() {{ g(\"a-{word}\\n\") }}\n", word.to_uppercase());
+            assert_eq!(check("fuzz/x.rs", &text), ["1 pronoun", "2 pronoun", "3 pronoun"], "{word}");
+            assert_eq!(check("docs/x.md", &format!("For **{word}**.\n")), ["1 pronoun"]);
+            assert!(check("fuzz/x.rs", &format!("//! X.\nfn f_{word}_f() {{ {word}() }}\n")).is_empty());
+            assert!(check("docs/x.md", &format!("`a_{word}`\n```\n{word}\n```\n")).is_empty());
+            assert!(check("STYLE.md", word).is_empty() && check("LICENSE-MIT", word).is_empty());
+        }
+        assert!(check("fuzz/x.rs", "//! User `nobody`.\nfn f() { user(\"nobody\") }\n").is_empty());
+        assert_eq!(check("docs/x.md", "The user \"nobody or `Nobody`\".\n"), ["1 pronoun"]);
+    }
+
+    #[test]
+    fn paths_of_a_developers_computer_are_found() {
         for path in HOST_PATHS {
             assert_eq!(check("README.md", &format!("See {path}x.\n")), ["1 host-detail"]);
         }

@@ -18,7 +18,8 @@ const WALLS: &[(&str, &[&str])] = &[
     // For tests: others have it as a development dependency only.
     ("fakes", &["machine", "clients"]),
     ("sandbar", &["machine", "clients", "sandbox", "agent", "mock"]),
-    ("cli", &["sandbar"]),
+    ("runs", &["sandbar"]),
+    ("cli", &["runs", "sandbar"]),
 ];
 
 /// What makes connections with TLS, which only `http` does.
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_nobody_wrote_a_wall_for_is_found() {
+    fn a_crate_without_a_wall_is_found() {
         assert_eq!(check("crates/extra/Cargo.toml", "[package]\n"), ["1 wall"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The Python SDK doing the same, in a process of its own.
+//! The workloads with the Python SDK, in a separate process.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::table::Spread;
 
-/// What somebody needed for a workload.
+/// Measurements of a workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     pub(crate) spread: Spread,

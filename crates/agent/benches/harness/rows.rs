@@ -1,4 +1,4 @@
-//! One row per goal.
+//! The rows of the table, one per goal.
 
 use std::process::Command;
 
@@ -56,7 +56,7 @@ pub(crate) async fn all(options: &Options) -> Table {
         }
     }
     for server in [&calling, &few, &talking] {
-        assert_eq!(server.problems(), [], "the server finds nothing wrong with anybody's requests");
+        assert_eq!(server.problems(), [], "the server accepts all requests");
     }
     table
 }

@@ -1,4 +1,4 @@
-//! The workloads: turns in memory, turns over HTTP, deltas, many runs at once.
+//! The workloads: turns in memory, turns over HTTP, deltas, many concurrent runs.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},

@@ -1,4 +1,4 @@
-//! The parts of an agent that can be given in several ways: instructions, prompt, model, what follows a tool.
+//! Parts of an agent that can be given in several ways: instructions, prompt, model, and what follows a tool call.
 
 use std::{fmt, sync::Arc};
 
@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use crate::{Agent, AgentError, App, BoxError, Model, Prompt, Result, ToolOutput};
 
-/// Whom instructions are made for.
+/// Arguments of functions that make instructions or prompts.
 #[derive(Clone, Debug)]
-pub struct Asking {
-    /// What the caller of the run gave along.
+pub struct InstructionsContext {
+    /// The caller's [`App`] value.
     pub app: App,
     /// The agent.
     pub agent: Agent,
 }
 
-type Made<T> = Arc<dyn Fn(Asking) -> BoxFuture<'static, Result<T, BoxError>> + Send + Sync>;
+type Maker<T> = Arc<dyn Fn(InstructionsContext) -> BoxFuture<'static, Result<T, BoxError>> + Send + Sync>;
 
-/// What an agent is told to be.
+/// Instructions of an agent.
 #[derive(Clone, Default)]
 pub enum Instructions {
-    /// Nothing.
+    /// No instructions.
     #[default]
     None,
-    /// Always the same.
+    /// Fixed text.
     Text(String),
-    /// Made anew for each turn.
-    Made(Made<String>),
+    /// Made by a function for each turn.
+    Made(Maker<String>),
 }
 
 impl Instructions {
@@ -35,7 +35,7 @@ impl Instructions {
         match self {
             Self::None => Ok(None),
             Self::Text(text) => Ok(Some(text.clone())),
-            Self::Made(make) => make(Asking { app: app.clone(), agent: agent.clone() })
+            Self::Made(make) => make(InstructionsContext { app: app.clone(), agent: agent.clone() })
                 .await
                 .map(Some)
                 .map_err(|source| AgentError::Callback { what: format!("instructions of {}", agent.name()), source }),
@@ -43,16 +43,16 @@ impl Instructions {
     }
 }
 
-/// A prompt that the model's server keeps.
+/// Prompt that is stored on the model's server.
 #[derive(Clone, Default)]
 pub enum PromptSource {
-    /// None.
+    /// No prompt.
     #[default]
     None,
-    /// Always the same.
+    /// Fixed prompt.
     Given(Prompt),
-    /// Chosen anew for each turn.
-    Made(Made<Prompt>),
+    /// Chosen by a function for each turn.
+    Made(Maker<Prompt>),
 }
 
 impl PromptSource {
@@ -60,7 +60,7 @@ impl PromptSource {
         match self {
             Self::None => Ok(None),
             Self::Given(prompt) => Ok(Some(prompt.clone())),
-            Self::Made(make) => make(Asking { app: app.clone(), agent: agent.clone() })
+            Self::Made(make) => make(InstructionsContext { app: app.clone(), agent: agent.clone() })
                 .await
                 .map(Some)
                 .map_err(|source| AgentError::Callback { what: format!("prompt of {}", agent.name()), source }),
@@ -68,26 +68,26 @@ impl PromptSource {
     }
 }
 
-/// Which model thinks.
+/// Model of an agent.
 #[derive(Clone, Debug, Default)]
 pub enum ModelChoice {
-    /// The usual one.
+    /// The default model.
     #[default]
     Usual,
-    /// The one of this name.
+    /// The model of this name.
     Named(String),
-    /// This one.
+    /// This model.
     Given(Arc<dyn Model>),
 }
 
-/// What a function tool answered, for whoever decides whether that ends the run.
+/// Output of a function tool, for the function that decides whether it ends the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolResult {
-    /// Which tool.
+    /// Name of the tool.
     pub tool: String,
-    /// Which call.
+    /// Id of the call.
     pub call_id: String,
-    /// What it answered.
+    /// Output of the tool.
     pub output: ToolOutput,
 }
 
@@ -99,16 +99,16 @@ pub enum ToolUse {
     /// The model is asked again.
     #[default]
     RunAgain,
-    /// The first answer is the final output.
+    /// The first tool output is the final output.
     StopOnFirst,
-    /// The first answer of one of these tools is the final output; else the model is asked again.
+    /// The first output of one of these tools is the final output; otherwise the model is asked again.
     StopAt(Vec<String>),
-    /// This function decides: `Some` is the final output.
+    /// A function decides: `Some` is the final output.
     Decide(Decide),
 }
 
 impl ToolUse {
-    /// Decided by a function: `Some` is the final output, `None` asks the model again.
+    /// A function decides: `Some` is the final output, `None` asks the model again.
     pub fn decide<F, Fut>(decide: F) -> Self
     where
         F: Fn(App, Vec<ToolResult>) -> Fut + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! An agent as a tool of another: a run of its own, inside a call.
+//! An agent as a tool of another agent: each call is a nested run.
 
 use std::{fmt, sync::Arc};
 
@@ -14,9 +14,9 @@ use crate::{
 type BuildInput = Arc<dyn Fn(Value) -> Result<Vec<Item>, BoxError> + Send + Sync>;
 type Extract = Arc<dyn Fn(RunResult) -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>;
 
-/// An agent as a tool. Its run counts into the outer one's usage and budget, has its own approvals (which surface outside
-/// and are decided there), and inherits the outer run's configuration (but not its number of
-/// turns) unless it has one.
+/// An agent as a tool. The nested run counts towards the usage and budget of the outer run. Its approvals are its own; they
+/// are listed by the outer run and decided there. It inherits the outer run's configuration, except the limit of turns,
+/// unless it has its own.
 #[derive(Clone)]
 pub struct AgentTool {
     pub(crate) agent: Agent,
@@ -25,32 +25,32 @@ pub struct AgentTool {
     parameters: ToolKind,
     build: BuildInput,
     pub(crate) config: Option<RunConfig>,
-    pub(crate) place: Place,
+    pub(crate) environment: NestedEnvironment,
     max_turns: Option<Option<u32>>,
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     pub(crate) on_event: Option<Arc<dyn Fn(NestedEvent) + Send + Sync>>,
     extract: Option<Extract>,
 }
 
-/// Where a nested run works.
+/// Environment of a nested run.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
-    /// Where its configuration says: a place of its own in the outer run's environment, unless it has another.
+pub(crate) enum NestedEnvironment {
+    /// A new session in the environment of its configuration, which by default is the outer run's.
     Configured,
-    /// In this environment.
+    /// A new session in this environment.
     Given(Arc<dyn Environment>),
-    /// Where the outer run works.
+    /// The session of the outer run.
     Shared,
 }
 
-/// Something that happens in a nested run.
+/// Event of a nested run.
 #[derive(Clone, Debug)]
 pub struct NestedEvent {
-    /// The agent behind the tool.
+    /// Agent behind the tool.
     pub agent: String,
-    /// The call it answers.
+    /// Id of the call that the run answers.
     pub call_id: String,
-    /// What happens.
+    /// The event.
     pub event: RunEvent,
 }
 
@@ -74,7 +74,7 @@ impl AgentTool {
             parameters,
             build,
             config: None,
-            place: Place::Configured,
+            environment: NestedEnvironment::Configured,
             max_turns: None,
             hooks: None,
             on_event: None,
@@ -82,7 +82,7 @@ impl AgentTool {
         }
     }
 
-    /// Arguments of a type, in place of one `input` string, and what the agent is told of them.
+    /// Typed arguments in place of one `input` string. The function makes the input of the nested run from them.
     #[must_use]
     pub fn parameters<T, F>(mut self, input: F) -> Self
     where
@@ -94,49 +94,49 @@ impl AgentTool {
         self
     }
 
-    /// A configuration of its own, where it otherwise has that of the run it is used in.
+    /// Sets a configuration, in place of the outer run's.
     #[must_use]
     pub fn config(mut self, config: RunConfig) -> Self {
         self.config = Some(config);
         self
     }
 
-    /// An environment of its own, whatever its configuration says.
+    /// Sets an environment; overrides the one of the configuration.
     #[must_use]
     pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
-        self.place = Place::Given(environment);
+        self.environment = NestedEnvironment::Given(environment);
         self
     }
 
-    /// Works in the very place where the agent that calls it works, where it otherwise has one of its own.
+    /// Works in the session of the calling agent. By default the nested run has a session of its own.
     #[must_use]
     pub fn share_place(mut self) -> Self {
-        self.place = Place::Shared;
+        self.environment = NestedEnvironment::Shared;
         self
     }
 
-    /// The most turns a call may take; those of its own configuration, else 10, unless said.
+    /// The most turns of a call. The default is the limit of its own configuration, or 10 without one.
     #[must_use]
     pub fn max_turns(mut self, most: Option<u32>) -> Self {
         self.max_turns = Some(most);
         self
     }
 
-    /// Told what happens in the nested run.
+    /// Sets hooks of the nested run.
     #[must_use]
     pub fn hooks(mut self, hooks: impl Hooks + 'static) -> Self {
         self.hooks = Some(Arc::new(hooks));
         self
     }
 
-    /// Given every event of the nested run as it happens.
+    /// Sets a function that gets all events of the nested run.
     #[must_use]
     pub fn on_event(mut self, tell: impl Fn(NestedEvent) + Send + Sync + 'static) -> Self {
         self.on_event = Some(Arc::new(tell));
         self
     }
 
-    /// Makes the answer, in place of the final output.
+    /// Sets a function that makes the answer, in place of the final output.
     #[must_use]
     pub fn extract<F, Fut>(mut self, extract: F) -> Self
     where
@@ -156,15 +156,15 @@ impl AgentTool {
         (self.build)(arguments)
     }
 
-    /// The answer: what was extracted, else the final output, else the last thing anybody said.
+    /// The answer of a call: the extracted text, or the final output, or the last text of the run if that is empty.
     pub(crate) async fn answer(&self, result: RunResult) -> Result<ToolOutput, BoxError> {
         if let Some(extract) = &self.extract {
             return extract(result).await.map(ToolOutput::Text);
         }
         let output = result.output().cloned().unwrap_or_default();
         match output {
-            Value::Null => Ok(ToolOutput::Text(result.last_words())),
-            Value::String(text) if text.is_empty() => Ok(ToolOutput::Text(result.last_words())),
+            Value::Null => Ok(ToolOutput::Text(result.last_text())),
+            Value::String(text) if text.is_empty() => Ok(ToolOutput::Text(result.last_text())),
             Value::String(text) => Ok(ToolOutput::Text(text)),
             value => Ok(ToolOutput::Json(value)),
         }

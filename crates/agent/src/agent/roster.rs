@@ -1,11 +1,11 @@
-//! Every agent that can be reached from the first one, each under a key that survives saving.
+//! All agents of a run, found through handoffs, each under a key that is the same after a resume.
 
 use indexmap::IndexMap;
 
 use crate::{Agent, AgentError, Handoff, Result, handoff::Target};
 
-/// The agents of a run. The key of an agent is its name; where several share one, the later ones are `name#2`, `name#3`
-/// in the order in which handoffs lead to them, so the same program gives the same keys again.
+/// The agents of a run. The key of an agent is its name. If several have the same name, the later ones are `name#2`,
+/// `name#3`, in the order in which handoffs lead to them; the same program always produces the same keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Roster {
     agents: IndexMap<String, Agent>,
@@ -40,7 +40,7 @@ impl Roster {
         self.agents.insert(key, agent.clone());
     }
 
-    /// The key of the first agent.
+    /// Key of the first agent.
     pub(crate) fn root(&self) -> String {
         self.agents.get_index(0).map(|(key, _)| key.clone()).unwrap_or_default()
     }
@@ -52,7 +52,7 @@ impl Roster {
         })
     }
 
-    /// The key of the agent a handoff leads to.
+    /// Key of the agent that a handoff leads to.
     pub(crate) fn target(&self, handoff: &Handoff) -> Result<String> {
         match &handoff.target {
             Target::Agent(agent) => Ok(self
@@ -78,6 +78,6 @@ mod tests {
         assert_eq!(Vec::from_iter(roster.agents.keys()), ["root", "twin", "twin#2"]);
         assert_eq!(roster.target(&Handoff::to(second)).expect("known"), "twin#2");
         assert_eq!(roster.target(&Handoff::to_named("root")).expect("known"), "root");
-        assert!(roster.target(&Handoff::to_named("nobody")).is_err());
+        assert!(roster.target(&Handoff::to_named("unknown")).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! A transcript that is shared, not copied: whoever holds it last may add to it at no cost.
+//! A list of items with shared storage. The last owner appends without a copy.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -6,29 +6,29 @@ use serde::{Serialize, Serializer};
 
 use super::Item;
 
-/// Items in order, cheap to clone. Adding to a clone that others hold copies it first.
+/// Items in order, cheap to clone. A change copies the list first if another clone exists.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Items(Arc<Vec<Item>>);
 
 impl Items {
-    /// Adds one at the end.
+    /// Adds an item at the end.
     pub fn push(&mut self, item: Item) {
         Arc::make_mut(&mut self.0).push(item);
     }
 
-    /// Puts another in the place of one; nothing happens if there is none.
+    /// Replaces the item at an index; does nothing if the index is out of range.
     pub(crate) fn replace(&mut self, place: usize, item: Item) {
         if let Some(slot) = Arc::make_mut(&mut self.0).get_mut(place) {
             *slot = item;
         }
     }
 
-    /// Keeps what passes.
+    /// Keeps the items for which the function returns `true`.
     pub(crate) fn retain(&mut self, keep: impl FnMut(&Item) -> bool) {
         Arc::make_mut(&mut self.0).retain(keep);
     }
 
-    /// As a vector of one's own.
+    /// The items as a vector; copied if another clone exists.
     #[must_use]
     pub fn into_vec(self) -> Vec<Item> {
         Arc::unwrap_or_clone(self.0)

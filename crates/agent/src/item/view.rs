@@ -1,56 +1,57 @@
-//! What an item is: borrowed, typed views of the JSON that came.
+//! Typed views of items, borrowed from their JSON.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Item;
 
-/// What an item is. Known kinds that lack what they need are [`View::Malformed`], unknown ones [`View::Other`].
+/// Typed view of an item. An item of a known kind without a required field is [`View::Malformed`], an item of an unknown
+/// kind is [`View::Other`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum View<'a> {
-    /// Somebody says something.
+    /// A message of the user, the model or the developer.
     Message(Message<'a>),
-    /// The model thinks.
+    /// Reasoning of the model.
     Reasoning(&'a Item),
-    /// The model wants a function called.
+    /// A call of a function.
     FunctionCall(FunctionCall<'a>),
-    /// The model wants a freeform tool called.
+    /// A call of a freeform tool.
     CustomCall(CustomCall<'a>),
-    /// A call is answered.
+    /// The output of a call.
     Answer(&'a Item),
-    /// What came before is in here, for the model's eyes only.
+    /// A compaction of all earlier items, which only the model can read.
     Compaction(&'a Item),
-    /// A known kind without what it needs; the text names what is missing.
+    /// An item of a known kind without a required field; the text names the field.
     Malformed(&'static str),
-    /// Any other kind.
+    /// An item of another kind.
     Other(&'a str),
 }
 
-/// Who says something.
+/// Role of the author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// A person, or whoever asks.
+    /// The user of the agent.
     User,
     /// The model.
     Assistant,
-    /// Whoever built the agent.
+    /// The developer of the agent.
     Developer,
-    /// The same, in older words.
+    /// The developer of the agent; an older name of the role.
     System,
 }
 
-/// A message and who says it.
+/// A message and its role.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Message<'a> {
-    /// Who.
+    /// Role of the author.
     pub role: Role,
     content: &'a Value,
 }
 
 impl<'a> Message<'a> {
-    /// All text in it, joined.
+    /// Text of all parts, joined.
     #[must_use]
     pub fn text(&self) -> String {
         match self.content {
@@ -59,7 +60,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// What the model said instead of an answer.
+    /// Text with which the model refused to answer.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         let refusal: String = self.parts("refusal").collect();
@@ -75,29 +76,29 @@ impl<'a> Message<'a> {
 /// A call of a function with JSON arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionCall<'a> {
-    /// Which call.
+    /// Id of the call.
     pub call_id: &'a str,
-    /// Which function.
+    /// Name of the function.
     pub name: &'a str,
-    /// A JSON object, as text, as the model wrote it: not checked.
+    /// Arguments as the model wrote them: the text of a JSON object, which is not checked.
     pub arguments: &'a str,
-    /// The group of tools it belongs to, if it is in one.
+    /// Namespace of the tool, if it has one.
     pub namespace: Option<&'a str>,
 }
 
 /// A call of a freeform tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CustomCall<'a> {
-    /// Which call.
+    /// Id of the call.
     pub call_id: &'a str,
-    /// Which tool.
+    /// Name of the tool.
     pub name: &'a str,
-    /// Whatever the model wrote.
+    /// Text that the model wrote.
     pub input: &'a str,
 }
 
 impl Item {
-    /// What it is.
+    /// Typed view of the item.
     #[must_use]
     pub fn view(&self) -> View<'_> {
         match self.kind() {
@@ -145,57 +146,57 @@ impl Item {
     }
 }
 
-/// One part of a message or of a tool's answer.
+/// One part of a message or of a tool output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Part {
     /// Text.
     InputText {
-        /// What it says.
+        /// The text.
         text: String,
     },
-    /// A picture.
+    /// An image.
     InputImage {
-        /// Where it is: a URL, or a `data:` URL with the picture itself.
+        /// URL of the image, or a `data:` URL that contains it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         image_url: Option<String>,
-        /// An uploaded file instead.
+        /// Id of an uploaded file, instead of the content.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file_id: Option<String>,
-        /// `low`, `high` or `auto`.
+        /// Resolution that the model sees: `low`, `high` or `auto`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
     },
     /// A file.
     InputFile {
-        /// The file itself, as base64 or a `data:` URL.
+        /// Content of the file, as base64 or a `data:` URL.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file_data: Option<String>,
-        /// Where it is.
+        /// URL of the file.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file_url: Option<String>,
-        /// An uploaded file instead.
+        /// Id of an uploaded file, instead of the content.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file_id: Option<String>,
-        /// What it is called.
+        /// Name of the file.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         filename: Option<String>,
     },
 }
 
 impl Part {
-    /// A text.
+    /// A part with a text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::InputText { text: text.into() }
     }
 
-    /// A picture by its URL.
+    /// A part with an image by its URL.
     pub fn image_url(url: impl Into<String>) -> Self {
         Self::InputImage { image_url: Some(url.into()), file_id: None, detail: None }
     }
 
-    /// A file by its content, as base64.
+    /// A part with a file by its content, as base64.
     pub fn file(filename: impl Into<String>, base64: impl Into<String>) -> Self {
         let (filename, file_data) = (Some(filename.into()), Some(base64.into()));
         Self::InputFile { file_data, file_url: None, file_id: None, filename }

@@ -1,23 +1,23 @@
-//! Models behind the Chat Completions API, which most servers of open models speak, shown as if they spoke Responses.
+//! Models behind the Chat Completions API, which most servers of open models offer. Events have the Responses format.
 
 mod body;
 mod calls;
+mod chunks;
 mod messages;
 mod parts;
-mod reading;
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
 use async_trait::async_trait;
 
-use self::reading::Chunks;
+use self::chunks::Chunks;
 use super::{endpoint::Endpoint, http::Exchange, stream};
 use crate::{Model, ModelError, ModelRequest, ModelStream, ToolKind, Wire};
 
-/// A model that speaks the Chat Completions API: Ollama, llama.cpp, vLLM and many more.
+/// A model behind the Chat Completions API: Ollama, llama.cpp, vLLM and many more.
 ///
-/// The stream is that of the Responses API. What only that API can do (prompts and conversations kept on the server, tools
-/// run by it) is refused by name, settings that only it knows are left out.
+/// The stream has the format of the Responses API. Features that only that API has (prompts and conversations stored on the
+/// server, hosted tools) are refused by name; settings that only that API has are left out.
 ///
 /// ```
 /// use sandbar_agent::{Chat, Endpoint, Model};
@@ -51,9 +51,9 @@ impl Model for Chat {
     async fn stream(&self, request: ModelRequest) -> Result<ModelStream, ModelError> {
         let body = body::write(&self.name, &request)?;
         let exchange = Exchange::new(&self.endpoint, "chat/completions", &request, body)?;
-        let known = Arc::new(Known::of(&request));
+        let facts = Arc::new(RequestFacts::of(&request));
         drop(request);
-        stream::ask(exchange, move || Chunks::new(Arc::clone(&known))).await
+        stream::ask(exchange, move || Chunks::new(Arc::clone(&facts))).await
     }
 }
 
@@ -63,16 +63,16 @@ impl fmt::Debug for Chat {
     }
 }
 
-/// What a reading must know of the request.
+/// Facts about the request that the parser needs.
 #[derive(Debug, Default)]
-struct Known {
-    /// Freeform tools, which the server was told are functions.
+struct RequestFacts {
+    /// Names of freeform tools, which are sent as functions.
     custom: HashSet<String>,
-    /// Ids of calls in the transcript. Some servers begin to count again in every answer.
+    /// Ids of calls in the transcript. Some servers restart their ids in every reply.
     calls: HashSet<String>,
 }
 
-impl Known {
+impl RequestFacts {
     fn of(request: &ModelRequest) -> Self {
         let custom = request.tools.iter().filter(|tool| matches!(tool.kind, ToolKind::Custom { .. }));
         let calls = request.input.iter().filter(|item| item.is_call());

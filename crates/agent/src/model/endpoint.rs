@@ -1,4 +1,4 @@
-//! Where models are served, and what lets us in.
+//! A server of models: its address, its key and its proxies.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,12 +13,12 @@ use crate::ModelError;
 const OPENAI: &str = "https://api.openai.com/v1";
 const USUAL_IDLE: Duration = Duration::from_mins(5);
 
-/// A key that is never printed and never saved.
+/// API key, which is never printed and never saved.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(Arc<str>);
 
 impl ApiKey {
-    /// The key itself, for whoever must send it.
+    /// The key itself, for the code that sends it.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -36,7 +36,7 @@ impl<T: Into<String>> From<T> for ApiKey {
     }
 }
 
-/// A server of models: its address, and what it wants to see. Copies share their connections.
+/// A server of models: its address, key and headers. Clones share their connections.
 ///
 /// ```
 /// use sandbar_agent::Endpoint;
@@ -54,16 +54,16 @@ pub struct Endpoint {
     idle: Duration,
     patience: Arc<dyn Patience>,
     client: Client,
-    /// Why the environment's proxies cannot be used.
+    /// Reason why the proxies of the environment cannot be used.
     proxy_error: Option<ProxyError>,
 }
 
-/// An address that was understood: without a name and a password in it, which are a header now.
+/// A parsed address. A user name and a password in the address were moved to a header.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) url: Url,
     pub(crate) headers: HeaderMap,
-    /// What must appear in no message.
+    /// Texts that error messages must not contain.
     pub(crate) secrets: Vec<String>,
 }
 
@@ -74,8 +74,8 @@ impl Default for Endpoint {
 }
 
 impl Endpoint {
-    /// A server at this address, such as `http://localhost:8000/v1`. It needs no key unless one is given, and is reached
-    /// without a proxy unless [`proxies`](Self::proxies) says otherwise.
+    /// A server at this address, such as `http://localhost:8000/v1`. It is used without a key unless one is set, and reached
+    /// without a proxy unless [`proxies`](Self::proxies) sets one.
     pub fn new(base_url: impl Into<String>) -> Self {
         Self {
             address: base_url.into(),
@@ -89,15 +89,15 @@ impl Endpoint {
         }
     }
 
-    /// OpenAI's own server. It needs a key.
+    /// The server of OpenAI. It needs a key.
     #[must_use]
     pub fn openai() -> Self {
         Self::new(OPENAI)
     }
 
-    /// As the environment says: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID` and `OPENAI_PROJECT_ID`; through the
-    /// proxies that `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` name. A server on this host, and one that gets a
-    /// key over plain http, is reached directly.
+    /// A server from environment variables: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID` and `OPENAI_PROJECT_ID`,
+    /// with the proxies that `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` name. A server on this host, and one
+    /// that gets a key over plain http, is reached directly.
     #[must_use]
     pub fn from_env() -> Self {
         Self::from_names(&|name| std::env::var(name).ok())
@@ -122,7 +122,7 @@ impl Endpoint {
         self
     }
 
-    /// Sets the proxies on the way to it, for instance [`Proxies::none`] or [`Proxies::from_env`].
+    /// Sets the proxies for connections to the server, for instance [`Proxies::none`] or [`Proxies::from_env`].
     #[must_use]
     pub fn proxies(mut self, proxies: Proxies) -> Self {
         self.client = Client::new(proxies);
@@ -130,35 +130,35 @@ impl Endpoint {
         self
     }
 
-    /// Sets the key. A name and a password in the address win over it.
+    /// Sets the key. A user name and a password in the address take precedence.
     #[must_use]
     pub fn api_key(mut self, key: impl Into<ApiKey>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Sets the organization that pays.
+    /// Sets the organization that is billed.
     #[must_use]
     pub fn organization(mut self, organization: impl Into<String>) -> Self {
         self.organization = Some(organization.into());
         self
     }
 
-    /// Sets the project that pays.
+    /// Sets the project that is billed.
     #[must_use]
     pub fn project(mut self, project: impl Into<String>) -> Self {
         self.project = Some(project.into());
         self
     }
 
-    /// Sets how long a server may say nothing in the middle of an answer; five minutes if not set.
+    /// Sets how long a server may send nothing in the middle of a reply. The default is five minutes.
     #[must_use]
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.idle = limit;
         self
     }
 
-    /// Sets how time passes between attempts.
+    /// Sets the clock that measures the time between attempts.
     #[must_use]
     pub fn patience(mut self, patience: impl Patience + 'static) -> Self {
         self.patience = Arc::new(patience);
@@ -173,15 +173,15 @@ impl Endpoint {
         &self.patience
     }
 
-    /// Whether a request could be made: the address is one, and OpenAI's own server gets a key.
+    /// Checks that requests are possible: the address is valid, and the server of OpenAI has a key.
     ///
     /// # Errors
-    /// [`ModelError::Unusable`] says what to set.
+    /// [`ModelError::Unusable`] names the setting that is missing.
     pub fn check(&self) -> Result<(), ModelError> {
         self.resolve("").map(drop)
     }
 
-    /// Where to send a request for `path`, and what every request carries.
+    /// URL of a request for `path`, and the headers of every request.
     pub(crate) fn resolve(&self, path: &str) -> Result<Address, ModelError> {
         let unusable = |reason: &str| Err(ModelError::Unusable(reason.to_owned()));
         let Ok(mut url) = Url::parse(self.address.trim()) else {

@@ -1,4 +1,4 @@
-//! One request to a model's server: sent, and sent again as the transport's rule says, until there is an event stream.
+//! One request to a model's server, with the transport's retries, until an event stream begins.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,13 +11,13 @@ use sandbar_http::{
 
 use super::{
     endpoint::{Address, Endpoint},
-    retry::Tries,
+    retry::Attempts,
 };
 use crate::{ModelError, ModelRequest, ModelSettings};
 
 const USUAL_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// A request, and what was tried so far to have it answered.
+/// A request and its attempts.
 pub(super) struct Exchange {
     client: Client,
     address: Address,
@@ -27,10 +27,10 @@ pub(super) struct Exchange {
     timeouts: Timeouts,
     retries: Retries,
     stateful: bool,
-    tries: Tries,
+    attempts: Attempts,
 }
 
-/// Whether the transport may ask again by itself.
+/// Whether the transport may retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retries {
     Usual,
@@ -38,7 +38,7 @@ enum Retries {
 }
 
 impl Retries {
-    /// The run's own attempts replace the transport's where both would multiply, or where asking twice is risky.
+    /// The transport does not retry where its retries would multiply with the run's, or where a retry is risky.
     fn of(request: &ModelRequest) -> Self {
         let policy = request.settings.retry.as_ref();
         let refused = policy.is_some_and(|policy| policy.max_retries == 0);
@@ -50,7 +50,7 @@ impl Retries {
     }
 }
 
-/// An answer that has begun.
+/// A response with an event stream.
 pub(super) struct Answer {
     response: Response,
     pub(super) request_id: Option<String>,
@@ -78,27 +78,27 @@ impl Exchange {
             timeouts: Timeouts { head: limit, idle: endpoint.idle(), total: Some(limit) },
             retries: Retries::of(request),
             stateful: request.is_stateful(),
-            tries: Tries::default(),
+            attempts: Attempts::default(),
         };
         exchange.redaction = exchange.request().redaction();
         Ok(exchange)
     }
 
-    /// What one attempt sends.
+    /// The request of one attempt.
     fn request(&self) -> Request {
         let Address { url, headers, secrets } = &self.address;
         let request = Request::post(url).headers(headers).body(self.body.clone()).timeouts(self.timeouts);
-        // Attempts are counted here: whether another one makes sense depends on what the model's server says.
+        // The HTTP client must not retry: that decision depends on the model server's error codes.
         let request = request.retries(sandbar_http::Retries::none());
         secrets.iter().fold(request, |request, secret| request.secret(secret))
     }
 
-    /// How many requests failed.
+    /// Number of failed requests.
     pub(super) fn failed(&self) -> u64 {
-        self.tries.failed().into()
+        self.attempts.failed().into()
     }
 
-    /// Sends it until an answer begins, or nothing speaks for another attempt.
+    /// Sends the request, with retries, until an event stream begins.
     pub(super) async fn open(&mut self) -> Result<Answer, ModelError> {
         loop {
             match self.attempt().await {
@@ -108,9 +108,9 @@ impl Exchange {
         }
     }
 
-    /// After an answer was cut before it said anything: waits for another attempt, or gives the error back.
+    /// Retries after a response that was cut before it showed anything, or returns the error.
     pub(super) async fn reopen(&mut self, error: ModelError) -> Result<Answer, ModelError> {
-        // The server had taken the request; if it keeps the conversation, the request may be part of it by now.
+        // The server accepted the request; if it keeps the conversation, it may have recorded the request.
         if self.stateful {
             return Err(error);
         }
@@ -120,11 +120,11 @@ impl Exchange {
 
     async fn wait_after(&mut self, error: ModelError) -> Result<(), ModelError> {
         let wait = match self.retries {
-            Retries::Usual => self.tries.again(&error, self.patience.chance()),
+            Retries::Usual => self.attempts.again(&error, self.patience.chance()),
             Retries::Never => None,
         };
         let Some(wait) = wait else { return Err(error) };
-        tracing::debug!(%error, wait_ms = wait.as_millis(), "the model's server is asked again");
+        tracing::debug!(%error, wait_ms = wait.as_millis(), "retrying the request to the model's server");
         self.patience.wait(wait).await;
         Ok(())
     }
@@ -138,12 +138,12 @@ impl Exchange {
         Err(self.complaint(response, request_id).await)
     }
 
-    /// The next bytes of an answer, decompressed; `None` at its end.
+    /// The next decompressed bytes of a response; `None` at its end.
     pub(super) async fn more(&self, answer: &mut Answer) -> Result<Option<Bytes>, ModelError> {
         answer.response.chunk().await.map_err(model_error)
     }
 
-    /// Waits for the little that may follow an answer, so that the connection can carry the next request.
+    /// Reads the rest of a response, so that the connection can be reused.
     pub(super) async fn leave(&self, answer: &mut Answer) {
         answer.response.finish().await;
     }
@@ -152,7 +152,7 @@ impl Exchange {
         ModelError::Network { host: origin(&self.address.url), reason: self.redaction.clean(reason) }
     }
 
-    /// The same error without anything secret that the server may have repeated.
+    /// The error without secrets that the server may have echoed.
     pub(super) fn cleaned(&self, error: ModelError) -> ModelError {
         match error {
             ModelError::Failed { code, message } => ModelError::Failed {
@@ -164,13 +164,13 @@ impl Exchange {
         }
     }
 
-    /// What an answer that is no event stream says.
+    /// The error for a response that is not an event stream.
     async fn complaint(&self, mut response: Response, request_id: Option<String>) -> ModelError {
-        let told = response.complaint().await;
-        let (code, message) = (told.code, told.message);
+        let complaint = response.complaint().await;
+        let (code, message) = (complaint.code, complaint.message);
         if response.status().is_success() {
             let kind = self.redaction.clean(&header(&response, "content-type").unwrap_or_default());
-            return if told.is_error {
+            return if complaint.is_error {
                 ModelError::Failed { code, message }
             } else {
                 ModelError::Malformed(format!("expected an event stream, got {kind}; is the server's address right?"))
@@ -201,7 +201,7 @@ fn model_error(error: HttpError) -> ModelError {
     }
 }
 
-/// Headers and query parameters that the caller adds; they win over ours.
+/// Adds the caller's headers and query parameters; they override the default ones.
 fn add_extras(address: &mut Address, settings: &ModelSettings) -> Result<(), ModelError> {
     for (name, value) in settings.extra_headers.iter() {
         let pair = (HeaderName::try_from(name), HeaderValue::try_from(value));
@@ -222,7 +222,7 @@ fn header(response: &Response, name: &str) -> Option<String> {
     Some(response.header(name)?.chars().take(200).collect())
 }
 
-/// A server may leave out what it sends, but must not say that it is something else.
+/// Whether the content type is an event stream or missing.
 fn speaks_events(response: &Response) -> bool {
     response.header("content-type").is_none_or(|kind| kind.trim_start().starts_with("text/event-stream"))
 }

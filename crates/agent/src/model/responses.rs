@@ -1,15 +1,15 @@
-//! Models behind the Responses API: one request, one event stream, items as the server writes them.
+//! Models behind the Responses API.
 
 mod body;
+mod events;
 mod input;
-mod reading;
 
 use std::fmt;
 
 use async_trait::async_trait;
 
-pub(super) use self::reading::cut_short;
-use self::{body::Body, reading::Events};
+pub(super) use self::events::cut_short;
+use self::{body::Body, events::Events};
 use super::{
     endpoint::{ApiKey, Endpoint},
     http::Exchange,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Model, ModelError, ModelRequest, ModelStream};
 
-/// A model that speaks the Responses API, at OpenAI or anywhere else.
+/// A model behind the Responses API, at OpenAI or on another server.
 ///
 /// ```
 /// use sandbar_agent::{Model, Responses};
@@ -33,12 +33,12 @@ pub struct Responses {
     choice: Choice,
 }
 
-/// Who chose the model.
+/// How the model was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
-    /// Somebody named it.
+    /// By name.
     Explicit,
-    /// Nobody did, so a prompt that names one wins.
+    /// By default, so the model that a stored prompt names takes precedence.
     Usual,
 }
 
@@ -48,13 +48,13 @@ impl Responses {
         Self { name: name.into(), endpoint: Endpoint::openai(), choice: Choice::Explicit }
     }
 
-    /// This model where the environment says: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID`;
-    /// through proxies as [`Endpoint::from_env`] says.
+    /// This model, with the server from `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID` and
+    /// proxies as in [`Endpoint::from_env`].
     pub fn from_env(name: impl Into<String>) -> Self {
         Self::new(name).at(Endpoint::from_env())
     }
 
-    /// The same model on another server.
+    /// Sets the server.
     #[must_use]
     pub fn at(mut self, endpoint: Endpoint) -> Self {
         self.endpoint = endpoint;
@@ -75,21 +75,21 @@ impl Responses {
         self
     }
 
-    /// Sets the organization that pays.
+    /// Sets the organization that is billed.
     #[must_use]
     pub fn organization(mut self, organization: impl Into<String>) -> Self {
         self.endpoint = self.endpoint.organization(organization);
         self
     }
 
-    /// Sets the project that pays.
+    /// Sets the project that is billed.
     #[must_use]
     pub fn project(mut self, project: impl Into<String>) -> Self {
         self.endpoint = self.endpoint.project(project);
         self
     }
 
-    /// The same model, but as one that nobody chose.
+    /// Marks the model as chosen by default.
     pub(super) fn unchosen(mut self) -> Self {
         self.choice = Choice::Usual;
         self

@@ -1,38 +1,38 @@
-//! When a failed model call is made again, and after how long: the transport's own rule, and the one a run adds to it.
+//! Retry rules for failed model calls: the transport's own, and the run's, which comes on top.
 
 use std::time::Duration;
 
 use crate::{ModelError, Retry, RetryOn};
 
-/// Longer than this nobody waits because a server says so.
+/// Longest `Retry-After` that is respected; a longer one ends the retries.
 const LONGEST_WISH: Duration = Duration::from_secs(120);
 
-/// How often the transport asks again.
+/// How often the transport retries.
 const TRANSPORT_RETRIES: u32 = 2;
 const TRANSPORT_FIRST: Duration = Duration::from_millis(500);
 const TRANSPORT_LONGEST: Duration = Duration::from_secs(8);
 
-/// How often it asks again when another request holds the conversation.
+/// How often the transport retries while another request locks the conversation.
 const LOCKED_RETRIES: u32 = 3;
 const LOCKED_FIRST: Duration = Duration::from_secs(1);
 
-/// What went wrong, and when.
+/// A failed attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure<'a> {
     pub(crate) error: &'a ModelError,
-    /// How often it was tried again already.
+    /// Number of retries so far.
     pub(crate) retries: u32,
-    /// Whether part of an answer was seen.
+    /// Whether part of a reply was shown.
     pub(crate) seen_output: bool,
-    /// Whether the server keeps the conversation, so that asking twice could be answered twice.
+    /// Whether the server keeps the conversation, so that a retry could be recorded twice.
     pub(crate) stateful: bool,
 }
 
-/// How long to wait before a run asks again, by its policy; `None` if it must not. `chance` is from 0 to 1.
+/// How long a run waits before a retry, by its policy; `None` if it must not retry. `chance` is from 0 to 1.
 pub(crate) fn decide(policy: &Retry, failure: &Failure<'_>, chance: f64) -> Option<Duration> {
     let Failure { error, retries, seen_output, stateful } = *failure;
     let shown = seen_output || matches!(error, ModelError::AfterOutput { .. });
-    // A server that refuses has added nothing to the conversation; of one that fell silent nobody knows.
+    // A server that rejects a request has not recorded it. If there was no answer, that is unknown.
     let safe = !stateful || matches!(error, ModelError::Status { .. });
     if retries >= policy.max_retries || shown || !safe || !policy.on.iter().any(|reason| reason.covers(error)) {
         return None;
@@ -62,7 +62,7 @@ fn backoff(policy: &Retry, retries: u32) -> Duration {
     Duration::try_from_secs_f64(wait).unwrap_or(policy.max).min(policy.max)
 }
 
-/// What is no chance is an even one.
+/// The number itself if it is from 0 to 1, otherwise 0.5.
 fn unit(chance: f64) -> f64 {
     if (0.0..=1.0).contains(&chance) { chance } else { 0.5 }
 }
@@ -71,20 +71,20 @@ fn scaled(wait: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(wait.as_secs_f64() * factor).unwrap_or(wait)
 }
 
-/// What the transport has tried for one request.
+/// Attempts of the transport for one request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tries {
+pub(crate) struct Attempts {
     again: u32,
     locked: u32,
 }
 
-impl Tries {
-    /// Requests that failed.
+impl Attempts {
+    /// Number of failed requests.
     pub(crate) fn failed(self) -> u32 {
         self.again + self.locked
     }
 
-    /// How long to wait before the transport asks again; `None` if it must not. Counts what it grants.
+    /// How long the transport waits before a retry; `None` if it must not retry. Counts the retry.
     pub(crate) fn again(&mut self, error: &ModelError, chance: f64) -> Option<Duration> {
         if is_locked(error) {
             let wait = LOCKED_FIRST.saturating_mul(1 << self.locked.min(10));
@@ -109,7 +109,7 @@ impl Tries {
     }
 }
 
-/// Whether another request holds the conversation, which passes.
+/// Whether another request locks the conversation, which is temporary.
 fn is_locked(error: &ModelError) -> bool {
     matches!(error, ModelError::Status { status: 400, code: Some(code), .. } if code == "conversation_locked")
 }
@@ -241,9 +241,9 @@ mod tests {
             (saying(500, false), 0.0, vec![]),
             (failed("server_error"), 0.0, vec![]),
         ] {
-            let mut tries = Tries::default();
+            let mut attempts = Attempts::default();
             let waits: Vec<_> =
-                std::iter::from_fn(|| tries.again(&error, chance)).map(|wait| wait.as_millis()).collect();
+                std::iter::from_fn(|| attempts.again(&error, chance)).map(|wait| wait.as_millis()).collect();
             assert_eq!(waits, expected, "{error:?}");
         }
     }
@@ -254,8 +254,8 @@ mod tests {
         if let ModelError::Status { code, .. } = &mut error {
             *code = Some("conversation_locked".to_owned());
         }
-        let mut tries = Tries::default();
-        let waits: Vec<_> = std::iter::from_fn(|| tries.again(&error, 0.7)).map(|wait| wait.as_secs()).collect();
+        let mut attempts = Attempts::default();
+        let waits: Vec<_> = std::iter::from_fn(|| attempts.again(&error, 0.7)).map(|wait| wait.as_secs()).collect();
         assert_eq!(waits, [1, 2, 4]);
     }
 }

@@ -1,4 +1,4 @@
-//! Models by their names: what stands before the first slash says where, the rest says which.
+//! Finds models by name: the prefix before the first slash selects the server, the rest is the model's name there.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,15 +9,15 @@ use std::{
 use super::{chat::Chat, endpoint::Endpoint, responses::Responses};
 use crate::{Model, ModelError, ModelSource};
 
-/// The model that is asked when nobody names one.
+/// Default model.
 const USUAL_MODEL: &str = "gpt-5.6-luna";
 const OPENAI: &str = "openai";
 const OLLAMA: &str = "http://localhost:11434/v1";
-/// Names are remembered up to this many; a program that makes them up must not fill the memory.
-const MOST_REMEMBERED: usize = 256;
+/// The most models in the cache, which bounds its memory.
+const MAX_CACHED: usize = 256;
 
-/// Finds models by name: `gpt-5.5` and `openai/gpt-5.5` at OpenAI, `ollama/qwen3` on this host's Ollama, and whatever else is
-/// registered.
+/// Finds models by name: `gpt-5.5` and `openai/gpt-5.5` at OpenAI, `ollama/qwen3` on this host's Ollama, and any prefix that
+/// is registered.
 ///
 /// ```
 /// use sandbar_agent::{Endpoint, Model, ModelSource, Models};
@@ -36,12 +36,12 @@ pub struct Models {
     openai: Endpoint,
     usual: String,
     named: HashMap<String, Arc<dyn Model>>,
-    places: BTreeMap<String, Place>,
-    made: Mutex<HashMap<String, Arc<dyn Model>>>,
+    routes: BTreeMap<String, Route>,
+    cache: Mutex<HashMap<String, Arc<dyn Model>>>,
 }
 
-/// Where a prefix leads.
-enum Place {
+/// Target of a prefix.
+enum Route {
     Chat(Endpoint),
     Source(Arc<dyn ModelSource>),
 }
@@ -53,20 +53,19 @@ impl Default for Models {
 }
 
 impl Models {
-    /// OpenAI, once it has a key, and this host's Ollama.
+    /// OpenAI (which needs a key) and this host's Ollama.
     #[must_use]
     pub fn new() -> Self {
         Self {
             openai: Endpoint::openai(),
             usual: USUAL_MODEL.to_owned(),
             named: HashMap::new(),
-            places: BTreeMap::from([("ollama".to_owned(), Place::Chat(Endpoint::new(OLLAMA)))]),
-            made: Mutex::default(),
+            routes: BTreeMap::from([("ollama".to_owned(), Route::Chat(Endpoint::new(OLLAMA)))]),
+            cache: Mutex::default(),
         }
     }
 
-    /// As the environment says: `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID`, and
-    /// `OPENAI_DEFAULT_MODEL` for the usual model; through proxies as [`Endpoint::from_env`] says.
+    /// Reads the server from the variables of [`Endpoint::from_env`] and the default model from `OPENAI_DEFAULT_MODEL`.
     #[must_use]
     pub fn from_env() -> Self {
         Self::from_names(&|name| std::env::var(name).ok())
@@ -80,47 +79,47 @@ impl Models {
         }
     }
 
-    /// Sets where OpenAI's models are asked for.
+    /// Sets the server for OpenAI's models.
     #[must_use]
     pub fn openai(mut self, endpoint: Endpoint) -> Self {
         self.openai = endpoint;
         self
     }
 
-    /// Sets the model that is asked when nobody names one.
+    /// Sets the default model.
     #[must_use]
     pub fn usual(mut self, name: impl Into<String>) -> Self {
         self.usual = name.into();
         self
     }
 
-    /// Gives a model a name of its own, which wins over everything else.
+    /// Registers a model under a name, which takes precedence over all prefixes.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>, model: impl Model + 'static) -> Self {
         self.named.insert(name.into(), Arc::new(model));
         self
     }
 
-    /// Sends names that begin with `prefix/` to a server that speaks Chat Completions. `openai` also stands for names
-    /// without a prefix.
+    /// Sends names that begin with `prefix/` to a Chat Completions server. The prefix `openai` also replaces the server for
+    /// names without a prefix.
     #[must_use]
     pub fn chat(mut self, prefix: impl Into<String>, endpoint: Endpoint) -> Self {
-        self.places.insert(prefix.into(), Place::Chat(endpoint));
+        self.routes.insert(prefix.into(), Route::Chat(endpoint));
         self
     }
 
-    /// Sends names that begin with `prefix/` somewhere else, without the prefix.
+    /// Sends names that begin with `prefix/` to another source, without the prefix.
     #[must_use]
     pub fn source(mut self, prefix: impl Into<String>, source: impl ModelSource + 'static) -> Self {
-        self.places.insert(prefix.into(), Place::Source(Arc::new(source)));
+        self.routes.insert(prefix.into(), Route::Source(Arc::new(source)));
         self
     }
 
     fn find(&self, name: &str) -> Result<Arc<dyn Model>, ModelError> {
         let (prefix, rest) = name.split_once('/').unwrap_or((OPENAI, name));
-        match self.places.get(prefix) {
-            Some(Place::Source(source)) => source.model(Some(rest)),
-            Some(Place::Chat(endpoint)) => {
+        match self.routes.get(prefix) {
+            Some(Route::Source(source)) => source.model(Some(rest)),
+            Some(Route::Chat(endpoint)) => {
                 endpoint.check()?;
                 Ok(Arc::new(Chat::new(rest, endpoint.clone())))
             }
@@ -129,8 +128,8 @@ impl Models {
                 Ok(Arc::new(Responses::new(rest).at(self.openai.clone())))
             }
             None => Err(ModelError::Unusable(format!(
-                "no place for models is called {prefix:?}; known are openai/, {}",
-                self.places.keys().map(|known| format!("{known}/")).collect::<Vec<_>>().join(", ")
+                "unknown model prefix {prefix:?}; known are openai/, {}",
+                self.routes.keys().map(|known| format!("{known}/")).collect::<Vec<_>>().join(", ")
             ))),
         }
     }
@@ -142,19 +141,19 @@ impl ModelSource for Models {
         if let Some(model) = self.named.get(wanted) {
             return Ok(Arc::clone(model));
         }
-        // A model that nobody chose gives way to the one a prompt names.
+        // The default model yields to the model that a stored prompt names.
         let openai = wanted.strip_prefix("openai/").unwrap_or(wanted);
-        if name.is_none() && !openai.contains('/') && !self.places.contains_key(OPENAI) {
+        if name.is_none() && !openai.contains('/') && !self.routes.contains_key(OPENAI) {
             self.openai.check()?;
             return Ok(Arc::new(Responses::new(openai).at(self.openai.clone()).unchosen()));
         }
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(model) = made.get(wanted) {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(model) = cache.get(wanted) {
             return Ok(Arc::clone(model));
         }
         let model = self.find(wanted)?;
-        if made.len() < MOST_REMEMBERED {
-            made.insert(wanted.to_owned(), Arc::clone(&model));
+        if cache.len() < MAX_CACHED {
+            cache.insert(wanted.to_owned(), Arc::clone(&model));
         }
         Ok(model)
     }
@@ -166,7 +165,7 @@ impl fmt::Debug for Models {
             .field("openai", &self.openai)
             .field("usual", &self.usual)
             .field("named", &self.named.keys().collect::<Vec<_>>())
-            .field("places", &self.places.keys().collect::<Vec<_>>())
+            .field("routes", &self.routes.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
 }
@@ -203,7 +202,7 @@ mod tests {
             (Some("gpu/m"), "Chat { name: \"m\", endpoint: Endpoint { address: \"http://gpu:1\""),
             (Some("gpu/pinned"), "Responses { name: \"pinned\", endpoint: Endpoint { address: \"http://own\""),
             (Some("deep/ollama/m"), "Chat { name: \"m\""),
-            (Some("moon/m"), "no place for models is called \"moon\"; known are openai/, deep/, gpu/, ollama/"),
+            (Some("moon/m"), "unknown model prefix \"moon\"; known are openai/, deep/, gpu/, ollama/"),
         ] {
             let found = shown(&models, name);
             assert!(found.starts_with(expected), "{name:?}: {found}");

@@ -1,16 +1,16 @@
-//! A decoder of server-sent events: bytes in, in whatever pieces they come, events out; never more memory than it was given.
+//! Decoder of server-sent events with bounded memory. The bytes may arrive in pieces of any size.
 
 use std::ops::Range;
 
 use crate::ModelError;
 
-/// The longest line, and the longest event, that is read. The last event of a stream repeats the whole answer, pictures
-/// included.
+/// Default limit of a line and of an event, in bytes. The last event of a stream repeats the whole reply, including
+/// pictures.
 const USUAL_LIMIT: usize = 32 << 20;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// Turns the bytes of an event stream into events. Where the bytes are cut makes no difference.
+/// Decodes the bytes of an event stream into events. How the bytes are split makes no difference.
 ///
 /// ```
 /// use sandbar_agent::SseDecoder;
@@ -25,14 +25,14 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// ```
 #[derive(Debug)]
 pub struct SseDecoder {
-    /// What is not used up. Everything before `event` is; it is given up when more comes.
+    /// Received bytes. Those before `event` are used; the next `push` drops them.
     buffer: Vec<u8>,
-    /// Where the event being read begins.
+    /// Start of the current event.
     event: usize,
-    /// Where the line being read begins.
+    /// Start of the current line.
     line: usize,
-    /// Where to look on for the line's end.
-    look: usize,
+    /// Where the search for the end of the line continues.
+    scan: usize,
     name: Option<Range<usize>>,
     data: Data,
     joined: Vec<u8>,
@@ -42,11 +42,11 @@ pub struct SseDecoder {
     max_event: usize,
 }
 
-/// What an event carries so far.
+/// Data of the current event.
 #[derive(Debug)]
 enum Data {
     None,
-    /// One line of the buffer, which is nearly always all: read where it lies.
+    /// One line, which is the usual case; not copied out of the buffer.
     Line(Range<usize>),
     /// Several lines, in `joined`.
     Joined,
@@ -55,14 +55,14 @@ enum Data {
 /// One event of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SseEvent<'a> {
-    /// What it calls itself, if it is text.
+    /// The `event` field, if it is valid UTF-8.
     pub name: Option<&'a str>,
-    /// What it carries. Not checked to be text.
+    /// The `data` field. Not checked to be UTF-8.
     pub data: &'a [u8],
 }
 
 impl SseEvent<'_> {
-    /// Whether it is the mark that some servers end a stream with.
+    /// Whether this is `[DONE]`, with which some servers end a stream.
     #[must_use]
     pub fn is_done_mark(&self) -> bool {
         self.data.trim_ascii() == b"[DONE]"
@@ -76,20 +76,20 @@ impl Default for SseDecoder {
 }
 
 impl SseDecoder {
-    /// A decoder at the beginning of a stream.
+    /// A decoder for a new stream.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same with other limits, in bytes.
+    /// A decoder with other limits, in bytes.
     #[must_use]
     pub fn with_limits(max_line: usize, max_event: usize) -> Self {
         Self {
             buffer: Vec::new(),
             event: 0,
             line: 0,
-            look: 0,
+            scan: 0,
             name: None,
             data: Data::None,
             joined: Vec::new(),
@@ -100,13 +100,13 @@ impl SseDecoder {
         }
     }
 
-    /// Takes more of the stream. Take all events that are ready before more is pushed: only then the limits hold.
+    /// Adds bytes of the stream. Take all complete events before the next push; otherwise the limits do not hold.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.give_up_used();
+        self.drop_used();
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next event, if the whole of it is there.
+    /// The next event, if it is complete.
     ///
     /// # Errors
     /// [`ModelError::Malformed`] when a line or an event is longer than allowed.
@@ -123,7 +123,7 @@ impl SseDecoder {
         Ok(None)
     }
 
-    /// What is left when the stream has ended: an event that nobody closed, which may be cut.
+    /// The last event of a stream that ended without closing it; the event may be cut.
     ///
     /// # Errors
     /// As [`next_event`](Self::next_event).
@@ -132,31 +132,31 @@ impl SseDecoder {
         self.next_event()
     }
 
-    /// How much memory it holds, in bytes.
+    /// Number of buffered bytes.
     #[must_use]
     pub fn held(&self) -> usize {
         self.buffer.len() + self.joined.len()
     }
 
-    /// The next line without its end: `\n`, `\r` or both.
+    /// The next line without its end, which is `\n`, `\r` or `\r\n`.
     fn next_line(&mut self) -> Result<Option<Range<usize>>, ModelError> {
-        if self.after_return && self.look < self.buffer.len() {
+        if self.after_return && self.scan < self.buffer.len() {
             self.after_return = false;
-            if self.buffer[self.look] == b'\n' {
-                self.look += 1;
-                self.line = self.look;
+            if self.buffer[self.scan] == b'\n' {
+                self.scan += 1;
+                self.line = self.scan;
             }
         }
-        let end = self.buffer[self.look..].iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-        let end = end.map(|found| self.look + found);
+        let end = self.buffer[self.scan..].iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+        let end = end.map(|found| self.scan + found);
         let reached = end.unwrap_or(self.buffer.len());
         self.check(reached)?;
-        self.look = reached;
+        self.scan = reached;
         let Some(end) = end else { return Ok(None) };
         let mut line = self.line..end;
         self.after_return = self.buffer[end] == b'\r';
-        self.look = end + 1;
-        self.line = self.look;
+        self.scan = end + 1;
+        self.line = self.scan;
         if self.opening {
             self.opening = false;
             if self.buffer[line.clone()].starts_with(BOM) {
@@ -171,7 +171,7 @@ impl SseDecoder {
         if reached <= line.min(event) {
             return Ok(());
         }
-        // Whichever limit is met first, so that it is the same however the bytes are cut.
+        // The limit that comes first in the stream, so that the error does not depend on how the bytes are split.
         let (what, limit) = if line <= event { ("a line", self.max_line) } else { ("an event", self.max_event) };
         Err(ModelError::Malformed(format!("{what} of its event stream is longer than {limit} bytes")))
     }
@@ -184,7 +184,7 @@ impl SseDecoder {
         match &text[..colon] {
             b"data" => self.add_data(value),
             b"event" => self.name = Some(value),
-            // A comment that keeps the line open must not add up, however many there are.
+            // Keep-alive comments before an event must not count towards its size.
             b"" if matches!(self.data, Data::None) && self.name.is_none() => self.event = self.line,
             _ => {}
         }
@@ -207,7 +207,7 @@ impl SseDecoder {
         self.joined.extend_from_slice(&self.buffer[value]);
     }
 
-    /// Ends the event. Whether there was one: a name alone, or nothing, is none.
+    /// Ends the event. Returns whether it has data; without data there is no event.
     fn close_event(&mut self) -> bool {
         self.event = self.line;
         let is_event = !matches!(self.data, Data::None);
@@ -217,7 +217,7 @@ impl SseDecoder {
         is_event
     }
 
-    /// The event that was just closed; the next line begins another.
+    /// Takes the event that was just closed.
     fn current(&mut self) -> Option<SseEvent<'_>> {
         let name = self.name.take().and_then(|name| str::from_utf8(&self.buffer[name]).ok());
         let data = match std::mem::replace(&mut self.data, Data::None) {
@@ -228,7 +228,7 @@ impl SseDecoder {
         Some(SseEvent { name, data })
     }
 
-    fn give_up_used(&mut self) {
+    fn drop_used(&mut self) {
         let used = self.event;
         if used == 0 {
             return;
@@ -236,7 +236,7 @@ impl SseDecoder {
         self.buffer.drain(..used);
         self.event = 0;
         self.line -= used;
-        self.look -= used;
+        self.scan -= used;
         let line = if let Data::Line(line) = &mut self.data { Some(line) } else { None };
         for range in self.name.as_mut().into_iter().chain(line) {
             *range = range.start - used..range.end - used;

@@ -1,4 +1,4 @@
-//! The driver of an answer: bytes to events to what they mean, asking again only while nothing was shown.
+//! Streams one reply: decodes bytes to events, parses them, and retries only while nothing was shown.
 
 use std::collections::VecDeque;
 
@@ -10,68 +10,68 @@ use super::{
 };
 use crate::{ModelError, ModelEvent, ModelStream};
 
-/// What the events of one answer mean, in one dialect.
-pub(super) trait Reading: Send + 'static {
-    /// Takes one event and says what it means. After a [`ModelEvent::Done`] nothing more is read.
-    fn take(&mut self, event: SseEvent<'_>, said: &mut VecDeque<ModelEvent>) -> Result<(), ModelError>;
+/// Parser of the events of one reply, in one API dialect.
+pub(super) trait ReplyParser: Send + 'static {
+    /// Parses one event and appends the results. Nothing more is read after a [`ModelEvent::Done`].
+    fn parse(&mut self, event: SseEvent<'_>, events: &mut VecDeque<ModelEvent>) -> Result<(), ModelError>;
 
-    /// The answer ends here, by itself or because the connection failed. Whether it was whole.
-    fn end(&mut self, said: &mut VecDeque<ModelEvent>) -> Result<Whole, ModelError>;
+    /// The reply ended, regularly or because the connection failed. Returns whether it is complete.
+    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<Completion, ModelError>;
 }
 
-/// Whether an answer that ended had said all it had to say.
+/// Whether a reply that ended is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whole {
-    Yes,
-    No,
+pub(super) enum Completion {
+    Complete,
+    Incomplete,
 }
 
-/// Asks, and gives what is answered as a stream. `fresh` makes a reading for each attempt.
-pub(super) async fn ask<R: Reading>(
+/// Sends the request and streams the reply. `new_parser` makes a parser for each attempt.
+pub(super) async fn ask<R: ReplyParser>(
     mut exchange: Exchange,
-    fresh: impl Fn() -> R + Send + 'static,
+    new_parser: impl Fn() -> R + Send + 'static,
 ) -> Result<ModelStream, ModelError> {
     let answer = exchange.open().await?;
-    let driver = Driver {
+    let reply = ReplyStream {
         exchange,
-        reading: fresh(),
-        fresh,
+        parser: new_parser(),
+        new_parser,
         answer,
         decoder: SseDecoder::new(),
-        said: VecDeque::new(),
+        events: VecDeque::new(),
         failure: None,
         shown: false,
         over: false,
     };
-    let events = stream::unfold(Box::new(driver), |mut driver| async move {
-        let event = driver.next().await?;
-        Some((event, driver))
+    let events = stream::unfold(Box::new(reply), |mut reply| async move {
+        let event = reply.next().await?;
+        Some((event, reply))
     });
     Ok(events.boxed())
 }
 
-struct Driver<R, F> {
+struct ReplyStream<R, F> {
     exchange: Exchange,
-    fresh: F,
-    reading: R,
+    new_parser: F,
+    parser: R,
     answer: Answer,
     decoder: SseDecoder,
-    /// What was understood and not yet given out.
-    said: VecDeque<ModelEvent>,
-    /// What happened after that.
+    /// Events that were parsed and not returned yet.
+    events: VecDeque<ModelEvent>,
+    /// Failure that is returned after `events`.
     failure: Option<ModelError>,
-    /// Whether part of the answer was given out.
+    /// Whether part of the reply was returned.
     shown: bool,
     over: bool,
 }
 
-impl<R: Reading, F: Fn() -> R> Driver<R, F> {
+impl<R: ReplyParser, F: Fn() -> R> ReplyStream<R, F> {
     async fn next(&mut self) -> Option<Result<ModelEvent, ModelError>> {
         loop {
             if self.over {
                 return None;
             }
-            if let Some(event) = self.said.pop_front() {
+            if let Some(event) = self.events.pop_front() {
                 return Some(Ok(self.given(event).await));
             }
             if let Some(failure) = self.failure.take() {
@@ -101,10 +101,10 @@ impl<R: Reading, F: Fn() -> R> Driver<R, F> {
         }
     }
 
-    /// Understands one more event, or reads more bytes.
+    /// Parses one more event, or reads more bytes.
     async fn step(&mut self) -> Result<(), ModelError> {
         if let Some(event) = self.decoder.next_event()? {
-            return self.reading.take(event, &mut self.said);
+            return self.parser.parse(event, &mut self.events);
         }
         match self.exchange.more(&mut self.answer).await {
             Ok(Some(bytes)) => {
@@ -112,10 +112,11 @@ impl<R: Reading, F: Fn() -> R> Driver<R, F> {
                 Ok(())
             }
             Ok(None) => {
-                // Some servers do not close their last event. One that is cut cannot be understood, which is no news.
+                // Some servers do not close their last event. If it is cut, it is malformed; the missing end is reported
+                // below.
                 let last = self.decoder.finish().ok().flatten();
-                let taken = last.map_or(Ok(()), |event| self.reading.take(event, &mut self.said));
-                if let Err(error) = taken
+                let parsed = last.map_or(Ok(()), |event| self.parser.parse(event, &mut self.events));
+                if let Err(error) = parsed
                     && !matches!(error, ModelError::Malformed(_))
                 {
                     return Err(error);
@@ -128,13 +129,13 @@ impl<R: Reading, F: Fn() -> R> Driver<R, F> {
 
     fn ended(&mut self, error: ModelError) -> Result<(), ModelError> {
         let is_done = |event: &ModelEvent| matches!(event, ModelEvent::Done(_));
-        if self.said.iter().any(is_done) || self.reading.end(&mut self.said)? == Whole::Yes {
+        if self.events.iter().any(is_done) || self.parser.end(&mut self.events)? == Completion::Complete {
             return Ok(());
         }
         Err(error)
     }
 
-    /// Asks again if nothing was shown yet and the transport's rule allows it.
+    /// Retries if nothing was shown yet and the transport's rule allows it.
     async fn recover(&mut self, failure: ModelError) -> Result<(), ModelError> {
         let failure = self.exchange.cleaned(failure);
         if self.shown {
@@ -145,7 +146,7 @@ impl<R: Reading, F: Fn() -> R> Driver<R, F> {
             });
         }
         self.answer = self.exchange.reopen(failure).await?;
-        self.reading = (self.fresh)();
+        self.parser = (self.new_parser)();
         self.decoder = SseDecoder::new();
         Ok(())
     }

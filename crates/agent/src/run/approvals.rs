@@ -1,4 +1,4 @@
-//! Who agreed to what: to one call, or to every call of a tool.
+//! Approvals: decisions of a person about one call or about every call of a tool.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +15,18 @@ pub struct Approvals {
     tools: BTreeMap<String, Decision>,
 }
 
-/// What somebody decided.
+/// Decision of a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Decision {
     Approved,
-    /// With what the model is told, if anything in particular.
+    /// With a text for the model, if there is one.
     Rejected(Option<String>),
 }
 
 impl Approvals {
-    /// What was decided about a call: about itself first, then about every call of its tool.
-    pub(crate) fn about(&self, call_id: &str, tool: &str) -> Option<&Decision> {
+    /// The decision about a call: one for this call, or else one for its tool.
+    pub(crate) fn decision_for(&self, call_id: &str, tool: &str) -> Option<&Decision> {
         self.calls.get(call_id).or_else(|| self.tools.get(tool))
     }
 }
@@ -34,37 +34,37 @@ impl Approvals {
 /// A call that waits for a person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interruption {
-    /// The agent that wants it.
+    /// Agent that made the call.
     pub agent: String,
-    /// The tool it wants to use.
+    /// Name of the tool.
     pub tool: String,
-    /// Which call.
+    /// Id of the call.
     pub call_id: String,
-    /// What it wants to call it with, as the model wrote it.
+    /// Arguments as the model wrote them.
     pub arguments: String,
-    /// The calls it is nested in, outermost first, where an agent is used as a tool.
+    /// Ids of the calls that this one is nested in, the outermost first, where an agent is used as a tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inside: Vec<String>,
-    /// The call itself.
+    /// Item of the call.
     pub raw: Item,
 }
 
-/// How far a decision reaches.
+/// Which calls a decision applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum DecisionScope {
     ThisCall,
     EveryCall,
 }
 
 impl Run {
-    /// Every call that waits for a person, those of nested runs included.
+    /// Calls that wait for a person, including those of nested runs.
     #[must_use]
     pub fn interruptions(&self) -> Vec<Interruption> {
         let Phase::Acting { calls, .. } = &self.phase else { return Vec::new() };
         let mut waiting = Vec::new();
-        for call in calls.iter().filter(|call| call.status == CallStatus::Held) {
+        for call in calls.iter().filter(|call| call.status == CallStatus::AwaitingApproval) {
             let Some(nested) = &call.nested else {
-                if self.approvals.about(&call.call_id, &call.tool).is_none() {
+                if self.approvals.decision_for(&call.call_id, &call.tool).is_none() {
                     waiting.push(Interruption {
                         agent: self.agent.clone(),
                         tool: call.tool.clone(),
@@ -95,20 +95,21 @@ impl Run {
         Ok(run)
     }
 
-    pub(crate) fn decide(&mut self, about: &Interruption, decision: Decision, reach: Reach) -> Result<()> {
+    pub(crate) fn decide(&mut self, about: &Interruption, decision: Decision, scope: DecisionScope) -> Result<()> {
         if about.call_id.is_empty() {
             return Err(AgentError::Misuse("a call without an id cannot be decided about".to_owned()));
         }
         let run = self.owner_of(about)?;
         let Phase::Acting { calls, .. } = &run.phase else { return Err(not_waiting(about)) };
-        let held = calls.iter().find(|call| call.call_id == about.call_id && call.status == CallStatus::Held);
-        // By the call's own tool: what the caller hands back may have been through other hands.
+        let held =
+            calls.iter().find(|call| call.call_id == about.call_id && call.status == CallStatus::AwaitingApproval);
+        // The tool is taken from the run: the interruption comes from outside and may have been changed.
         let Some(tool) = held.map(|call| call.tool.clone()).filter(|tool| *tool == about.tool) else {
             return Err(not_waiting(about));
         };
-        match reach {
-            Reach::ThisCall => run.approvals.calls.insert(about.call_id.clone(), decision),
-            Reach::EveryCall => {
+        match scope {
+            DecisionScope::ThisCall => run.approvals.calls.insert(about.call_id.clone(), decision),
+            DecisionScope::EveryCall => {
                 run.approvals.calls.remove(&about.call_id);
                 run.approvals.tools.insert(tool, decision)
             }

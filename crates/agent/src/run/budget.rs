@@ -1,4 +1,4 @@
-//! What a run may spend, in tokens, money and time, and what things cost.
+//! Budget of a run in tokens, dollars and time, and prices of models.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 use super::Run;
 use crate::{RequestUsage, Usage};
 
-/// What a run may spend. It is asked before each model call, counts nested runs too, and goes on counting when a saved run
-/// is taken up.
+/// What a run may spend. It is checked before each model call, includes nested runs, and continues to count when a saved run
+/// is resumed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Budget {
-    /// Tokens, read and written.
+    /// Input and output tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// Dollars, by the prices below.
+    /// US dollars, by `prices`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dollars: Option<f64>,
-    /// Time, without the time a saved run lies waiting.
+    /// Time, not counting the time in which a run is saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Duration>,
-    /// What tokens cost.
+    /// Prices of models.
     pub prices: Prices,
 }
 
@@ -54,14 +54,14 @@ impl Budget {
         self
     }
 
-    /// Other prices.
+    /// Replaces the prices.
     #[must_use]
     pub fn prices(mut self, prices: Prices) -> Self {
         self.prices = prices;
         self
     }
 
-    /// What is left of it for a nested run.
+    /// The rest of the budget after this usage and time.
     pub(crate) fn rest(&self, usage: &Usage, elapsed: Duration) -> Self {
         Self {
             tokens: self.tokens.map(|most| most.saturating_sub(usage.total_tokens)),
@@ -71,12 +71,12 @@ impl Budget {
         }
     }
 
-    /// Whether it limits what models may cost.
+    /// Whether tokens or dollars are limited.
     pub(crate) fn limits_models(&self) -> bool {
         self.tokens.is_some() || self.dollars.is_some()
     }
 
-    /// The smaller of two, part by part.
+    /// The smaller limit of two budgets, for each part.
     pub(crate) fn and(self, other: &Self) -> Self {
         fn smaller<T: PartialOrd + Copy>(one: Option<T>, other: Option<T>) -> Option<T> {
             match (one, other) {
@@ -92,7 +92,7 @@ impl Budget {
         }
     }
 
-    /// This much more than a run has spent already.
+    /// This budget plus what a run has spent already.
     pub(crate) fn beyond(self, run: &Run) -> Self {
         let (usage, elapsed) = (run.usage(), run.elapsed());
         Self {
@@ -110,39 +110,39 @@ impl Budget {
 pub enum Spent {
     /// Tokens.
     Tokens {
-        /// So many.
+        /// Tokens spent.
         spent: u64,
-        /// Of so many.
+        /// Limit.
         of: u64,
     },
     /// Dollars.
     Dollars {
-        /// So many.
+        /// Dollars spent.
         spent: f64,
-        /// Of so many.
+        /// Limit.
         of: f64,
     },
     /// Time.
     Time {
-        /// So long.
+        /// Time spent.
         spent: Duration,
-        /// Of so long.
+        /// Limit.
         of: Duration,
     },
 }
 
-/// What a model costs, in dollars per million tokens.
+/// Price of a model in dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Price {
-    /// Tokens read.
+    /// Input tokens.
     pub input: f64,
-    /// Tokens read from a cache.
+    /// Input tokens from a cache.
     pub cached: f64,
-    /// Tokens written.
+    /// Output tokens.
     pub output: f64,
 }
 
-/// What models cost, by the beginning of their name; the longest match counts. Prices change: give your own where they matter.
+/// Prices by the beginning of a model's name; the longest match counts. Prices change: set your own where they matter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prices(BTreeMap<String, Price>);
@@ -165,7 +165,7 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// Sets the price of every model whose name begins like this.
+    /// Sets the price of all models whose name begins with this text.
     #[must_use]
     pub fn with(mut self, model: impl Into<String>, price: Price) -> Self {
         let finite = |dollars: f64| if dollars.is_finite() { dollars.max(0.0) } else { f64::MAX };
@@ -175,7 +175,7 @@ impl Prices {
         self
     }
 
-    /// The price of a model, if anybody knows it.
+    /// The price of a model, if it is known.
     #[must_use]
     pub fn of(&self, model: &str) -> Option<Price> {
         let name = model.rsplit('/').next().unwrap_or(model);
@@ -184,10 +184,10 @@ impl Prices {
         known.max_by_key(|(start, _)| start.len()).map(|(_, price)| *price)
     }
 
-    /// What some usage cost, in dollars. Models without a price cost nothing.
+    /// Cost of this usage in dollars. Models without a price cost nothing.
     #[must_use]
     pub fn cost(&self, usage: &Usage) -> f64 {
-        // The sum of nothing is a negative zero.
+        // The sum of an empty iterator is -0.0.
         usage.entries.iter().map(|request| self.cost_of(request)).sum::<f64>() + 0.0
     }
 
@@ -202,7 +202,7 @@ impl Prices {
 }
 
 impl Run {
-    /// Which part of the budget is spent, if any.
+    /// The part of the budget that is spent, if any.
     pub(crate) fn overspent(&self) -> Option<Spent> {
         let Budget { tokens, dollars, time, prices } = &self.budget;
         if let Some(of) = *tokens

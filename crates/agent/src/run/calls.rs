@@ -1,4 +1,4 @@
-//! The calls of one reply: which still have to be made, which wait for a person, and what the others answered.
+//! The calls of one reply: which are due, which wait for a person, and what the others answered.
 
 use std::{
     borrow::Cow,
@@ -18,7 +18,7 @@ pub(crate) struct PendingCall {
     pub(crate) kind: CallKind,
     pub(crate) status: CallStatus,
     pub(crate) raw: Item,
-    /// The run of the agent behind the tool, while it waits for a person.
+    /// Run of the agent behind the tool, while it waits for a person or was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) nested: Option<Box<Run>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,32 +31,33 @@ pub(crate) enum CallKind {
     Function,
     Custom,
     BuiltIn,
-    /// To the agent with this key.
+    /// Handoff to the agent with this key.
     Handoff(String),
-    /// A tool nobody offered.
+    /// Call of a tool that was not offered.
     Unknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CallStatus {
-    /// To be made.
+    /// Not made yet.
     Open,
-    /// Waits for a person.
-    Held,
-    /// It was begun. A run that is loaded like this was stopped in the middle: nobody knows what the call has done.
+    /// Waits for the decision of a person.
+    #[serde(rename = "held")]
+    AwaitingApproval,
+    /// The call was begun. In a loaded run this means: it was interrupted, and its effect is unknown.
     Begun,
     /// Answered.
     Answered,
 }
 
-/// What became of a call.
+/// Outcome of a call.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Output(ToolOutput),
-    /// Something is said about the call in place of what a tool would answer.
-    Words(String),
-    Held(Option<Box<Run>>),
+    /// Text from the harness in place of an output of the tool.
+    Message(String),
+    Pending(Option<Box<Run>>),
 }
 
 impl PendingCall {
@@ -98,15 +99,15 @@ impl Run {
         }
     }
 
-    /// The calls to be made now: open ones, begun ones that somebody must say something about, and those that waited and
-    /// have been decided about.
+    /// Calls to handle now: open ones, begun ones (the model must be told that they were interrupted), and those that waited
+    /// for a decision and have one.
     pub(crate) fn due_calls(&self) -> Vec<PendingCall> {
         let due = |call: &&PendingCall| match call.status {
             _ if call.is_handoff() => false,
             CallStatus::Open | CallStatus::Begun => true,
             CallStatus::Answered => false,
-            CallStatus::Held => match &call.nested {
-                None => self.approvals.about(&call.call_id, &call.tool).is_some(),
+            CallStatus::AwaitingApproval => match &call.nested {
+                None => self.approvals.decision_for(&call.call_id, &call.tool).is_some(),
                 Some(nested) => nested.has_due_calls(),
             },
         };
@@ -117,17 +118,17 @@ impl Run {
         !matches!(self.next(), super::Step::AskHuman(_))
     }
 
-    /// The handoff that wins: the first one of the reply.
+    /// The first handoff of the reply, which is the only one that is executed.
     pub(crate) fn due_handoff(&self) -> Option<&PendingCall> {
         self.calls().iter().find(|call| call.is_handoff() && call.status == CallStatus::Open)
     }
 
-    /// How many handoffs the last reply asked for.
+    /// Number of handoffs in the last reply.
     pub(crate) fn handoffs_asked(&self) -> usize {
         self.calls().iter().filter(|call| call.is_handoff()).count()
     }
 
-    /// These calls have begun, and nobody knows yet what they do.
+    /// Marks calls as begun.
     pub(crate) fn begun(&mut self, call_ids: &HashSet<String>) {
         let Phase::Acting { calls, .. } = &mut self.phase else { return };
         for call in calls.iter_mut().filter(|call| call_ids.contains(&call.call_id)) {
@@ -135,12 +136,12 @@ impl Run {
         }
     }
 
-    /// Where each call of the last reply is.
+    /// Index of each call of the last reply, by call id.
     fn places(&self) -> HashMap<String, usize> {
         self.calls().iter().enumerate().map(|(place, call)| (call.call_id.clone(), place)).collect()
     }
 
-    /// What became of some calls, in the order of the model. Answers whether there is anything new to show.
+    /// Records the outcomes of calls, in the model's order. Returns the number of items before.
     pub(crate) fn answered(&mut self, answers: Vec<(String, Answer)>) -> usize {
         let before = self.items.len();
         let places = self.places();
@@ -148,14 +149,14 @@ impl Run {
             let Phase::Acting { calls, .. } = &mut self.phase else { break };
             let Some(call) = places.get(&call_id).and_then(|place| calls.get_mut(*place)) else { continue };
             let (output, is_result) = match answer {
-                Answer::Held(nested) => {
-                    call.status = CallStatus::Held;
+                Answer::Pending(nested) => {
+                    call.status = CallStatus::AwaitingApproval;
                     call.nested = nested;
                     continue;
                 }
                 Answer::Output(output) => (output.bounded(), call.kind == CallKind::Function),
-                Answer::Words(words) if call.kind == CallKind::BuiltIn => (ToolOutput::Failure(words), false),
-                Answer::Words(words) => (ToolOutput::Text(words), false),
+                Answer::Message(text) if call.kind == CallKind::BuiltIn => (ToolOutput::Failure(text), false),
+                Answer::Message(text) => (ToolOutput::Text(text), false),
             };
             call.status = CallStatus::Answered;
             call.nested = None;
@@ -171,7 +172,7 @@ impl Run {
         before
     }
 
-    /// What the function tools of this turn answered.
+    /// Outputs of the function tools in this turn.
     pub(crate) fn tool_results(&self) -> Vec<ToolResult> {
         let answered = self.calls().iter().filter_map(|call| {
             let output = call.answer.clone()?;
@@ -180,20 +181,20 @@ impl Run {
         answered.collect()
     }
 
-    /// Whether the last reply asked for anything to be done here.
+    /// Whether the last reply contained calls.
     pub(crate) fn had_calls(&self) -> bool {
         matches!(&self.phase, Phase::Acting { calls, repeated } if *repeated || !calls.is_empty())
     }
 }
 
-/// What a handoff that came second is answered.
+/// Output of every handoff of a reply but the first.
 const IGNORED: &str = "Multiple handoffs detected, ignoring this one.";
 
-/// What stands in the place of an answer that a guardrail took out.
+/// Replacement for an output that a guardrail removed.
 const WITHHELD: &str = "Output withheld by an output guardrail.";
 
 impl Run {
-    /// Another agent takes over by this call; other handoffs of the same reply are ignored.
+    /// Hands the conversation over to another agent by this call. Other handoffs of the reply are ignored.
     pub(crate) fn hand_over(&mut self, call_id: &str, target: &str, name: &str, filter: Option<&InputFilter>) -> usize {
         let from = self.items.len();
         let agent = self.agent.clone();
@@ -219,7 +220,7 @@ impl Run {
         from
     }
 
-    /// Takes a final output out of the run that a guardrail has refused. If the run goes on, the model is asked again.
+    /// Removes a final output that a guardrail rejected. If the run is resumed, the model is asked again.
     pub(crate) fn withhold(&mut self, origin: Origin) {
         let Some(reply) = self.replies.last_mut() else { return };
         let (from, to) = (reply.from, reply.to);
@@ -236,24 +237,24 @@ impl Run {
                 if item.kind != RunItemKind::Message {
                     kept.push(item);
                 } else if kept.last().is_some_and(|last| last.kind == RunItemKind::Reasoning) {
-                    // A thought that leads nowhere is refused by servers.
+                    // Servers reject a reasoning item that no message or call follows.
                     kept.pop();
                 }
             }
             reply.to = from + kept.len();
             self.items.splice(from..from, kept);
         }
-        self.seen = super::input::Seen::default();
+        self.model_input_cache = super::input::ModelInputCache::default();
     }
 }
 
-/// Where a final output comes from.
+/// Source of a final output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The model said it.
+    /// A message of the model.
     Message,
-    /// A tool answered it.
+    /// The output of a tool.
     Tools,
-    /// Somebody found a way out of a trouble.
+    /// A recovery function of the caller.
     Recovery,
 }

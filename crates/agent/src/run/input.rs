@@ -1,4 +1,5 @@
-//! What the model gets to see: everything so far, cleaned of what no server takes back, in one pass over what is new.
+//! Input of the next model request: the conversation so far, without items and fields that servers reject. Only new items
+//! are processed for each request.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,94 +8,94 @@ use serde::{Deserialize, Serialize};
 use super::{Run, RunItem, RunItemKind, Thread};
 use crate::{Item, Items, handoff::HandoffInput};
 
-/// What a handoff's filter made of everything up to one of the run's items.
+/// Items that replace the input and the run's items before index `from` in requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Rewritten {
+pub(crate) struct ReplacedInput {
     items: Vec<Item>,
     from: usize,
 }
 
-/// What was assembled already. Only a cache: it is made anew when a run is loaded.
+/// Input that was assembled already. It is not saved; a loaded run builds it again.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ModelInputCache {
     items: Items,
-    /// Where the caller's own input ends: that is sent as it is.
+    /// Number of items of the caller's own input, which are sent unchanged.
     given: usize,
     upto: Option<usize>,
     places: HashMap<String, usize>,
     open: HashSet<String>,
 }
 
-/// Fields that servers send and do not take back.
+/// Fields that servers send and reject in requests.
 const SERVER_ONLY: &[&str] = &["created_by"];
 
-/// Ids that stand for none.
+/// Ids that mean "no id".
 const NO_ID: [&str; 2] = ["", "__fake_id__"];
 
 impl Run {
-    /// What the model gets to see now.
+    /// Input of the next model request.
     pub(crate) fn model_input(&mut self) -> Items {
         if let (Thread::Responses(Some(_)) | Thread::Conversation(_), Some(last)) = (&self.thread, self.replies.last())
         {
             return self.items[last.to..].iter().map(|item| clean(&item.raw)).collect();
         }
-        let upto = match self.seen.upto {
+        let upto = match self.model_input_cache.upto {
             Some(upto) => upto,
-            None => self.begin_seeing(),
+            None => self.reset_model_input(),
         };
         for item in &self.items[upto..] {
-            self.seen.push(clean(&item.raw));
+            self.model_input_cache.push(clean(&item.raw));
         }
-        self.seen.upto = Some(self.items.len());
-        self.seen.without_orphans()
+        self.model_input_cache.upto = Some(self.items.len());
+        self.model_input_cache.without_orphans()
     }
 
-    fn begin_seeing(&mut self) -> usize {
-        self.seen = Seen::default();
+    fn reset_model_input(&mut self) -> usize {
+        self.model_input_cache = ModelInputCache::default();
         match &self.rewritten {
-            // What a filter made is not the caller's any more: the usual rules hold for it.
-            Some(Rewritten { items, from }) => {
-                items.iter().for_each(|item| self.seen.push(item.clone()));
+            // Items from a filter are not the caller's own input, so they are cleaned like all others.
+            Some(ReplacedInput { items, from }) => {
+                items.iter().for_each(|item| self.model_input_cache.push(item.clone()));
                 *from
             }
             None => {
-                self.input.iter().for_each(|item| self.seen.push(item.clone()));
-                self.seen.given = self.seen.items.len();
+                self.input.iter().for_each(|item| self.model_input_cache.push(item.clone()));
+                self.model_input_cache.given = self.model_input_cache.items.len();
                 0
             }
         }
     }
 
-    /// The parts a handoff's filter may change; `from` is where the turn of the handoff begins.
+    /// The conversation in the parts that a handoff filter may change.
     pub(crate) fn handoff_input(&self) -> HandoffInput {
         let turn = self.replies.last().map_or(self.items.len(), |reply| reply.from);
         let (history, from) = match &self.rewritten {
-            Some(Rewritten { items, from }) => (items.clone(), *from),
+            Some(ReplacedInput { items, from }) => (items.clone(), *from),
             None => (self.input.clone(), 0),
         };
         let turn = turn.max(from);
         HandoffInput { history, before: self.items[from..turn].to_vec(), new: self.items[turn..].to_vec() }
     }
 
-    /// From here on the model sees this in place of everything so far.
+    /// Replaces the conversation so far in later requests by the result of a handoff filter.
     pub(crate) fn rewrite(&mut self, seen: HandoffInput) {
         let kept = seen.before.into_iter().chain(seen.new).map(|item| clean(&item.raw));
         self.rewritten =
-            Some(Rewritten { items: seen.history.into_iter().chain(kept).collect(), from: self.items.len() });
-        self.seen = Seen::default();
+            Some(ReplacedInput { items: seen.history.into_iter().chain(kept).collect(), from: self.items.len() });
+        self.model_input_cache = ModelInputCache::default();
     }
 
-    /// From here on the model sees these items in place of everything so far.
-    pub(crate) fn see_instead(&mut self, items: Vec<Item>) {
-        self.rewritten = Some(Rewritten { items, from: self.items.len() });
-        self.seen = Seen::default();
+    /// Replaces the conversation so far in later requests by these items.
+    pub(crate) fn replace_model_input(&mut self, items: Vec<Item>) {
+        self.rewritten = Some(ReplacedInput { items, from: self.items.len() });
+        self.model_input_cache = ModelInputCache::default();
     }
 
     pub(super) fn rewritten_within(&self, items: usize) -> bool {
         self.rewritten.as_ref().is_none_or(|rewritten| rewritten.from <= items)
     }
 
-    /// Something is said to the run before it goes on.
+    /// Adds input before the run continues.
     pub(crate) fn add_input(&mut self, items: impl IntoIterator<Item = Item>) {
         let agent = self.agent.clone();
         self.items.extend(items.into_iter().map(|raw| RunItem {
@@ -105,10 +106,10 @@ impl Run {
         }));
     }
 
-    /// The conversation so far as the input of a next run.
+    /// The conversation so far, as input for another run.
     #[must_use]
     pub fn input_list(&self) -> Vec<Item> {
-        let mut seen = Seen::default();
+        let mut seen = ModelInputCache::default();
         self.input.iter().for_each(|item| seen.push(item.clone()));
         self.items.iter().for_each(|item| seen.push(clean(&item.raw)));
         seen.items.into_vec()
@@ -119,7 +120,7 @@ fn clean(item: &Item) -> Item {
     item.clone().without(SERVER_ONLY)
 }
 
-impl Seen {
+impl ModelInputCache {
     fn push(&mut self, item: Item) {
         if item.kind() == "compaction" {
             self.forget();
@@ -131,7 +132,7 @@ impl Seen {
                 self.open.insert(call_id.to_owned());
             }
         }
-        // A server that repeats an item means its latest value, at the place where it was first.
+        // If a server repeats an item, its latest value replaces the first one in place.
         if let Some(id) = item.id().filter(|id| !NO_ID.contains(id)) {
             let same = |known: &Item| known.kind() == item.kind() && known.call_id() == item.call_id();
             match self.places.get(id) {
@@ -139,14 +140,14 @@ impl Seen {
                     self.items.replace(*place, item);
                     return;
                 }
-                // Some servers count anew in each response: another thing with that id is another thing.
+                // Some servers restart their ids in each response: the same id on a different kind of item is a new item.
                 _ => self.places.insert(id.to_owned(), self.items.len()),
             };
         }
         self.items.push(item);
     }
 
-    /// Everything before a compaction is in it; only calls that still wait for their answer must stay.
+    /// Drops everything before a compaction item, which contains it, except calls that are not answered yet.
     fn forget(&mut self) {
         let open = &self.open;
         self.items.retain(|item| item.is_call() && item.call_id().is_some_and(|id| open.contains(id)));
@@ -155,7 +156,7 @@ impl Seen {
         self.places = ids.filter_map(|(place, item)| Some((item.id()?.to_owned(), place))).collect();
     }
 
-    /// Without calls that nobody answered, and without the thought that led to such a call: servers refuse both.
+    /// The items without unanswered calls and the reasoning items right before them: servers reject both.
     fn without_orphans(&self) -> Items {
         if self.open.is_empty() {
             return self.items.clone();

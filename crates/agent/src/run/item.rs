@@ -1,51 +1,51 @@
-//! One thing that happened in a run: an item, whose it is, and what it means here.
+//! One item of a run: the raw item, its agent, and its kind.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Item, ToolOutput};
 
-/// One thing that happened in a run.
+/// One item of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunItem {
-    /// What it means.
+    /// Kind of the item.
     #[serde(rename = "type")]
     pub kind: RunItemKind,
-    /// The agent it belongs to.
+    /// Agent that the item belongs to.
     pub agent: String,
-    /// The item itself.
+    /// The raw item.
     pub raw: Item,
-    /// What a tool answered, before it became text for the model.
+    /// Output of a tool, before it became text for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<ToolOutput>,
 }
 
-/// What an item of a run means.
+/// Kind of an item of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunItemKind {
-    /// The model says something.
+    /// A message of the model.
     Message,
-    /// The model thinks.
+    /// Reasoning of the model.
     Reasoning,
-    /// The model calls a tool, or its server did.
+    /// A call of a tool, made by the model or by its server.
     ToolCall,
-    /// A tool answers.
+    /// The output of a tool.
     ToolOutput,
-    /// The model hands over.
+    /// A handoff that the model requested.
     HandoffCall,
-    /// Another agent has taken over.
+    /// The handoff to another agent took place.
     HandoffOutput,
-    /// The server has put what came before in here.
+    /// The server's summary of everything before.
     Compaction,
-    /// Something was said while the run waited.
+    /// Input that was added while the run was paused.
     Input,
-    /// Anything else the model's server sent.
+    /// Any other item that the model's server sent.
     Other,
 }
 
 impl RunItemKind {
-    /// The name of the stream event that announces it, if one does.
+    /// Name of the stream event for this kind, if there is one.
     #[must_use]
     pub fn event_name(self) -> Option<&'static str> {
         match self {

@@ -1,4 +1,4 @@
-//! Every call of a run by its id, so that none is made twice and none is mistaken for another.
+//! Ledger of all calls of a run, by id: no call is made twice, and an id that is reused for another call is detected.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{Item, environment::KnownSecrets};
 
-/// Every call by its id.
+/// All calls by id.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Ledger(BTreeMap<String, Entry>);
@@ -18,26 +18,26 @@ struct Entry {
     completed: bool,
 }
 
-/// What the ledger knows about a call that comes in.
+/// What the ledger knows about a new call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// Nothing.
+pub(crate) enum LedgerMatch {
+    /// The id is new.
     New,
-    /// The very same call, and it was answered.
+    /// The same call was answered.
     Completed,
-    /// The very same call, not answered yet.
+    /// The same call is not answered yet.
     Open,
-    /// Another call with this id.
+    /// The id belongs to a different call.
     Clash,
 }
 
 impl Ledger {
-    pub(crate) fn look(&self, call_id: &str, call: &Item, secrets: Option<&dyn KnownSecrets>) -> Known {
+    pub(crate) fn lookup(&self, call_id: &str, call: &Item, secrets: Option<&dyn KnownSecrets>) -> LedgerMatch {
         match self.0.get(call_id) {
-            None => Known::New,
-            Some(entry) if entry.fingerprint != fingerprint(call, secrets) => Known::Clash,
-            Some(Entry { completed: true, .. }) => Known::Completed,
-            Some(Entry { completed: false, .. }) => Known::Open,
+            None => LedgerMatch::New,
+            Some(entry) if entry.fingerprint != fingerprint(call, secrets) => LedgerMatch::Clash,
+            Some(Entry { completed: true, .. }) => LedgerMatch::Completed,
+            Some(Entry { completed: false, .. }) => LedgerMatch::Open,
         }
     }
 
@@ -53,8 +53,8 @@ impl Ledger {
     }
 }
 
-/// What makes two calls the same: kind, name and what they are called with; not the server's id or status. It is saved, so
-/// secrets count by their names: a digest of their values would let a guess be checked.
+/// Fingerprint of a call: kind, name and arguments, without the server's id and status. Because it is saved, secrets are
+/// replaced by their names: a digest of their values could be used to check guesses.
 fn fingerprint(call: &Item, secrets: Option<&dyn KnownSecrets>) -> String {
     let mut hash = Sha256::new();
     for field in ["type", "name", "namespace", "arguments", "input"] {

@@ -1,14 +1,16 @@
-//! What a model's reply means for a run: each item of it by one table.
+//! Adds a model's reply to a run: classifies each item and collects the calls.
 
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
-use super::{CallKind, CallStatus, PendingCall, Phase, ReplyRecord, Run, RunItem, RunItemKind, Thread, ledger::Known};
+use super::{
+    CallKind, CallStatus, PendingCall, Phase, ReplyRecord, Run, RunItem, RunItemKind, Thread, ledger::LedgerMatch,
+};
 use crate::{AgentError, Item, ModelReply, Result, View, tool};
 
-/// What the model was offered: every name it may call, and what is behind it.
+/// Tools and handoffs that the model was offered, by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Offer {
     pub(crate) names: Arc<BTreeMap<String, Offered>>,
@@ -23,7 +25,7 @@ pub(crate) enum Offered {
     Handoff(String),
 }
 
-/// What a call of a tool that nobody offered becomes.
+/// How to treat a call of a tool that was not offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnUnknown {
     #[default]
@@ -31,9 +33,9 @@ pub(crate) enum OnUnknown {
     Tell,
 }
 
-/// What one reply adds to a run.
+/// Items and calls that one reply adds to a run.
 #[derive(Default)]
-struct Reading {
+struct ParsedReply {
     items: Vec<RunItem>,
     calls: Vec<PendingCall>,
     places: HashMap<String, usize>,
@@ -44,8 +46,8 @@ struct Reading {
 /// The most calls one reply may make.
 const MAX_CALLS: usize = 10_000;
 
-impl Reading {
-    /// What led to something that is left out is left out too: servers refuse a thought that leads nowhere.
+impl ParsedReply {
+    /// Removes the reasoning item before a call that is left out: servers reject reasoning that nothing follows.
     fn drop_thought(&mut self) {
         if self.items.last().is_some_and(|item| item.kind == RunItemKind::Reasoning) {
             self.items.pop();
@@ -54,7 +56,7 @@ impl Reading {
 }
 
 impl Run {
-    /// The model has answered. Nothing changes if the reply makes no sense. Gives the place of the first new item.
+    /// Adds a reply to the run. An invalid reply changes nothing. Returns the index of the first new item.
     pub(crate) fn replied(&mut self, model: &str, reply: ModelReply, offer: &Offer) -> Result<usize> {
         let read = self.read(&reply, offer)?;
         let from = self.items.len();
@@ -70,7 +72,7 @@ impl Run {
         let ModelReply { usage, response_id, request_id, .. } = reply;
         self.replies.push(ReplyRecord { from, to: self.items.len(), usage, response_id, request_id });
         if self.thread != Thread::Ours {
-            // The server has heard the answer, and asks for it again.
+            // The server has the answer already and repeats the call: send the answer again.
             let again = read.repeated.iter().filter_map(|id| self.items.iter().rfind(|item| item.raw.is_answer_to(id)));
             let again: Vec<RunItem> = again.cloned().collect();
             self.items.extend(again);
@@ -79,8 +81,8 @@ impl Run {
         Ok(from)
     }
 
-    fn read(&self, reply: &ModelReply, offer: &Offer) -> Result<Reading> {
-        let mut read = Reading::default();
+    fn read(&self, reply: &ModelReply, offer: &Offer) -> Result<ParsedReply> {
+        let mut read = ParsedReply::default();
         for raw in &reply.output {
             if raw.fields().values().any(|value| tool::deeper_than(value, tool::MAX_DEPTH)) {
                 return Err(misbehaved(format!(
@@ -129,10 +131,10 @@ impl Run {
         Ok(read)
     }
 
-    /// A call, unless it is one that was answered already.
+    /// Adds a call. Returns `None` for a call that was answered already or is repeated in this reply.
     fn called(
         &self,
-        read: &mut Reading,
+        read: &mut ParsedReply,
         (call_id, name): (&str, &str),
         raw: &Item,
         offer: &Offer,
@@ -141,15 +143,15 @@ impl Run {
             return Err(misbehaved(format!("The model called {name} without a call id")));
         }
         let known = read.places.get(call_id).and_then(|place| read.calls.get(*place));
-        match (self.ledger.look(call_id, raw, self.secrets.as_deref()), known) {
-            (Known::Clash, _) => return Err(reused(call_id)),
+        match (self.ledger.lookup(call_id, raw, self.secrets.as_deref()), known) {
+            (LedgerMatch::Clash, _) => return Err(reused(call_id)),
             (_, Some(known)) if known.raw != *raw => return Err(reused(call_id)),
             (_, Some(_)) => return Ok(None),
-            (Known::Completed, None) => {
+            (LedgerMatch::Completed, None) => {
                 read.repeated.push(call_id.to_owned());
                 return Ok(None);
             }
-            (Known::New | Known::Open, None) => {}
+            (LedgerMatch::New | LedgerMatch::Open, None) => {}
         }
         if read.calls.len() >= MAX_CALLS {
             return Err(misbehaved(format!("The model made more than {MAX_CALLS} calls in one reply")));
@@ -180,23 +182,23 @@ impl Run {
     }
 }
 
-/// Whether answers of this kind are given here.
+/// Whether outputs of this kind are made by this program, and not by the model's server.
 fn is_ours(kind: &str, offer: &Offer) -> bool {
     matches!(kind, "function_call_output" | "custom_tool_call_output")
         || kind.strip_suffix("_output").is_some_and(|call| built_in(call, offer).is_some())
 }
 
-/// The name of the tool that models were taught to call with an item of this kind, if it was offered.
+/// Name of the built-in tool that is called by items of this kind, if it was offered.
 fn built_in<'k>(kind: &'k str, offer: &Offer) -> Option<&'k str> {
     let name = kind.strip_suffix("_call")?;
     (offer.names.get(name) == Some(&Offered::BuiltIn)).then_some(name)
 }
 
-/// Items that are neither messages nor calls of ours.
+/// Kind of an item that is neither a message nor a call that is answered here.
 fn other(kind: &str) -> Result<RunItemKind> {
     match kind {
         "local_shell_call" | "apply_patch_call" | "computer_call" => {
-            Err(misbehaved(format!("The model made a {kind}, and nobody here can answer it")))
+            Err(misbehaved(format!("The model made a {kind}, and no tool for it was offered")))
         }
         "file_search_call"
         | "web_search_call"
@@ -206,7 +208,7 @@ fn other(kind: &str) -> Result<RunItemKind> {
         | "mcp_call" => Ok(RunItemKind::ToolCall),
         "program_output" => Ok(RunItemKind::ToolOutput),
         unknown => {
-            tracing::debug!(kind = unknown, "an item of a kind this version does not know; it is kept as it is");
+            tracing::debug!(kind = unknown, "item of an unknown kind; kept unchanged");
             Ok(RunItemKind::Other)
         }
     }

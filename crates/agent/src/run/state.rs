@@ -1,26 +1,26 @@
-//! A run on paper: versioned JSON that a later process, or a later version, can take up.
+//! Saved form of a run: versioned JSON that a later process or a later version can resume.
 
 use std::{collections::HashSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Interruption, Run, approvals::Decision, approvals::Reach};
+use super::{Interruption, Run, approvals::Decision, approvals::DecisionScope};
 use crate::{AgentError, Item, Result, environment::KnownSecrets, secrets};
 
-/// The version this library writes. It reads every older one.
+/// Format version that this library writes. It reads all older ones.
 const VERSION: u64 = 1;
 
-/// The longest saved run that is read.
+/// Largest saved run that is read, in bytes.
 const MAX_BYTES: usize = 256 << 20;
 
-/// A run that can be saved, decided about and gone on with. What the caller gave along, keys and headers are not in it. It
-/// is the whole conversation otherwise, and as confidential as that.
+/// A run that can be saved, decided about and resumed. It contains the whole conversation and is as confidential as that. It
+/// does not contain the caller's [`App`](crate::App) value, API keys or headers.
 ///
-/// The secrets of the run's environment are saved as references: where their values stand in the run in one of the forms that
-/// are known (as they are, JSON- or URL-escaped, in base64), the saved form has a name. When it is taken up, the values come
-/// from the environment it is run in then; without them it is refused ([`AgentError::SecretNotGiven`]). That is a net
-/// against accidents, not a wall: a value in another form, or of fewer than 8 bytes, is saved as it is.
+/// Secrets of the run's environment are saved as references: each value that appears in a known form (plain, JSON- or
+/// URL-escaped, base64) is replaced by its name. A resumed run gets the values from its environment; without them it is
+/// refused ([`AgentError::SecretNotGiven`]). This protects against accidents only: a value in another form, or of fewer than
+/// 8 bytes, is saved in clear.
 ///
 /// ```
 /// # use sandbar_agent::{Agent, FunctionTool, Item, RunState, ScriptedModel, ToolContext, ToolExt, run};
@@ -45,7 +45,7 @@ const MAX_BYTES: usize = 256 << 20;
 pub struct RunState(pub(crate) Run);
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct SavedRun<'a> {
     sandbar_run: u64,
     #[serde(flatten)]
     run: &'a Run,
@@ -57,19 +57,20 @@ struct Version {
 }
 
 impl RunState {
-    /// As JSON.
+    /// Writes the run as JSON.
     ///
     /// # Errors
-    /// Only if there is no memory for it.
+    /// When a part of the run cannot be serialised.
     pub fn to_json(&self) -> Result<String> {
-        serde_json::to_string(&Written { sandbar_run: VERSION, run: &self.0 })
+        serde_json::to_string(&SavedRun { sandbar_run: VERSION, run: &self.0 })
             .map_err(|error| AgentError::State(error.to_string()))
     }
 
-    /// From JSON.
+    /// Reads a run from JSON.
     ///
     /// # Errors
-    /// When it is not a saved run, is damaged, or was written by a newer version. Nothing of the text is repeated.
+    /// When the text is not a saved run, is damaged, or was written by a newer version. The message quotes nothing of the
+    /// text.
     pub fn from_json(text: &str) -> Result<Self> {
         if text.len() > MAX_BYTES {
             return Err(AgentError::State(format!("it is larger than {} MiB", MAX_BYTES >> 20)));
@@ -85,66 +86,66 @@ impl RunState {
             Some(_) => {}
         }
         let run: Run = serde_json::from_str(text).map_err(|error| {
-            // What we say ourselves about a run names nothing of it.
+            // Our own messages contain nothing of the text; those of serde may.
             let ours = FAULTS.iter().find(|fault| error.to_string().starts_with(**fault));
             ours.map_or_else(|| damaged(&error), |fault| AgentError::State(format!("it is damaged: {fault}")))
         })?;
         Ok(Self(run))
     }
 
-    /// The run itself.
+    /// The run.
     #[must_use]
     pub fn run(&self) -> &Run {
         &self.0
     }
 
-    /// The calls that wait for a person.
+    /// Calls that wait for a person.
     #[must_use]
     pub fn interruptions(&self) -> Vec<Interruption> {
         self.0.interruptions()
     }
 
-    /// Agrees to one call.
+    /// Approves one call.
     ///
     /// # Errors
     /// When no such call waits.
     pub fn approve(&mut self, call: &Interruption) -> Result<()> {
-        self.0.decide(call, Decision::Approved, Reach::ThisCall)
+        self.0.decide(call, Decision::Approved, DecisionScope::ThisCall)
     }
 
-    /// Agrees to this call and every later one of the same tool in the same run.
+    /// Approves this call and all later calls of the same tool in the same run.
     ///
     /// # Errors
     /// When no such call waits.
     pub fn approve_always(&mut self, call: &Interruption) -> Result<()> {
-        self.0.decide(call, Decision::Approved, Reach::EveryCall)
+        self.0.decide(call, Decision::Approved, DecisionScope::EveryCall)
     }
 
-    /// Refuses one call. The model is told so, in the usual words.
+    /// Rejects one call. The model reads the default text.
     ///
     /// # Errors
     /// When no such call waits.
     pub fn reject(&mut self, call: &Interruption) -> Result<()> {
-        self.0.decide(call, Decision::Rejected(None), Reach::ThisCall)
+        self.0.decide(call, Decision::Rejected(None), DecisionScope::ThisCall)
     }
 
-    /// Refuses one call, and says why.
+    /// Rejects one call. The model reads this message.
     ///
     /// # Errors
     /// When no such call waits.
     pub fn reject_with(&mut self, call: &Interruption, message: impl Into<String>) -> Result<()> {
-        self.0.decide(call, Decision::Rejected(Some(message.into())), Reach::ThisCall)
+        self.0.decide(call, Decision::Rejected(Some(message.into())), DecisionScope::ThisCall)
     }
 
-    /// Refuses this call and every later one of the same tool in the same run.
+    /// Rejects this call and all later calls of the same tool in the same run.
     ///
     /// # Errors
     /// When no such call waits.
     pub fn reject_always(&mut self, call: &Interruption, message: Option<String>) -> Result<()> {
-        self.0.decide(call, Decision::Rejected(message), Reach::EveryCall)
+        self.0.decide(call, Decision::Rejected(message), DecisionScope::EveryCall)
     }
 
-    /// Says something more before the run goes on.
+    /// Adds input before the run is resumed.
     ///
     /// # Errors
     /// When the run is over or in the middle of a turn.
@@ -159,19 +160,19 @@ impl RunState {
         Ok(())
     }
 
-    /// Allows more turns.
+    /// Changes the limit of turns; `None` removes it.
     pub fn set_max_turns(&mut self, most: Option<u32>) {
         let budget = self.0.budget().clone();
         self.0.limits(most, budget);
     }
 
-    /// Gives it another budget. What it has spent so far still counts.
+    /// Changes the budget. What the run has spent so far still counts.
     pub fn set_budget(&mut self, budget: super::Budget) {
         self.0.set_budget(budget);
     }
 }
 
-/// Says where, and never what: a saved run holds conversations.
+/// Gives the position but not the text: a saved run contains a conversation.
 fn damaged(error: &serde_json::Error) -> AgentError {
     AgentError::State(format!("it is damaged at line {}, column {}", error.line(), error.column()))
 }
@@ -187,18 +188,18 @@ impl Run {
     /// The run as JSON, with references in the place of secret values.
     pub(super) fn sealed_with(&self, secrets: &dyn KnownSecrets) -> serde_json::Result<Value> {
         let mut value = Self::serialize(self, serde_json::value::Serializer)?;
-        // Nested runs have sealed themselves; those that were loaded and not taken up yet still are.
+        // Nested runs are sealed by their own serialization; those that were loaded and not resumed are sealed still.
         if let Some(seal) = secrets::seal(secrets, &mut value) {
             value["sealed"] = serde_json::to_value(seal)?;
         }
         Ok(value)
     }
 
-    /// Takes the secrets of the environment, for what is saved from now on, and their values in the place of references.
+    /// Sets the secrets of the environment, and replaces references in the run by their values.
     ///
     /// # Errors
-    /// `secret_not_given` when the run refers to a secret that is not among them; it stays as it was then.
-    pub(crate) fn know(&mut self, secrets: Option<Arc<dyn KnownSecrets>>) -> Result<()> {
+    /// `secret_not_given` when the run refers to a secret that is not among them; the run is unchanged then.
+    pub(crate) fn set_secrets(&mut self, secrets: Option<Arc<dyn KnownSecrets>>) -> Result<()> {
         if let Some(seal) = self.sealed.clone() {
             let lost = |error: serde_json::Error| AgentError::State(error.to_string());
             let mut value =
@@ -210,8 +211,8 @@ impl Run {
         Ok(())
     }
 
-    /// Whether all that refers to something else in the run finds it there.
-    pub(super) fn whole(&self) -> Result<(), &'static str> {
+    /// Checks that all indices and ids in the run are consistent.
+    pub(super) fn check_references(&self) -> Result<(), &'static str> {
         let items = self.items.len();
         let mut end = 0;
         for reply in &self.replies {
@@ -238,6 +239,6 @@ impl Run {
 
 impl From<RunState> for Value {
     fn from(state: RunState) -> Self {
-        serde_json::to_value(Written { sandbar_run: VERSION, run: &state.0 }).unwrap_or_default()
+        serde_json::to_value(SavedRun { sandbar_run: VERSION, run: &state.0 }).unwrap_or_default()
     }
 }

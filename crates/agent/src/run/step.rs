@@ -1,30 +1,30 @@
-//! Where a run stands and what follows from that: a table, as code.
+//! Phase of a run, and the next step that follows from it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Interruption, PendingCall, Run, Spent};
 
-/// Where a run stands.
+/// Phase of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "at", rename_all = "snake_case")]
 pub(crate) enum Phase {
     /// The current agent is about to begin.
     Enter,
-    /// The model is to be asked.
+    /// The next step is a model call.
     Ready,
-    /// The model has answered; its calls are being made.
+    /// The model has replied; the calls of the reply are being made.
     Acting {
         calls: Vec<PendingCall>,
-        /// Whether the reply asked again for something that was answered before.
+        /// Whether the reply repeated a call that was answered before.
         #[serde(default)]
         repeated: bool,
     },
-    /// It is over.
+    /// The run is finished.
     Done { output: Value },
 }
 
-/// What has to happen next.
+/// Next step of a run.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Step {
@@ -34,39 +34,39 @@ pub enum Step {
     CallModel,
     /// Make these calls.
     CallTools(Vec<String>),
-    /// Hand over by this call.
+    /// Execute the handoff of this call.
     HandOff(String),
-    /// Ask a person about these.
+    /// Ask a person to decide about these calls.
     AskHuman(Vec<Interruption>),
-    /// The reply is dealt with: is it the final answer?
+    /// All calls are answered: decide whether the reply is the final output.
     Conclude,
-    /// It is over.
+    /// The run is finished.
     Finish,
-    /// It has to stop here.
+    /// The run has to stop without a final output.
     GiveUp(Stop),
 }
 
-/// Why a run has stopped.
+/// Why a run stopped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Stop {
-    /// There is a final output.
+    /// The run has a final output.
     Finished,
-    /// A person must decide.
+    /// A person must decide about calls.
     Interrupted,
-    /// It has spent what it was given; it can go on with more.
+    /// The budget is spent; the run can be resumed with a larger one.
     Budget(Spent),
-    /// It has taken all the turns it was given.
+    /// The limit of turns is reached.
     MaxTurns(u32),
-    /// Somebody cancelled it; it can go on.
+    /// The caller cancelled the run; it can be resumed.
     Cancelled,
-    /// It has made as many steps as it was asked to; it can go on.
+    /// The requested number of steps is done; the run can be resumed.
     Paused,
 }
 
 impl Run {
-    /// What has to happen next.
+    /// The next step.
     #[must_use]
     pub fn next(&self) -> Step {
         match &self.phase {
@@ -97,7 +97,7 @@ impl Run {
         }
     }
 
-    /// The environment is entered.
+    /// The agent has entered its environment.
     pub(crate) fn entered(&mut self) {
         if self.phase == Phase::Enter {
             self.phase = Phase::Ready;
@@ -114,7 +114,7 @@ impl Run {
         self.phase = Phase::Done { output };
     }
 
-    /// The final output, when it is over.
+    /// The final output, if the run is finished.
     #[must_use]
     pub fn final_output(&self) -> Option<&Value> {
         match &self.phase {
@@ -123,7 +123,7 @@ impl Run {
         }
     }
 
-    /// Whether more can be said to it before it goes on.
+    /// Whether input can be added now, which is between turns.
     pub(crate) fn takes_input(&self) -> bool {
         matches!(self.phase, Phase::Enter | Phase::Ready)
     }

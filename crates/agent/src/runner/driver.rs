@@ -1,4 +1,4 @@
-//! The loop: asks the run what has to happen next, makes it happen, and tells the run.
+//! The main loop: asks the run for its next step, executes the step, and reports the outcome to the run.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -8,20 +8,20 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    equipment::Equipment,
-    keeping::{Keeper, Leaving, Progress, Slot},
+    agent_setup::AgentSetup,
+    checkpoint::{DriverGuard, LeaveFuture, Progress, RunSlot},
+    events::Events,
     spans::Spans,
-    telling::Events,
 };
 use crate::{
     Agent, AgentError, App, Hooks, Kit, Result, RunConfig, RunError, RunResult, Step, Stop,
     agent::Roster,
-    environment::{Ending, Entering, KnownSecrets, Stay},
+    environment::{Ending, Entering, EnvironmentSession, KnownSecrets},
     run::Run,
     trace::Scope,
 };
 
-/// Whether somebody wants the run to stop.
+/// Cancellation that the caller requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cancel {
     No,
@@ -29,7 +29,7 @@ pub(super) enum Cancel {
     Now,
 }
 
-/// One run being made.
+/// Executes one run.
 pub(crate) struct Driver {
     pub(super) roster: Roster,
     pub(super) config: RunConfig,
@@ -37,24 +37,24 @@ pub(crate) struct Driver {
     pub(super) app: App,
     pub(super) hooks: Option<Arc<dyn Hooks>>,
     pub(super) events: Events,
-    pub(super) equipment: Option<Equipment>,
+    pub(super) setup: Option<AgentSetup>,
     pub(super) spans: Spans,
     pub(super) secrets: Option<Arc<dyn KnownSecrets>>,
-    /// The call it is made for, if it is nested.
+    /// Trace scope of the call that this run answers, if the run is nested.
     within: Option<Scope>,
     cancel: watch::Receiver<Cancel>,
     steps_left: Option<usize>,
-    pub(super) stay: Option<Box<dyn Stay>>,
-    /// The place being left; in a mutex only so that a driver can be looked at from several calls.
-    pub(super) leaving: Mutex<Option<Leaving>>,
+    pub(super) session: Option<Box<dyn EnvironmentSession>>,
+    /// The running `leave` of the environment. The mutex only makes the driver `Sync`: concurrent calls share it.
+    pub(super) leaving: Mutex<Option<LeaveFuture>>,
     pub(super) progress: Mutex<Progress>,
-    /// When the current step began; nothing between steps.
+    /// When the current step began; `None` between steps.
     pub(super) began: Option<Instant>,
-    /// How many items were told.
-    pub(super) told: usize,
-    /// How many runs it is nested in.
+    /// Number of items that were emitted as events.
+    pub(super) emitted: usize,
+    /// Number of runs that this run is nested in.
     pub(super) depth: usize,
-    /// Nested runs with a budget take turns: each may spend what the others have left.
+    /// Under a budget, nested runs execute one after the other: each may spend what the earlier ones left.
     pub(super) turns: tokio::sync::Mutex<()>,
 }
 
@@ -67,17 +67,17 @@ impl Driver {
             app: App::default(),
             hooks: None,
             events: Events::None,
-            equipment: None,
+            setup: None,
             spans: Spans::default(),
             secrets: None,
             within: None,
             cancel: watch::channel(Cancel::No).1,
             steps_left: None,
-            stay: None,
+            session: None,
             leaving: Mutex::default(),
             progress: Mutex::default(),
             began: None,
-            told: 0,
+            emitted: 0,
             depth: 0,
             turns: tokio::sync::Mutex::default(),
         }
@@ -101,29 +101,29 @@ impl Driver {
         Self { steps_left, ..self }
     }
 
-    /// Drives the run to its end. If this is dropped before, a nested run goes to its slot.
-    pub(super) async fn drive(self, slot: Option<Slot>) -> Result<RunResult, RunError> {
+    /// Executes the run to its end. If this future is dropped before, a nested run is stored in its slot.
+    pub(super) async fn drive(self, slot: Option<RunSlot>) -> Result<RunResult, RunError> {
         let used_before = self.run.usage().clone();
-        let mut keeper = Keeper { driver: Some(Box::new(self)), slot, used_before };
-        let outcome = match &mut keeper.driver {
+        let mut guard = DriverGuard { driver: Some(Box::new(self)), slot, used_before };
+        let outcome = match &mut guard.driver {
             Some(driver) => driver.work().await,
             None => Err(AgentError::Misuse("the run is driven already".to_owned())),
         };
-        let run = keeper.driver.take().map(|driver| driver.run);
+        let run = guard.driver.take().map(|driver| driver.run);
         let run = run.unwrap_or_else(|| Run::new(String::new(), String::new(), Vec::new()));
         outcome.map_err(|error| RunError::new(error, run.clone())).map(|stop| RunResult::new(run, stop))
     }
 
     async fn work(&mut self) -> Result<Stop> {
-        self.told = self.run.items().len();
+        self.emitted = self.run.items().len();
         self.spans = Spans::begin(&self.config, &mut self.run, self.within.as_ref());
-        let outcome = match self.know_secrets() {
+        let outcome = match self.load_secrets() {
             Ok(()) => self.steps().await,
             Err(error) => Err(error),
         };
         let ending = match &outcome {
             Ok(Stop::Finished) => Ending::Finished,
-            // A nested run comes back only where a person has to decide.
+            // A nested run is resumed only if a person has to decide something in it.
             Ok(stop) if self.within.is_some() && *stop != Stop::Interrupted => Ending::Finished,
             Ok(_) => Ending::Paused,
             Err(_) => Ending::Failed,
@@ -131,9 +131,9 @@ impl Driver {
         let left = self.leave(ending).await;
         std::mem::take(&mut self.spans).end(self.run.usage(), outcome.as_ref().err());
         match left {
-            // Where it should come back to is lost.
+            // Without the saved environment the run cannot be resumed.
             Err(error) if ending == Ending::Paused => outcome.and(Err(error)),
-            // A finished run is finished, also if somebody could not clean up after it.
+            // A failed clean-up does not change the outcome of a run that is over.
             Err(error) => {
                 tracing::warn!(%error, "the environment of a run could not be left");
                 outcome
@@ -142,11 +142,11 @@ impl Driver {
         }
     }
 
-    /// The secrets of the place where the agents work, or those of the run that this one is nested in.
-    fn know_secrets(&mut self) -> Result<()> {
+    /// Takes the secrets of the environment, or else those of the outer run.
+    fn load_secrets(&mut self) -> Result<()> {
         let own = self.config.environment.as_ref().and_then(|environment| environment.secrets());
         self.secrets = own.or(self.secrets.take());
-        self.run.know(self.secrets.clone())
+        self.run.set_secrets(self.secrets.clone())
     }
 
     pub(super) fn secrets(&self) -> Option<&dyn KnownSecrets> {
@@ -178,14 +178,14 @@ impl Driver {
             };
             self.run.pass(self.step_time());
             self.began = None;
-            self.keep_progress().await;
+            self.save_progress().await;
             if let Some(stop) = performed? {
                 return Ok(stop);
             }
         }
     }
 
-    /// How long the current step has taken so far.
+    /// Time since the current step began.
     pub(super) fn step_time(&self) -> Duration {
         self.began.map_or(Duration::ZERO, |began| began.elapsed())
     }
@@ -212,23 +212,23 @@ impl Driver {
         Ok(())
     }
 
-    /// What the current agent works with; entered again when a run is taken up in the middle.
-    pub(super) async fn equip(&mut self) -> Result<&Equipment> {
+    /// Setup of the current agent. In a run that was resumed in the middle, the agent enters the environment again.
+    pub(super) async fn equip(&mut self) -> Result<&AgentSetup> {
         let key = self.run.agent().to_owned();
-        if self.equipment.as_ref().is_none_or(|equipment| equipment.key != key) {
+        if self.setup.as_ref().is_none_or(|setup| setup.key != key) {
             let agent = self.roster.agent(&key)?.clone();
             let kit = self.borrow_kit(&key, &agent).await?;
-            self.equipment = Some(Equipment::new(key, agent, kit));
+            self.setup = Some(AgentSetup::new(key, agent, kit));
         }
-        let Some(equipment) = &mut self.equipment else {
-            return Err(AgentError::Misuse("the agent has no equipment".to_owned()));
+        let Some(setup) = &mut self.setup else {
+            return Err(AgentError::Misuse("the agent has no setup".to_owned()));
         };
-        equipment.refresh(&self.roster, &self.app, self.config.on_unknown).await?;
-        self.spans.agent(equipment);
-        Ok(equipment)
+        setup.refresh(&self.roster, &self.app, self.config.on_unknown).await?;
+        self.spans.agent(setup);
+        Ok(setup)
     }
 
-    /// What the environment lends an agent; nothing if there is none.
+    /// What the environment adds to an agent; an empty kit without an environment.
     async fn borrow_kit(&mut self, key: &str, agent: &Agent) -> Result<Kit> {
         let Some(environment) = self.config.environment.clone() else {
             if agent.parts().needs.is_some() {
@@ -241,24 +241,24 @@ impl Driver {
             }
             return Ok(Kit::default());
         };
-        // Whoever cannot think needs no place to work.
+        // Before the environment is opened: an agent without a usable model needs no machine.
         let model = self.config.choose(&agent.parts().model)?;
-        let stay = match &mut self.stay {
-            Some(stay) => stay,
+        let session = match &mut self.session {
+            Some(session) => session,
             none => {
                 let saved = self.run.environment.clone();
-                let stay = environment.open(self.run.id(), saved).await.map_err(AgentError::Environment)?;
-                none.insert(stay)
+                let session = environment.open(self.run.id(), saved).await.map_err(AgentError::Environment)?;
+                none.insert(session)
             }
         };
-        stay.enter(Entering { key, agent, model: &model }).await.map_err(AgentError::Environment)
+        session.enter(Entering { key, agent, model: &model }).await.map_err(AgentError::Environment)
     }
 
     async fn leave(&mut self, ending: Ending) -> Result<()> {
-        let Some(stay) = self.stay.take() else { return Ok(()) };
-        // Kept while it goes on: whoever drops this run can still see it through.
+        let Some(session) = self.session.take() else { return Ok(()) };
+        // Stored while it runs: if this run is dropped, its guard can still complete the future.
         let leaving = self.leaving.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let outcome = leaving.insert(stay.leave(ending)).await;
+        let outcome = leaving.insert(session.leave(ending)).await;
         *leaving = None;
         self.run.environment = outcome.map_err(AgentError::Environment)?;
         Ok(())
@@ -270,7 +270,7 @@ impl Driver {
 }
 
 async fn cancelled_now(cancel: &mut watch::Receiver<Cancel>) {
-    // Nobody can cancel any more when the sender is gone.
+    // An error means that the sender is gone: the run cannot be cancelled any more.
     if cancel.wait_for(|cancel| *cancel == Cancel::Now).await.is_err() {
         futures::future::pending::<()>().await;
     }

@@ -1,4 +1,4 @@
-//! The spans that are open while a run goes on: its task, the agent at work, and the turn.
+//! The open trace spans of a run: task, agent and turn.
 
 use serde_json::{Value, json};
 
@@ -8,9 +8,9 @@ use crate::{
     trace::{NewTrace, Scope, Span, SpanData, SpanError, Trace},
 };
 
-use super::equipment::Equipment;
+use super::agent_setup::AgentSetup;
 
-/// What is open, the innermost first: that is the order in which it ends.
+/// Open spans. The innermost is the first field because fields are dropped in order, and a drop ends the span.
 #[derive(Default)]
 pub(super) struct Spans {
     turn: Span,
@@ -22,7 +22,7 @@ pub(super) struct Spans {
 }
 
 impl Spans {
-    /// A run begins or is taken up: in a trace of its own, in the one it was in, or within a call of another run.
+    /// Opens the task span: in a new trace, in the trace of a resumed run, or within a call of the outer run.
     pub(super) fn begin(config: &RunConfig, run: &mut Run, within: Option<&Scope>) -> Self {
         let used_before = Usage { entries: Vec::new(), ..run.usage().clone() };
         let workflow = || config.workflow.clone().unwrap_or_else(|| "Agent workflow".to_owned());
@@ -45,30 +45,30 @@ impl Spans {
         Self { task, _trace: trace, used_before, ..Self::default() }
     }
 
-    /// An agent is at work.
-    pub(super) fn agent(&mut self, equipment: &Equipment) {
-        if self.agent_key == equipment.key {
+    /// Opens the agent span, unless this agent's span is open already.
+    pub(super) fn agent(&mut self, setup: &AgentSetup) {
+        if self.agent_key == setup.key {
             return;
         }
         self.turn = Span::off();
         self.agent = Span::off();
-        self.agent_key.clone_from(&equipment.key);
+        self.agent_key.clone_from(&setup.key);
         self.agent = self.task.span(|| SpanData::Agent {
-            name: equipment.agent.name().to_owned(),
-            handoffs: equipment.handoffs.keys().cloned().collect(),
-            tools: equipment.tools.keys().cloned().collect(),
-            output_type: Some(equipment.agent.output_type().name().to_owned()),
+            name: setup.agent.name().to_owned(),
+            handoffs: setup.handoffs.keys().cloned().collect(),
+            tools: setup.tools.keys().cloned().collect(),
+            output_type: Some(setup.agent.output_type().name().to_owned()),
         });
     }
 
-    /// A turn begins.
+    /// Opens the span of a turn.
     pub(super) fn turn(&mut self, number: u32) {
         self.turn = Span::off();
         let agent = &self.agent_key;
         self.turn = self.agent.span(|| SpanData::turn(number, agent.clone()));
     }
 
-    /// Opens a span for something that happens in the turn, or between turns.
+    /// Opens a span below the innermost open span.
     pub(super) fn open(&self, data: impl FnOnce() -> SpanData) -> Span {
         if self.turn.id().is_some() {
             return self.turn.span(data);
@@ -76,7 +76,7 @@ impl Spans {
         if self.agent.id().is_some() { self.agent.span(data) } else { self.task.span(data) }
     }
 
-    /// The run has stopped: what it used, and why it failed if it did.
+    /// Ends all spans, with the usage of the run and its failure.
     pub(super) fn end(mut self, usage: &Usage, failure: Option<&AgentError>) {
         let used = usage.since(&self.used_before);
         self.task.usage(|| spent(&used));
@@ -88,7 +88,7 @@ impl Spans {
     }
 }
 
-/// What was used, in the words of the wire.
+/// Usage with the field names of the trace format.
 pub(super) fn spent(usage: &Usage) -> Value {
     json!({
         "requests": usage.requests,
@@ -98,12 +98,12 @@ pub(super) fn spent(usage: &Usage) -> Value {
     })
 }
 
-/// A failure, without what users' code may have put into it.
+/// A failure, without the sources, which may contain data of the user's code.
 pub(super) fn failed(error: &AgentError) -> SpanError {
     SpanError { message: error.to_string(), data: Some(json!({ "code": error.code() })) }
 }
 
-/// A guardrail did not let things pass.
+/// Marks the span of a guardrail as triggered.
 pub(super) fn tripped(span: &mut Span) {
     span.update(|data| {
         if let SpanData::Guardrail { triggered, .. } = data {

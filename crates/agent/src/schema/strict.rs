@@ -5,16 +5,16 @@ use std::{fmt::Write as _, mem};
 use indexmap::IndexMap;
 use serde_json::{Map, Value, json};
 
-use super::{SchemaError, SchemaFault, place::shortened};
+use super::{SchemaError, SchemaFault, decode::shortened};
 
 const DEPTH: usize = 100;
 const NODES: usize = 100_000;
-/// A bound on what references can blow a schema up to.
+/// Limit of the text, because inlined references can multiply it.
 const BYTES: usize = 16 << 20;
-/// How much of a place or a name is told in an error.
-const TOLD: usize = 400;
+/// How many bytes of a pointer or a name an error quotes.
+const QUOTED: usize = 400;
 
-/// What may stand beside a `$ref` because it does not narrow what the reference allows.
+/// Keywords that may be siblings of a `$ref` because they do not restrict the value.
 const BESIDE_REF: &[&str] = &[
     "$anchor",
     "$comment",
@@ -35,12 +35,12 @@ const BESIDE_REF: &[&str] = &[
 
 /// Turns a schema into its strict form.
 ///
-/// Objects are closed and all their properties required; what was optional can stay so by allowing null. `oneOf` becomes
-/// `anyOf`, an `allOf` of one is merged, null defaults go, and a `$ref` that is described is put in place.
+/// Objects are closed and all their properties are required; an optional property can allow null instead. `oneOf` becomes
+/// `anyOf`, an `allOf` of one schema is merged, null defaults are removed, and a `$ref` with a description is inlined.
 ///
 /// # Errors
-/// When there is no strict form: an object that allows any property, a part that says nothing of its type, a reference
-/// that leads nowhere, a root that is no object, or more than 100 levels or 100,000 parts.
+/// When there is no strict form: an object that allows any property, a part without a type, a reference to nothing, a root
+/// that is not an object, or more than 100 levels or 100,000 parts.
 ///
 /// ```
 /// use sandbar_agent::schema::strict;
@@ -85,7 +85,7 @@ fn unfit_root(schema: &Value) -> Option<&'static str> {
     (!types(schema.get("type")).any(|name| name == "object")).then_some("anything else")
 }
 
-/// The names under `type`, which is one or a list.
+/// The names under `type`, which is a string or a list.
 fn types(value: Option<&Value>) -> impl Iterator<Item = &str> {
     let one = value.and_then(Value::as_str);
     let list = value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
@@ -113,7 +113,7 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Whether a pointer leads to a part of the schema that has the same place in the strict form.
+/// Whether a pointer leads to a part of the schema that keeps its pointer in the strict form.
 fn leads_to_schema(root: &Value, pointer: &str) -> bool {
     let mut schema = root;
     let mut tokens = pointer.split('/').skip(1);
@@ -137,16 +137,16 @@ fn leads_to_schema(root: &Value, pointer: &str) -> bool {
     schema.is_object()
 }
 
-/// The fields of a schema, wherever in the document they were found.
+/// The fields of a schema, collected from one or several parts of the document.
 type Fields<'a> = IndexMap<&'a str, &'a Value>;
 
 struct Walk<'a> {
     root: &'a Value,
     nodes: usize,
     bytes: usize,
-    /// Where the walk is, as a JSON pointer into what comes out.
+    /// Current position, as a JSON pointer into the result.
     at: String,
-    /// References that are being put in place, outermost first.
+    /// References that are being inlined, the outermost first.
     inlining: Vec<&'a str>,
 }
 
@@ -167,7 +167,7 @@ impl<'a> Walk<'a> {
         Ok(Value::Object(strict))
     }
 
-    /// The fields of a schema once an `allOf` of one and a `$ref` with something beside it are put in place.
+    /// The fields of a schema after an `allOf` of one schema is merged and a `$ref` with siblings is inlined.
     fn in_place(&mut self, fields: &'a Map<String, Value>) -> Result<Fields<'a>, SchemaError> {
         let mut fields: Fields<'a> = fields.iter().map(|(key, value)| (key.as_str(), value)).collect();
         loop {
@@ -192,7 +192,7 @@ impl<'a> Walk<'a> {
             match around.get(key.as_str()) {
                 None => drop(around.insert(key, value)),
                 Some(other) if *other == value || BESIDE_REF.contains(&key.as_str()) => {}
-                Some(_) => return Err(self.fault(SchemaFault::Conflict(shortened(key, TOLD)))),
+                Some(_) => return Err(self.fault(SchemaFault::Conflict(shortened(key, QUOTED)))),
             }
         }
         Ok(around)
@@ -203,10 +203,10 @@ impl<'a> Walk<'a> {
         let is_known = |key: &str| BESIDE_REF.contains(&key) || key == "$ref" || (key == "$id" && at_root);
         let narrowing: Vec<String> = fields.keys().filter(|key| !is_known(key)).map(|key| format!("`{key}`")).collect();
         if !narrowing.is_empty() {
-            return Err(self.fault(SchemaFault::RefBeside(shortened(&narrowing.join(", "), TOLD))));
+            return Err(self.fault(SchemaFault::RefBeside(shortened(&narrowing.join(", "), QUOTED))));
         }
         if self.inlining.contains(&reference) {
-            // What contains itself cannot be put in place for ever; the reference says more than the words beside it.
+            // A recursive reference cannot be inlined; its siblings are dropped instead.
             return Ok(fields.iter().filter(|(key, _)| **key == "$ref").map(|(key, value)| (*key, *value)).collect());
         }
         let target = pointer(reference).and_then(|pointer| self.root.pointer(&pointer)).and_then(Value::as_object);
@@ -224,7 +224,7 @@ impl<'a> Walk<'a> {
                 ("default", Value::Null) | ("oneOf", Value::Array(_)) => continue,
                 ("properties", Value::Object(schemas)) => self.map(key, schemas, depth)?,
                 ("$defs" | "definitions", Value::Object(schemas)) => {
-                    // What is defined here is not part of what is being put in place.
+                    // Definitions are not part of the reference that is being inlined.
                     let inlining = mem::take(&mut self.inlining);
                     let definitions = self.map(key, schemas, depth)?;
                     self.inlining = inlining;
@@ -278,7 +278,7 @@ impl<'a> Walk<'a> {
         self.enter(depth + 1)?;
         let mut converted = Map::new();
         for (name, schema) in schemas {
-            // Once as a property, once more as required.
+            // The name appears twice: as a property and in `required`.
             self.add(0, 2 * name.len())?;
             let place = format!("{key}/{}", name.replace('~', "~0").replace('/', "~1"));
             converted.insert(name.clone(), self.child(&place, schema, depth + 2)?);
@@ -303,7 +303,7 @@ impl<'a> Walk<'a> {
         Ok(converted)
     }
 
-    /// Copies what is no schema.
+    /// Copies a value that is not a schema.
     fn copy(&mut self, value: &Value, depth: usize) -> Result<Value, SchemaError> {
         Ok(match value {
             Value::Array(values) => {
@@ -345,10 +345,10 @@ impl<'a> Walk<'a> {
     }
 
     fn unknown(&self, reference: &str) -> SchemaError {
-        self.fault(SchemaFault::UnknownRef(shortened(reference, TOLD)))
+        self.fault(SchemaFault::UnknownRef(shortened(reference, QUOTED)))
     }
 
     fn fault(&self, fault: SchemaFault) -> SchemaError {
-        SchemaError { at: shortened(&self.at, TOLD), fault }
+        SchemaError { at: shortened(&self.at, QUOTED), fault }
     }
 }

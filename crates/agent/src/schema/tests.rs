@@ -1,4 +1,4 @@
-//! What comes out strict, and what cannot.
+//! Tests of the strict form of schemas.
 
 use std::collections::HashMap;
 
@@ -203,7 +203,7 @@ fn depth_and_size_have_limits() {
     assert_eq!(strict(&object(nested(120))).unwrap_err().fault, SchemaFault::TooDeep(100));
     let wide = json!({ "type": "object", "properties": { "a": { "enum": vec![1; 100_001] } } });
     assert_eq!(strict(&wide).unwrap_err().fault, SchemaFault::TooLarge(100_000));
-    // Twenty doublings, each of which is put in place.
+    // Twenty definitions, each of which refers twice to the previous one; all references are inlined.
     let mut definitions = serde_json::Map::new();
     definitions.insert("D0".to_owned(), json!({ "type": "string" }));
     for level in 1..=20 {
@@ -212,7 +212,7 @@ fn depth_and_size_have_limits() {
     }
     let bomb = json!({ "type": "object", "properties": {}, "$defs": definitions });
     assert_eq!(strict(&bomb).unwrap_err().fault, SchemaFault::TooLarge(100_000));
-    // A long text, put in place many times; and a long name above many parts.
+    // A long text that is inlined many times, and a long name above many parts.
     let part = json!({ "$ref": "#/$defs/Long", "title": "again" });
     let parts: serde_json::Map<String, Value> =
         (0..1000).map(|number: u32| (number.to_string(), part.clone())).collect();
@@ -295,7 +295,7 @@ fn closed(part: Value) -> Value {
     json!({ "type": "object", "properties": { "a": part }, "required": ["a"], "additionalProperties": false })
 }
 
-/// Anything that looks a little like a schema.
+/// A random value that resembles a schema.
 fn some_schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!({ "type": "string" })),

@@ -1,18 +1,18 @@
-//! Names and values that may hold secrets: sent, and never printed or saved.
+//! Headers and query parameters whose values may be secret: they are sent, but never printed or saved.
 
 use std::{collections::BTreeMap, fmt, ops::Deref};
 
-/// Names and values that may hold secrets. Only the names can be seen.
+/// Names with values that may be secret. `Debug` prints only the names.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Private(BTreeMap<String, String>);
 
 impl Private {
-    /// Adds one.
+    /// Adds a name and its value.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.0.insert(name.into(), value.into());
     }
 
-    /// Both; what `over` says wins.
+    /// Merges two sets; values of `over` take precedence.
     pub(super) fn overlaid(&self, over: &Self) -> Self {
         Self(self.0.iter().chain(&over.0).map(|(name, value)| (name.clone(), value.clone())).collect())
     }

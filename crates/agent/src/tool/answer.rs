@@ -1,4 +1,4 @@
-//! What a tool answers: text, parts with pictures and files, or any JSON.
+//! Output of a tool: text, parts with images and files, or any JSON value.
 
 use std::borrow::Cow;
 
@@ -7,22 +7,22 @@ use serde_json::Value;
 
 use crate::{BoxError, Part};
 
-/// What a tool answers.
+/// Output of a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutput {
-    /// Text, sent as it is.
+    /// Text, sent unchanged.
     Text(String),
-    /// Texts, pictures and files.
+    /// Texts, images and files.
     Parts(Vec<Part>),
-    /// Any value: sent as JSON text, kept as it is where it becomes the final output.
+    /// Any JSON value: sent to the model as JSON text, but unchanged if it becomes the final output.
     Json(Value),
-    /// Text that says what went wrong. Where the kind of call has a word for failure, the answer has it.
+    /// Error text. If outputs of this kind of call have a status, the status is `failed`.
     Failure(String),
 }
 
 impl ToolOutput {
-    /// The `output` field of the answer's item.
+    /// The `output` field of the output item.
     #[must_use]
     pub fn wire(&self) -> Value {
         match self {
@@ -34,7 +34,7 @@ impl ToolOutput {
         }
     }
 
-    /// The same, as text where it is nested deeper than a saved run can be.
+    /// The output, converted to text if it is nested too deeply for a saved run.
     pub(crate) fn bounded(self) -> Self {
         match self {
             Self::Json(value) if deeper_than(&value, MAX_DEPTH) => Self::Text(value.to_string()),
@@ -42,7 +42,7 @@ impl ToolOutput {
         }
     }
 
-    /// The value a final output has when it is this answer.
+    /// The final output, if this output ends the run.
     #[must_use]
     pub fn value(&self) -> Value {
         match self {
@@ -53,10 +53,10 @@ impl ToolOutput {
     }
 }
 
-/// How deep a value may be nested to be kept: JSON readers stop at twice of that.
+/// Maximum nesting of a value that is stored. JSON parsers stop at twice this depth.
 pub(crate) const MAX_DEPTH: usize = 64;
 
-/// Whether a value is nested deeper than this.
+/// Whether a value is nested deeper than this limit.
 pub(crate) fn deeper_than(value: &Value, depth: usize) -> bool {
     let deeper = |value: &Value| depth == 0 || deeper_than(value, depth - 1);
     match value {
@@ -66,7 +66,7 @@ pub(crate) fn deeper_than(value: &Value, depth: usize) -> bool {
     }
 }
 
-/// What a tool's function may return: text, numbers, parts, any type in [`Json`], nothing, or one of these in an
+/// Return type of the function of a tool: text, numbers, parts, any type in [`Json`], `()`, or one of these in an
 /// [`Option`] or a [`Result`].
 ///
 /// ```
@@ -84,14 +84,14 @@ pub(crate) fn deeper_than(value: &Value, depth: usize) -> bool {
     note = "return `Json<{Self}>` and wrap the value in `Json(…)` if it implements `serde::Serialize`"
 )]
 pub trait IntoToolOutput {
-    /// The answer it stands for.
+    /// Converts the value to the output of a tool.
     ///
     /// # Errors
-    /// When it stands for a failure.
+    /// If the value is a failure.
     fn into_tool_output(self) -> Result<ToolOutput, BoxError>;
 }
 
-/// Any value that can be written as JSON, as a tool's answer.
+/// Output of a tool that is any value that serializes to JSON.
 #[derive(Clone, Debug)]
 pub struct Json<T>(pub T);
 
@@ -107,14 +107,14 @@ impl<T: IntoToolOutput, E: Into<BoxError>> IntoToolOutput for Result<T, E> {
     }
 }
 
-/// Nothing is empty text.
+/// `()` is an empty text.
 impl<T: IntoToolOutput> IntoToolOutput for Option<T> {
     fn into_tool_output(self) -> Result<ToolOutput, BoxError> {
         self.map_or_else(|| Ok(ToolOutput::Text(String::new())), T::into_tool_output)
     }
 }
 
-/// Answers that are one variant away.
+/// Implements the conversion for types that map to one variant.
 macro_rules! answers {
     ($($type:ty => |$value:ident| $output:expr;)*) => {
         $(impl IntoToolOutput for $type {
@@ -151,7 +151,7 @@ answers! {
     f64 => |value| ToolOutput::Json(value.into());
 }
 
-/// With the digits that it is written with: 0.1 stays 0.1, and is not 0.10000000149011612.
+/// Keeps the shortest digits of an `f32`: 0.1 stays 0.1 and does not become 0.10000000149011612.
 fn widened(value: f32) -> f64 {
     value.to_string().parse().unwrap_or_else(|_| value.into())
 }

@@ -1,4 +1,4 @@
-//! A tool that takes text instead of JSON: a patch, a program, a query.
+//! A freeform tool, whose input is text instead of JSON: a patch, a program, a query.
 
 use std::{fmt, sync::Arc};
 
@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use super::{Grammar, IntoToolOutput, Tool, ToolContext, ToolKind, ToolOutput, ToolSpec};
 use crate::BoxError;
 
-/// A tool that takes whatever text the model writes. Cheap to clone.
+/// A freeform tool: its input is any text that the model writes. Cheap to clone.
 ///
 /// ```
 /// use sandbar_agent::{App, CustomTool, Grammar, Tool, ToolContext, ToolOutput};
@@ -31,7 +31,7 @@ pub struct CustomTool {
 type Function = Arc<dyn Fn(ToolContext, String) -> BoxFuture<'static, Result<ToolOutput, BoxError>> + Send + Sync>;
 
 impl CustomTool {
-    /// A function of text.
+    /// A tool that calls a function with the text.
     pub fn new<F, Fut, Answer>(name: impl Into<String>, description: impl Into<String>, function: F) -> Self
     where
         F: Fn(ToolContext, String) -> Fut + Send + Sync + 'static,
@@ -44,7 +44,7 @@ impl CustomTool {
         Self { spec: ToolSpec { name: name.into(), description: description.into(), kind }, function }
     }
 
-    /// What the text must look like. Servers that know grammars hold the model to it.
+    /// Sets the grammar of the text. Servers that support grammars enforce it.
     #[must_use]
     pub fn grammar(mut self, grammar: Grammar) -> Self {
         self.spec.kind = ToolKind::Custom { grammar: Some(grammar) };
@@ -53,7 +53,7 @@ impl CustomTool {
 }
 
 impl Grammar {
-    /// A grammar in the language of Lark.
+    /// A grammar in the syntax of Lark.
     pub fn lark(definition: impl Into<String>) -> Self {
         Self { syntax: "lark".to_owned(), definition: definition.into() }
     }

@@ -1,4 +1,4 @@
-//! A tool made of a function: arguments by a schema in, an answer out.
+//! A tool that calls a function with decoded arguments.
 
 use std::{fmt, sync::Arc};
 
@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::{IntoToolOutput, Tool, ToolContext, ToolKind, ToolOutput, ToolSpec};
 use crate::{
     BoxError,
-    schema::{self, Misfit, SchemaError, decode},
+    schema::{self, DecodeError, SchemaError, decode},
 };
 
-/// A tool made of a function. Cheap to clone.
+/// A tool that calls a function. Cheap to clone.
 ///
 /// ```
 /// use sandbar_agent::{App, FunctionTool, Tool, ToolContext, ToolOutput};
@@ -44,13 +44,14 @@ pub struct FunctionTool {
 
 type Function = Arc<dyn Fn(ToolContext, &str) -> BoxFuture<'static, Result<ToolOutput, BoxError>> + Send + Sync>;
 
-/// The arguments of a tool that takes none.
+/// Arguments of a tool without arguments.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 pub struct NoArguments {}
 
 impl FunctionTool {
-    /// A function of typed arguments, which must be a struct with named fields. Its schema is strict: if it has no strict
-    /// form, [`schema_fault`](Self::schema_fault) says why, and no run begins with it unless it is [`lenient`](Self::lenient).
+    /// A function with typed arguments, which must be a struct with named fields. Its schema is strict. If the type has no
+    /// strict form, [`schema_fault`](Self::schema_fault) returns the reason, and a run starts only if the tool is
+    /// [`lenient`](Self::lenient).
     pub fn new<Args, F, Fut, Answer>(name: impl Into<String>, description: impl Into<String>, function: F) -> Self
     where
         Args: DeserializeOwned + JsonSchema,
@@ -66,7 +67,7 @@ impl FunctionTool {
         Self { schema: Arc::new(schema), function }
     }
 
-    /// A function of a JSON object, by a schema made by hand. The schema is made strict.
+    /// A function that takes a JSON object, with an explicit schema. The schema is converted to its strict form.
     pub fn raw<F, Fut, Answer>(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -86,13 +87,13 @@ impl FunctionTool {
         Self { schema: Arc::new(schema), function }
     }
 
-    /// The same, with its schema sent as it is and as advice only: for arguments that have no strict form, such as maps.
+    /// Sends the schema unchanged and not enforced, for arguments that have no strict form, such as maps.
     #[must_use]
     pub fn lenient(self) -> Self {
         Self { schema: Arc::new(Arc::unwrap_or_clone(self.schema).lenient()), ..self }
     }
 
-    /// Why it has no strict schema, if it should have one.
+    /// Reason why the arguments have no strict schema, unless the tool is lenient.
     #[must_use]
     pub fn schema_fault(&self) -> Option<&SchemaError> {
         self.schema.fault()
@@ -120,7 +121,7 @@ impl fmt::Debug for FunctionTool {
     }
 }
 
-/// What a model sees of a function, and why that is not strict if it should be.
+/// Schema of the arguments of a function, with the reason if it has no strict form.
 #[derive(Clone, Debug)]
 #[doc(hidden)]
 pub struct FunctionSchema {
@@ -130,11 +131,11 @@ pub struct FunctionSchema {
 }
 
 impl FunctionSchema {
-    /// That of a function of these arguments.
+    /// Schema of a function with arguments of this type.
     pub fn of<Args: JsonSchema>(name: impl Into<String>, description: impl Into<String>) -> Self {
         let mut schema = schema::schema_of::<Args>();
         if let Value::Object(fields) = &mut schema {
-            // The tool has a description of its own; that of the type is for people.
+            // The tool has its own description; the description of the type is for readers of the code.
             fields.remove("description");
         }
         Self::new(name, description, schema)
@@ -154,7 +155,7 @@ impl FunctionSchema {
         }
     }
 
-    /// The same, without asking for strictness.
+    /// The schema, not enforced.
     #[must_use]
     pub fn lenient(mut self) -> Self {
         self.spec.kind = ToolKind::Function { parameters: self.schema.clone(), strict: false };
@@ -162,43 +163,43 @@ impl FunctionSchema {
         self
     }
 
-    /// What the model sees.
+    /// Specification of the tool for the model.
     #[must_use]
     pub fn spec(&self) -> &ToolSpec {
         &self.spec
     }
 
-    /// Why it is not strict, if it should be.
+    /// Reason why the schema is not strict, if strictness was requested.
     #[must_use]
     pub fn fault(&self) -> Option<&SchemaError> {
         self.fault.as_ref()
     }
 }
 
-/// Why arguments do not fit, in words a model can act on.
+/// Error in the arguments of a call. The model reads its message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArgumentsError {
-    /// They are no JSON.
+    /// The text is not JSON.
     #[error("the arguments are {0}")]
     NotJson(String),
-    /// They are JSON, but no object.
+    /// The JSON is not an object.
     #[error("the arguments must be a JSON object")]
     NotAnObject,
-    /// One is missing, unknown, or not what it should be.
+    /// An argument is missing, unknown, or of the wrong type.
     #[error("{}{reason}", if .at.is_empty() { String::new() } else { format!("argument {}: ", .at) })]
     Wrong {
-        /// Which one: a JSON pointer; empty if one is missing at the top.
+        /// JSON pointer to the argument; empty if a top-level argument is missing.
         at: String,
-        /// What is wrong with it.
+        /// Fault of the argument.
         reason: String,
     },
 }
 
-/// Decodes what a model wrote as the arguments of a call. Nothing at all stands for no arguments.
+/// Decodes the arguments of a call. An empty text stands for an empty object.
 ///
 /// # Errors
-/// When it is no JSON object, or one that does not fit.
+/// If the text is not a JSON object, or does not match the type.
 pub fn decode_arguments<Args: DeserializeOwned>(arguments: &str) -> Result<Args, ArgumentsError> {
     let arguments = match arguments.trim() {
         "" => "{}",
@@ -208,18 +209,18 @@ pub fn decode_arguments<Args: DeserializeOwned>(arguments: &str) -> Result<Args,
     if arguments.starts_with('{') {
         return decoded.map_err(ArgumentsError::from);
     }
-    // A struct can be decoded from a list too, but no tool says so to the model.
+    // Serde would decode a struct from a list too, but no schema allows that.
     match decode::<Value>(arguments) {
         Ok(_) => Err(ArgumentsError::NotAnObject),
-        Err(misfit) => Err(misfit.into()),
+        Err(error) => Err(error.into()),
     }
 }
 
-impl From<Misfit> for ArgumentsError {
-    fn from(misfit: Misfit) -> Self {
-        match misfit {
-            misfit @ Misfit::Syntax(_) => Self::NotJson(misfit.to_string()),
-            Misfit::Shape { at, reason } => Self::Wrong { at, reason },
+impl From<DecodeError> for ArgumentsError {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            error @ DecodeError::Syntax(_) => Self::NotJson(error.to_string()),
+            DecodeError::Shape { at, reason } => Self::Wrong { at, reason },
         }
     }
 }
@@ -243,8 +244,8 @@ mod tests {
 
     fn greet() -> FunctionTool {
         FunctionTool::new("greet", "Greets.", |call, Greet { name, times }| async move {
-            if name == "nobody" {
-                return Err("nobody is here");
+            if name == "ghost" {
+                return Err("ghosts are not greeted");
             }
             Ok(format!("{}: {}", call.tool(), format!("hi {name} ").repeat(times.unwrap_or(1).into())))
         })
@@ -280,7 +281,7 @@ mod tests {
         for (arguments, expected) in [
             (r#"{"name":"Ann","times":2}"#, Ok("greet: hi Ann hi Ann ")),
             (r#" {"name":"Ann","times":null} "#, Ok("greet: hi Ann ")),
-            (r#"{"name":"nobody"}"#, Err("nobody is here")),
+            (r#"{"name":"ghost"}"#, Err("ghosts are not greeted")),
             ("", Err("missing field `name`")),
             (r#"{"name":5}"#, Err("argument /name: invalid type: integer `5`, expected a string")),
             (r#"{"name":"Ann","times":300}"#, Err("argument /times: invalid value: integer `300`, expected u8")),

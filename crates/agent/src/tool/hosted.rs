@@ -1,4 +1,4 @@
-//! A tool that the model's server runs itself: it is only named in requests.
+//! A hosted tool, which the model's server runs itself.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{Tool, ToolContext, ToolKind, ToolOutput, ToolSpec};
 use crate::{AgentError, BoxError, Result};
 
-/// A tool that the model's server runs itself. Its fields are sent as they are.
+/// A tool that the model's server runs itself. Its fields are sent unchanged.
 ///
 /// ```
 /// use sandbar_agent::{HostedTool, Tool};
@@ -23,39 +23,39 @@ pub struct HostedTool {
 }
 
 impl HostedTool {
-    /// Searches the web.
+    /// A tool that searches the web.
     #[must_use]
     pub fn web_search() -> Self {
         Self::typed("web_search")
     }
 
-    /// Searches files in these vector stores of the server's.
+    /// A tool that searches files in these vector stores on the server.
     pub fn file_search<Id: Into<String>>(vector_stores: impl IntoIterator<Item = Id>) -> Self {
         let ids: Vec<String> = vector_stores.into_iter().map(Into::into).collect();
         Self::typed("file_search").with("vector_store_ids", ids)
     }
 
-    /// Runs Python on a machine of the server's, which makes one as needed.
+    /// A tool that runs Python in a container of the server, which is created when needed.
     #[must_use]
     pub fn code_interpreter() -> Self {
         Self::typed("code_interpreter").with("container", json!({ "type": "auto" }))
     }
 
-    /// Makes pictures.
+    /// A tool that creates images.
     #[must_use]
     pub fn image_generation() -> Self {
         Self::typed("image_generation")
     }
 
-    /// Lets the model's server talk to an MCP server, by this label.
+    /// The tools of an MCP server, with this label, which the model's server calls.
     pub fn mcp(label: impl Into<String>, url: impl Into<String>) -> Self {
         Self::typed("mcp").with("server_label", label.into()).with("server_url", url.into())
     }
 
-    /// Any other, by its whole JSON object.
+    /// A tool by its complete JSON object.
     ///
     /// # Errors
-    /// When it is no object with a `type`.
+    /// If the value is not an object with a `type`.
     pub fn of(json: Value) -> Result<Self> {
         let Value::Object(fields) = json else {
             return Err(AgentError::Misuse("a hosted tool is a JSON object".to_owned()));
@@ -66,7 +66,7 @@ impl HostedTool {
         Ok(Self { name, fields })
     }
 
-    /// The same, with one field more.
+    /// Adds a field.
     #[must_use]
     pub fn with(mut self, field: impl Into<String>, value: impl Into<Value>) -> Self {
         self.fields.insert(field.into(), value.into());
@@ -89,7 +89,7 @@ impl Tool for HostedTool {
     }
 }
 
-/// Without its fields, which may hold the key to some other server.
+/// Omits the fields, which may contain keys of other servers.
 impl fmt::Debug for HostedTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HostedTool({})", self.name)

@@ -1,4 +1,4 @@
-//! The rules a tool is called by: who must agree, when it is there at all, how long it may take, who checks it.
+//! Rules of a tool: approval, availability, timeout, failures and guardrails.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,28 +13,28 @@ use crate::{
     guardrail::{ToolInputGuardrail, ToolOutputGuardrail},
 };
 
-/// The rules a tool is called by.
+/// Rules of a tool.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ToolRules {
-    /// Whether a person must agree first.
+    /// Which calls need the approval of a person.
     pub approval: Approval,
-    /// Whether it is offered at all.
+    /// Whether the tool is offered to the model.
     pub enabled: Enabled,
-    /// How long a call may take; for ever if nobody says.
+    /// Timeout of a call; `None` is no timeout.
     pub timeout: Option<Duration>,
-    /// What a call that took too long becomes.
+    /// What happens after a timeout.
     pub on_timeout: OnTimeout,
-    /// What a failure becomes.
+    /// What happens after a failure.
     pub on_failure: OnFailure,
-    /// Who looks at the arguments first.
+    /// Guardrails that check the arguments before the call.
     pub input_guardrails: Vec<ToolInputGuardrail>,
-    /// Who looks at the answer before the model does.
+    /// Guardrails that check the output before the model reads it.
     pub output_guardrails: Vec<ToolOutputGuardrail>,
 }
 
 impl ToolRules {
-    /// The rules of a tool that says nothing about them.
+    /// Rules of a tool that sets none.
     #[must_use]
     pub fn usual() -> &'static Self {
         static USUAL: std::sync::LazyLock<ToolRules> = std::sync::LazyLock::new(ToolRules::default);
@@ -42,23 +42,23 @@ impl ToolRules {
     }
 }
 
-type Asked<T> = Arc<dyn Fn(T) -> BoxFuture<'static, bool> + Send + Sync>;
-type Worded<E> = Arc<dyn Fn(&ToolContext, E) -> String + Send + Sync>;
+type AsyncPredicate<T> = Arc<dyn Fn(T) -> BoxFuture<'static, bool> + Send + Sync>;
+type TextFunction<E> = Arc<dyn Fn(&ToolContext, E) -> String + Send + Sync>;
 
-/// Whether a person must agree to a call first.
+/// Which calls of a tool need the approval of a person.
 #[derive(Clone, Default)]
 pub enum Approval {
-    /// No.
+    /// No call needs approval.
     #[default]
     Never,
-    /// To each one.
+    /// Every call needs approval.
     Always,
-    /// To those this function says yes to. Arguments that are no JSON object need approval without being asked about.
-    When(Asked<(ToolContext, Value)>),
+    /// A call needs approval if this function returns `true`, or if its arguments cannot be parsed.
+    When(AsyncPredicate<(ToolContext, Value)>),
 }
 
 impl Approval {
-    /// Decided per call, by its context and its arguments.
+    /// A function decides for each call, by its context and arguments.
     pub fn when<F, Fut>(ask: F) -> Self
     where
         F: Fn(ToolContext, Value) -> Fut + Send + Sync + 'static,
@@ -68,7 +68,7 @@ impl Approval {
     }
 }
 
-/// Whether a tool is offered.
+/// Whether a tool or a handoff is offered to the model.
 #[derive(Clone, Default)]
 pub enum Enabled {
     /// Yes.
@@ -76,12 +76,13 @@ pub enum Enabled {
     Always,
     /// No.
     Never,
-    /// When this function says so; it is asked once per turn with what the caller gave along and the agent's name.
-    When(Asked<(App, String)>),
+    /// The tool is offered if this function returns `true`. It is called once per turn with the [`App`] value and the name
+    /// of the agent.
+    When(AsyncPredicate<(App, String)>),
 }
 
 impl Enabled {
-    /// Decided per turn, by what the caller of the run gave along and the name of the agent.
+    /// A function decides for each turn, by the [`App`] value and the name of the agent.
     pub fn when<F, Fut>(ask: F) -> Self
     where
         F: Fn(App, String) -> Fut + Send + Sync + 'static,
@@ -99,28 +100,28 @@ impl Enabled {
     }
 }
 
-/// What a failed call becomes.
+/// What happens after a call failed.
 #[derive(Clone, Default)]
 pub enum OnFailure {
-    /// A text the model can act on.
+    /// The model reads an error text.
     #[default]
     Tell,
-    /// The end of the run.
+    /// The run fails.
     Raise,
-    /// The text this function makes of it.
-    Say(Worded<BoxError>),
+    /// The model reads the text that this function returns.
+    Say(TextFunction<BoxError>),
 }
 
-/// What a call that took too long becomes.
+/// What happens after a call exceeded its timeout.
 #[derive(Clone, Default)]
 pub enum OnTimeout {
-    /// A text the model can act on.
+    /// The model reads an error text.
     #[default]
     Tell,
-    /// The end of the run.
+    /// The run fails.
     Raise,
-    /// The text this function makes of it.
-    Say(Worded<Duration>),
+    /// The model reads the text that this function returns.
+    Say(TextFunction<Duration>),
 }
 
 macro_rules! named {
@@ -141,7 +142,7 @@ named!(Enabled: Always Never | When);
 named!(OnFailure: Tell Raise | Say);
 named!(OnTimeout: Tell Raise | Say);
 
-/// A tool with rules of its own.
+/// A tool with other rules.
 #[derive(Clone)]
 pub struct Ruled<T> {
     tool: T,
@@ -194,51 +195,51 @@ impl<T: Tool + ?Sized> Tool for Arc<T> {
     }
 }
 
-/// Rules, laid on any tool: `search.needs_approval().timeout(Duration::from_secs(5))`.
+/// Changes the rules of any tool: `search.needs_approval().timeout(Duration::from_secs(5))`.
 pub trait ToolExt: Tool + Sized {
-    /// The tool, with its rules changed.
+    /// Changes the rules of the tool.
     fn ruled(self, change: impl FnOnce(&mut ToolRules)) -> Ruled<Self> {
         let mut rules = self.rules().clone();
         change(&mut rules);
         Ruled { tool: self, rules }
     }
 
-    /// A person must agree to each call.
+    /// Requires approval of every call.
     fn needs_approval(self) -> Ruled<Self> {
         self.ruled(|rules| rules.approval = Approval::Always)
     }
 
-    /// Who must agree, by any rule.
+    /// Sets which calls need approval.
     fn approval(self, approval: Approval) -> Ruled<Self> {
         self.ruled(|rules| rules.approval = approval)
     }
 
-    /// Whether it is offered.
+    /// Sets whether the tool is offered.
     fn enabled(self, enabled: Enabled) -> Ruled<Self> {
         self.ruled(|rules| rules.enabled = enabled)
     }
 
-    /// How long a call may take.
+    /// Sets the timeout of a call.
     fn timeout(self, limit: Duration) -> Ruled<Self> {
         self.ruled(|rules| rules.timeout = Some(limit))
     }
 
-    /// What a call that took too long becomes.
+    /// Sets what happens after a timeout.
     fn on_timeout(self, what: OnTimeout) -> Ruled<Self> {
         self.ruled(|rules| rules.on_timeout = what)
     }
 
-    /// What a failure becomes.
+    /// Sets what happens after a failure.
     fn on_failure(self, what: OnFailure) -> Ruled<Self> {
         self.ruled(|rules| rules.on_failure = what)
     }
 
-    /// Somebody looks at the arguments first.
+    /// Adds a guardrail that checks the arguments before the call.
     fn input_guardrail(self, guardrail: ToolInputGuardrail) -> Ruled<Self> {
         self.ruled(|rules| rules.input_guardrails.push(guardrail))
     }
 
-    /// Somebody looks at the answer before the model does.
+    /// Adds a guardrail that checks the output before the model reads it.
     fn output_guardrail(self, guardrail: ToolOutputGuardrail) -> Ruled<Self> {
         self.ruled(|rules| rules.output_guardrails.push(guardrail))
     }

@@ -1,4 +1,4 @@
-//! What a model sees of a tool, and how that looks on the wire.
+//! Specification of a tool for the model, and its JSON in requests.
 
 use std::fmt;
 
@@ -7,41 +7,42 @@ use serde_json::{Map, Value, json};
 
 use crate::schema;
 
-/// What a model sees of a tool.
+/// Specification of a tool for the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
-    /// What it is called.
+    /// Name of the tool.
     pub name: String,
-    /// What it is good for.
+    /// Description of the tool.
     pub description: String,
-    /// How it is called.
+    /// Kind of the tool.
     pub kind: ToolKind,
 }
 
-/// How a tool is called.
+/// Kind of a tool: how the model calls it.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolKind {
-    /// With a JSON object.
+    /// The arguments are a JSON object.
     Function {
-        /// The object's JSON schema.
+        /// JSON schema of the arguments.
         parameters: Value,
-        /// Whether the server must hold the model to it.
+        /// Whether the server enforces the schema.
         strict: bool,
     },
-    /// With text.
+    /// The input is text.
     Custom {
-        /// What the text must look like; anything if there is none.
+        /// Grammar of the text; `None` allows any text.
         grammar: Option<Grammar>,
     },
-    /// By the model's server itself: the object is sent as it is.
+    /// The model's server calls the tool itself. The object is sent unchanged.
     Hosted(Map<String, Value>),
-    /// As models were taught it: the object is sent as it is, a call is an item of the kind `NAME_call`, and is answered here
-    /// by a `NAME_call_output`. The arguments are the item's own fields, as JSON.
+    /// A tool that is built into the API, with a call that this program answers. The object is sent unchanged; a call is an
+    /// item of the kind `NAME_call`, its output one of the kind `NAME_call_output`. The arguments are the fields of the
+    /// call, as JSON.
     BuiltIn(Map<String, Value>),
 }
 
-/// Of a hosted tool only the names of its fields, since their values may hold the key to some other server.
+/// Prints only the names of the fields of a hosted tool, because their values may contain keys of other servers.
 impl fmt::Debug for ToolKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -58,23 +59,23 @@ impl fmt::Debug for ToolKind {
     }
 }
 
-/// What the text for a freeform tool must look like.
+/// Grammar of the text for a freeform tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grammar {
-    /// `lark` or `regex`.
+    /// Language of the grammar: `lark` or `regex`.
     pub syntax: String,
-    /// The grammar itself.
+    /// Definition in that language.
     pub definition: String,
 }
 
 impl ToolSpec {
-    /// A function.
+    /// Specification of a function with this schema.
     pub fn function(name: impl Into<String>, description: impl Into<String>, parameters: Value) -> Self {
         let kind = ToolKind::Function { parameters, strict: true };
         Self { name: name.into(), description: description.into(), kind }
     }
 
-    /// A function whose arguments are of a type; strict where the type allows it.
+    /// Kind of a function with arguments of this type; strict if the type has a strict form.
     pub(crate) fn parameters_of<T: schemars::JsonSchema>() -> ToolKind {
         let bare = schema::schema_of::<T>();
         match schema::strict(&bare) {
@@ -83,7 +84,7 @@ impl ToolSpec {
         }
     }
 
-    /// As the Responses API wants it.
+    /// JSON of the tool in the format of the Responses API.
     #[must_use]
     pub fn wire(&self) -> Value {
         let Self { name, description, kind } = self;

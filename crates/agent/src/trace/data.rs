@@ -1,118 +1,118 @@
-//! What a span is about, in the form it is exported in.
+//! The data of spans, in the format of the export.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What a span is about.
+/// Data of a span.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SpanData {
-    /// An agent at work.
+    /// Work of an agent.
     Agent {
-        /// Its name.
+        /// Name of the agent.
         name: String,
-        /// To whom it can hand over.
+        /// Agents that the agent can hand over to.
         handoffs: Vec<String>,
-        /// What it can use.
+        /// Tools of the agent.
         tools: Vec<String>,
-        /// What it answers with.
+        /// Type of the output.
         output_type: Option<String>,
     },
-    /// A tool that is called.
+    /// A tool call.
     Function {
-        /// Its name.
+        /// Name of the tool.
         name: String,
-        /// What it is called with.
+        /// Arguments of the call.
         input: Option<String>,
-        /// What it answers.
+        /// Output of the tool.
         output: Option<String>,
-        /// Where it comes from, if that is an MCP server.
+        /// Data about the MCP server, if the tool belongs to one.
         mcp_data: Option<Value>,
     },
-    /// A model that is asked, with all that is said.
+    /// A model call, with its input and output.
     Generation {
-        /// What it is asked.
+        /// Input of the model.
         input: Option<Value>,
-        /// What it answers.
+        /// Output of the model.
         output: Option<Value>,
-        /// Its name.
+        /// Name of the model.
         model: Option<String>,
-        /// How it is asked.
+        /// Settings of the model.
         model_config: Option<Value>,
-        /// What it costs.
+        /// Usage of the call.
         usage: Option<Value>,
     },
-    /// A model that is asked, by the server's name for its answer.
+    /// A model call, with the id of its response instead of its input and output.
     Response {
-        /// The server's name for it.
+        /// Id of the response on the server.
         response_id: Option<String>,
-        /// What it costs.
+        /// Usage of the call.
         usage: Option<Value>,
     },
-    /// One agent hands over to another.
+    /// A handoff from one agent to another.
     Handoff {
-        /// Who gives.
+        /// Agent that hands over.
         from_agent: Option<String>,
-        /// Who takes.
+        /// Agent that takes over.
         to_agent: Option<String>,
     },
-    /// A check.
+    /// A guardrail.
     Guardrail {
-        /// Its name.
+        /// Name of the guardrail.
         name: String,
-        /// Whether it stopped something.
+        /// Whether the guardrail was triggered.
         triggered: bool,
     },
-    /// Anything else.
+    /// A span of another kind.
     Custom {
-        /// What it is called.
+        /// Name of the span.
         name: String,
-        /// What there is to say.
+        /// Data of the caller.
         data: Map<String, Value>,
     },
-    /// An MCP server that is asked for its tools.
+    /// A request to an MCP server for the list of its tools.
     McpTools {
-        /// Its name.
+        /// Name of the server.
         server: Option<String>,
-        /// What it has.
+        /// Names of the tools.
         result: Vec<String>,
     },
 }
 
 impl SpanData {
-    /// An agent at work.
+    /// Work of an agent.
     pub fn agent(name: impl Into<String>) -> Self {
         Self::Agent { name: name.into(), handoffs: Vec::new(), tools: Vec::new(), output_type: None }
     }
 
-    /// A tool that is called.
+    /// A tool call.
     pub fn function(name: impl Into<String>, input: Option<&str>) -> Self {
         Self::Function { name: name.into(), input: input.map(str::to_owned), output: None, mcp_data: None }
     }
 
-    /// A model that is asked, with what is said.
+    /// A model call, with its input.
     pub fn generation(model: impl Into<String>) -> Self {
         Self::Generation { input: None, output: None, model: Some(model.into()), model_config: None, usage: None }
     }
 
-    /// A model that is asked, by the server's name for its answer.
+    /// A model call, with the id of its response instead of its input and output.
     #[must_use]
     pub fn response() -> Self {
         Self::Response { response_id: None, usage: None }
     }
 
-    /// One agent hands over, to nobody yet.
+    /// A handoff whose target is not known yet.
     pub fn handoff(from: impl Into<String>) -> Self {
         Self::Handoff { from_agent: Some(from.into()), to_agent: None }
     }
 
-    /// A check that has not stopped anything yet.
+    /// A guardrail that is not triggered yet.
     pub fn guardrail(name: impl Into<String>) -> Self {
         Self::Guardrail { name: name.into(), triggered: false }
     }
 
-    /// Anything else.
+    /// A span of another kind.
     pub fn custom(name: impl Into<String>, data: Map<String, Value>) -> Self {
         Self::Custom { name: name.into(), data }
     }
@@ -129,12 +129,12 @@ impl SpanData {
         Self::custom("turn", data.map(|(key, value): (&str, Value)| (key.to_owned(), value)).into_iter().collect())
     }
 
-    /// An MCP server that is asked for its tools.
+    /// A request to an MCP server for the list of its tools.
     pub fn mcp_tools(server: impl Into<String>) -> Self {
         Self::McpTools { server: Some(server.into()), result: Vec::new() }
     }
 
-    /// What it is, in one word, and what it is called, if it has a name.
+    /// Kind of the span in one word, and its name if it has one.
     #[must_use]
     pub fn label(&self) -> (&'static str, &str) {
         match self {
@@ -171,7 +171,7 @@ impl SpanData {
         }
     }
 
-    /// Forgets what was said and done, and keeps that it was.
+    /// Removes inputs and outputs.
     pub(super) fn leave_out_sensitive(&mut self) {
         match self {
             Self::Function { input, output, .. } => (*input, *output) = (None, None),
@@ -181,7 +181,7 @@ impl SpanData {
         }
     }
 
-    /// Cuts what was said and done to this many bytes each.
+    /// Cuts each input and output to this many bytes.
     pub(super) fn shorten(&mut self, limit: usize) {
         match self {
             Self::Function { input, output, .. } => {
@@ -202,7 +202,7 @@ impl SpanData {
         }
     }
 
-    /// About how many bytes it holds.
+    /// Approximate size of the data, in bytes.
     pub(super) fn weight(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let all = |texts: &[String]| texts.iter().map(|text| text.len() + 24).sum::<usize>();
@@ -225,7 +225,7 @@ impl SpanData {
     }
 }
 
-/// Cuts a text to this many bytes, and says so.
+/// Cuts a text to this many bytes and marks the cut.
 pub(super) fn cut(text: &mut String, limit: usize) {
     if text.len() > limit {
         text.truncate(text.floor_char_boundary(limit));
@@ -233,7 +233,7 @@ pub(super) fn cut(text: &mut String, limit: usize) {
     }
 }
 
-/// About how many bytes a value holds.
+/// Approximate size of a value, in bytes.
 pub(super) fn weight(value: &Value) -> usize {
     let inside = match value {
         Value::String(text) => text.len(),

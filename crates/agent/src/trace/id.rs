@@ -1,10 +1,10 @@
-//! Names of traces, spans and groups: a prefix and random hexadecimal digits.
+//! Ids of traces, spans and groups: a prefix and random hexadecimal digits.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// A text that is no such name.
+/// Error for a text that is not an id of this kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {prefix} and {digits} hexadecimal digits")]
 pub struct BadId {
@@ -21,7 +21,7 @@ macro_rules! ids {
         pub struct $name([u8; $bytes]);
 
         impl $name {
-            /// Made of the low bits of a random number.
+            /// An id from the low bits of a random number.
             pub(super) fn of(random: u128) -> Self {
                 let mut bytes = [0; $bytes];
                 bytes.copy_from_slice(&random.to_be_bytes()[16 - $bytes..]);
@@ -72,11 +72,11 @@ macro_rules! ids {
 }
 
 ids! {
-    /// The name of a trace: `trace_` and 32 hexadecimal digits.
+    /// Id of a trace: `trace_` and 32 hexadecimal digits.
     TraceId: "trace_", 16;
-    /// The name of a span: `span_` and 24 hexadecimal digits.
+    /// Id of a span: `span_` and 24 hexadecimal digits.
     SpanId: "span_", 12;
-    /// The name of a group of traces: `group_` and 24 hexadecimal digits.
+    /// Id of a group of traces: `group_` and 24 hexadecimal digits.
     GroupId: "group_", 12;
 }
 

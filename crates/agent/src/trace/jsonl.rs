@@ -1,4 +1,4 @@
-//! A file of traces: one JSON object per line, in the form that trace servers take.
+//! A file of traces: one JSON object per line, in the format that trace servers accept.
 
 use std::{
     fs::{File, OpenOptions},
@@ -11,26 +11,26 @@ use serde_json::{Map, Value};
 
 use super::{Export, SpanData, TraceExporter, data::cut};
 
-/// How much of what was said is written, per field.
+/// Limit of each input and output, in bytes.
 const FIELD: usize = 100_000;
-/// How long a line may be.
+/// Limit of a line, in bytes.
 const LINE: usize = 1 << 20;
-/// How much is left of a name where that is not kept.
+/// Limit of a name in a line that would be too long, in bytes.
 const NAME: usize = 1000;
 
-/// The end of a file that traces are written to. Use it through [`Batched::jsonl`](super::Batched::jsonl).
+/// Exporter that appends records to a file. Use it through [`Batched::jsonl`](super::Batched::jsonl).
 #[derive(Debug)]
 pub struct JsonlFile {
     file: File,
-    /// Whether the last line may be without its end.
+    /// Whether the last line may be incomplete.
     torn: bool,
 }
 
 impl JsonlFile {
-    /// Opens a file to add to. It is made if need be, for its owner only.
+    /// Opens a file to append to. A new file is readable by its owner only.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If the file cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
@@ -42,7 +42,7 @@ impl JsonlFile {
     }
 }
 
-/// Whether a file was left in the middle of a line, by a crash or a full disk.
+/// Whether the file ends in the middle of a line, after a crash or on a full disk.
 fn ends_within_a_line(file: &mut File) -> io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(false);
@@ -70,7 +70,7 @@ impl TraceExporter for JsonlFile {
     }
 }
 
-/// The line of a record, with less in it if it would be very long.
+/// The line of a record. If it would be too long, inputs and outputs are cut or removed.
 fn line(record: &Export) -> io::Result<Vec<u8>> {
     let line = serde_json::to_vec(record)?;
     if line.len() <= FIELD {
@@ -88,7 +88,7 @@ fn line(record: &Export) -> io::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&record)?)
 }
 
-/// Leaves only what keeps the tree whole.
+/// Removes all fields that the tree of spans does not need.
 fn bare(record: &mut Export) {
     match record {
         Export::Trace(trace) => {

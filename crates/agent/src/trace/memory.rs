@@ -1,4 +1,4 @@
-//! A processor that remembers, for tests and for a look at what just happened.
+//! A processor that keeps traces in memory, for tests and inspection.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::{SpanData, SpanId, SpanRecord, TraceId, TraceInfo, TraceProcessor};
 
-/// How much is remembered.
+/// The most events that are kept.
 const EVENTS: usize = 100_000;
 
-/// One thing that a processor was told.
+/// One event that a processor received.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TraceEvent {
     /// A trace began.
@@ -26,72 +26,72 @@ pub enum TraceEvent {
     SpanEnd(Arc<SpanRecord>),
 }
 
-/// Remembers what it is told, up to 100,000 things. Its clones remember the same.
+/// Keeps events in memory, up to 100,000. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryTraces(Arc<Mutex<Vec<TraceEvent>>>);
 
 impl MemoryTraces {
-    /// All of it, in order.
+    /// All events, in order.
     #[must_use]
     pub fn events(&self) -> Vec<TraceEvent> {
-        self.told().clone()
+        self.lock().clone()
     }
 
-    /// The spans that have ended, in order of their ends.
+    /// Ended spans, in the order in which they ended.
     #[must_use]
     pub fn spans(&self) -> Vec<Arc<SpanRecord>> {
-        let told = self.told();
-        let ended = told.iter().filter_map(|event| match event {
+        let events = self.lock();
+        let ended = events.iter().filter_map(|event| match event {
             TraceEvent::SpanEnd(span) => Some(span.clone()),
             _ => None,
         });
         ended.collect()
     }
 
-    /// Traces and their spans, one line each in order of their starts, spans below what they are in. A whole run is a
-    /// `task`, and each turn has its number. A span that has not ended yet is marked with `…`.
+    /// Traces and their spans as an indented tree, one line each, in the order in which they started. A run is a `task`, and
+    /// each turn has its number. A span that has not ended is marked with `…`.
     #[must_use]
     pub fn tree(&self) -> String {
-        Tree::of(&self.told()).drawn()
+        Tree::of(&self.lock()).drawn()
     }
 
-    fn told(&self) -> MutexGuard<'_, Vec<TraceEvent>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<TraceEvent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, event: impl FnOnce() -> TraceEvent) {
-        let mut told = self.told();
-        if told.len() < EVENTS {
-            told.push(event());
+    fn record(&self, event: impl FnOnce() -> TraceEvent) {
+        let mut events = self.lock();
+        if events.len() < EVENTS {
+            events.push(event());
         }
     }
 }
 
 impl TraceProcessor for MemoryTraces {
     fn on_trace_start(&self, trace: &TraceInfo) {
-        self.tell(|| TraceEvent::TraceStart(trace.clone()));
+        self.record(|| TraceEvent::TraceStart(trace.clone()));
     }
 
     fn on_trace_end(&self, trace: &TraceInfo) {
-        self.tell(|| TraceEvent::TraceEnd(trace.clone()));
+        self.record(|| TraceEvent::TraceEnd(trace.clone()));
     }
 
     fn on_span_start(&self, span: &SpanRecord) {
-        self.tell(|| TraceEvent::SpanStart(Arc::new(span.clone())));
+        self.record(|| TraceEvent::SpanStart(Arc::new(span.clone())));
     }
 
     fn on_span_end(&self, span: &Arc<SpanRecord>) {
-        self.tell(|| TraceEvent::SpanEnd(span.clone()));
+        self.record(|| TraceEvent::SpanEnd(span.clone()));
     }
 }
 
-/// Events, put in order to be drawn.
+/// Events as a tree.
 #[derive(Default)]
 struct Tree<'a> {
     traces: Vec<TraceId>,
     known: HashSet<TraceId>,
     names: HashMap<TraceId, &'a str>,
-    /// What is directly in a trace or a span.
+    /// Direct children of a trace or a span.
     inside: HashMap<(TraceId, Option<SpanId>), Vec<&'a SpanRecord>>,
     ended: HashMap<SpanId, &'a SpanRecord>,
 }
@@ -102,11 +102,11 @@ impl<'a> Tree<'a> {
         for event in events {
             match event {
                 TraceEvent::TraceStart(trace) | TraceEvent::TraceEnd(trace) => {
-                    tree.seen(trace.id);
+                    tree.add_trace(trace.id);
                     tree.names.insert(trace.id, &trace.workflow_name);
                 }
                 TraceEvent::SpanStart(span) => {
-                    tree.seen(span.trace_id);
+                    tree.add_trace(span.trace_id);
                     tree.inside.entry((span.trace_id, span.parent_id)).or_default().push(span);
                 }
                 TraceEvent::SpanEnd(span) => drop(tree.ended.insert(span.id, span)),
@@ -115,7 +115,7 @@ impl<'a> Tree<'a> {
         tree
     }
 
-    fn seen(&mut self, trace: TraceId) {
+    fn add_trace(&mut self, trace: TraceId) {
         if self.known.insert(trace) {
             self.traces.push(trace);
         }
@@ -135,7 +135,7 @@ impl<'a> Tree<'a> {
         text
     }
 
-    /// What is directly in a trace or a span, the first one last.
+    /// Direct children of a trace or a span, in reverse order.
     fn below(&self, trace: TraceId, parent: Option<SpanId>, depth: usize) -> Vec<(usize, &'a SpanRecord)> {
         let spans = self.inside.get(&(trace, parent)).into_iter().flatten();
         spans.rev().map(|span| (depth, *span)).collect()
@@ -161,7 +161,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Whether a span is that of a whole run or of a turn, which are told as custom ones, and which turn it is.
+/// Whether a custom span is that of a run or of a turn, and the number of the turn.
 fn part_of_a_run(data: &SpanData) -> Option<(&str, Option<u64>)> {
     let SpanData::Custom { data, .. } = data else { return None };
     let kind = data.get("sdk_span_type")?.as_str().filter(|kind| ["task", "turn"].contains(kind))?;

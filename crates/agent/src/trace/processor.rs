@@ -1,4 +1,4 @@
-//! Who is told about traces and spans, and the records that are told and exported.
+//! Processors and exporters of traces, and the records that they receive.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -8,79 +8,79 @@ use serde_json::{Map, Value};
 
 use super::{SpanData, SpanId, TraceId, data::weight};
 
-/// Somebody who is told as it happens, on the thread where it happens: it must be quick. A panic in here is caught.
+/// Receiver of traces and spans. Its methods are called on the thread of the run, so they must be quick. Panics are caught.
 pub trait TraceProcessor: Send + Sync {
-    /// A trace begins. Not called for one that is taken up again.
+    /// Called when a trace begins, but not when it is continued.
     fn on_trace_start(&self, _trace: &TraceInfo) {}
 
-    /// A trace ends, or is left to be taken up again.
+    /// Called when a trace ends, or pauses and may be continued later.
     fn on_trace_end(&self, _trace: &TraceInfo) {}
 
-    /// A span begins.
+    /// Called when a span begins.
     fn on_span_start(&self, _span: &SpanRecord) {}
 
-    /// A span ends.
+    /// Called when a span ends.
     fn on_span_end(&self, _span: &Arc<SpanRecord>) {}
 
-    /// Sends out what is held back, and says whether all of it is out. Waits no longer than it is told.
+    /// Exports all buffered records, and returns whether all were exported. Waits no longer than the timeout.
     fn force_flush(&self, _within: Duration) -> bool {
         true
     }
 
-    /// Does the same for the last time: nothing comes after this.
+    /// Exports all buffered records for the last time: no method is called after it.
     fn shutdown(&self, within: Duration) -> bool {
         self.force_flush(within)
     }
 }
 
-/// What is known of a trace. A saved run holds it, and takes the trace up again by it.
+/// Record of a trace. A saved run contains it, so that a resumed run continues the trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceInfo {
-    /// Its name.
+    /// Id of the trace.
     pub id: TraceId,
-    /// What the run is for.
+    /// Name of the workflow.
     pub workflow_name: String,
-    /// Which traces it belongs to, such as those of one conversation.
+    /// Group that the trace belongs to, such as the runs of one conversation.
     #[serde(default)]
     pub group_id: Option<String>,
-    /// Whatever the caller wants to find again.
+    /// Metadata of the caller.
     #[serde(default)]
     pub metadata: Option<Map<String, Value>>,
 }
 
-/// What is known of a span.
+/// Record of a span.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpanRecord {
-    /// Its name.
+    /// Id of the span.
     pub id: SpanId,
-    /// The trace it is in.
+    /// Id of the trace that contains the span.
     pub trace_id: TraceId,
-    /// The span it is in, if it is not at the top.
+    /// Id of the parent span; `None` at the top level.
     pub parent_id: Option<SpanId>,
-    /// When it began.
+    /// Time when the span began.
     pub started_at: Timestamp,
-    /// When it ended, if it has.
+    /// Time when the span ended; `None` while it is open.
     pub ended_at: Option<Timestamp>,
-    /// What it is about.
+    /// Data of the span.
     pub span_data: SpanData,
-    /// What went wrong in it.
+    /// Error of the span, if it failed.
     pub error: Option<SpanError>,
 }
 
 impl SpanRecord {
-    /// About how many bytes it holds.
+    /// Approximate size of the record, in bytes.
     pub(super) fn weight(&self) -> usize {
         let error = self.error.as_ref().map_or(0, |error| error.message.len() + error.data.as_ref().map_or(0, weight));
         size_of::<Self>() + self.span_data.weight() + error
     }
 }
 
-/// What went wrong in a span.
+/// Error of a span.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpanError {
-    /// In words that hold nothing secret.
+    /// Message without confidential data.
     pub message: String,
-    /// More about it.
+    /// Details.
     pub data: Option<Value>,
 }
 
@@ -90,26 +90,26 @@ impl From<&str> for SpanError {
     }
 }
 
-/// Where records go in the end: a file, a server. It has a thread to itself, and may take its time.
+/// Destination of records, such as a file or a server. It has its own thread, so it may be slow.
 pub trait TraceExporter: Send {
-    /// Takes some records.
+    /// Exports records.
     ///
     /// # Errors
-    /// When they could not be taken. They are counted, and not offered again.
+    /// If the export fails. The records are counted as lost and not exported again.
     fn export(&mut self, batch: &[Export]) -> io::Result<()>;
 }
 
-/// A record on its way out. Its JSON is the form that trace servers take.
+/// A record to export. Its JSON is the format that trace servers accept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Export {
-    /// A trace, when it begins.
+    /// A trace that began.
     Trace(TraceInfo),
-    /// A span, when it has ended.
+    /// A span that ended.
     Span(Arc<SpanRecord>),
 }
 
 impl Export {
-    /// About how many bytes it holds.
+    /// Approximate size of the record, in bytes.
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Trace(trace) => {

@@ -1,4 +1,4 @@
-//! The way to an exporter: a bounded queue, a thread behind it, and a count of what did not get through.
+//! Bounded queue and thread in front of a trace exporter; losses are counted.
 
 use std::{
     collections::VecDeque,
@@ -12,19 +12,19 @@ use std::{
 
 use super::{Export, JsonlFile, SpanRecord, TraceExporter, TraceInfo, TraceProcessor};
 
-/// How long a dropped queue waits for its last records: it may be dropped where others wait for the same thread.
-const FAREWELL: Duration = Duration::from_millis(100);
+/// How long a drop waits for the last records. Short, because the dropping thread may serve other tasks.
+const DROP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How much may wait for an exporter, and how often it is called.
+/// Limits of the queue, and how often the exporter is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// How many records may wait. More are dropped, and counted.
+    /// The most records in the queue. More are dropped and counted.
     pub queue: usize,
-    /// About how many bytes may wait.
+    /// Approximate limit of the queue in bytes.
     pub bytes: usize,
-    /// How many records are exported at once.
+    /// The most records per export.
     pub batch: usize,
-    /// How long a record waits, unless the queue fills up before.
+    /// Longest time before an export, unless the queue fills up earlier.
     pub every: Duration,
 }
 
@@ -34,23 +34,22 @@ impl Default for BatchLimits {
     }
 }
 
-/// What became of the records that were offered.
+/// Counts of exported and lost records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportCounts {
-    /// Taken by the exporter.
+    /// Records that were exported.
     pub exported: u64,
-    /// Not even queued, because too much was waiting.
+    /// Records that were dropped because the queue was full.
     pub dropped: u64,
-    /// Refused by the exporter.
+    /// Records that the exporter failed to export.
     pub failed: u64,
 }
 
-/// A processor that hands records to an exporter on a thread of its own. It never waits for the exporter: what does not
-/// fit is dropped, counted, and said in the log.
+/// A processor that sends records to an exporter on its own thread. It never waits for the exporter: records that do not fit
+/// are dropped, counted and logged.
 ///
-/// Dropping it waits for the exporter, but no longer than a tenth of a second: a file gets its last records in that time,
-/// and a slow exporter goes on for as long as the program does. Call [`Tracer::flush`](super::Tracer::flush) before the
-/// end of a program to give it more.
+/// A drop waits for the exporter for at most 100 ms, which is enough for a file. A slow exporter continues while the program
+/// runs. Call [`Tracer::flush`](super::Tracer::flush) before the program ends to wait longer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -72,9 +71,9 @@ pub struct Batched {
 struct Shared {
     limits: BatchLimits,
     state: Mutex<State>,
-    /// For the thread: there is something to do.
+    /// Notifies the thread that there is work.
     wake: Condvar,
-    /// For whoever waits: something was done.
+    /// Notifies waiting callers that records were processed.
     done: Condvar,
 }
 
@@ -82,9 +81,9 @@ struct Shared {
 struct State {
     waiting: VecDeque<(Export, usize)>,
     bytes: usize,
-    /// How many records ever came in, how many of those are dealt with, and up to which somebody waits for that.
+    /// Total records accepted, total processed, and the count that a caller of `force_flush` waits for.
     accepted: u64,
-    settled: u64,
+    processed: u64,
     wanted: u64,
     counts: ExportCounts,
     life: Life,
@@ -99,13 +98,13 @@ enum Life {
 }
 
 impl Batched {
-    /// Records go to this exporter.
+    /// Sends records to this exporter.
     pub fn new(exporter: impl TraceExporter + 'static) -> Self {
         Self::limited(exporter, BatchLimits::default())
     }
 
-    /// Records go to the end of this file, one JSON object per line. The file is made if need be, for its owner only. Each
-    /// is written as soon as it comes, so that a program that is killed leaves what it has done.
+    /// Appends records to this file, one JSON object per line. A new file is readable by its owner only. Each record is
+    /// written at once, so that a killed program leaves its trace.
     ///
     /// # Errors
     /// When the file cannot be opened.
@@ -114,11 +113,11 @@ impl Batched {
         Ok(Self::limited(JsonlFile::open(path)?, limits))
     }
 
-    /// Records go to this exporter, within other limits.
+    /// Sends records to this exporter, with other limits.
     pub fn limited(exporter: impl TraceExporter + 'static, limits: BatchLimits) -> Self {
         let shared = Arc::new(Shared { limits, state: Mutex::default(), wake: Condvar::new(), done: Condvar::new() });
-        let far = shared.clone();
-        let started = thread::Builder::new().name("sandbar-traces".to_owned()).spawn(move || far.run(exporter));
+        let worker = shared.clone();
+        let started = thread::Builder::new().name("sandbar-traces".to_owned()).spawn(move || worker.run(exporter));
         if let Err(error) = started {
             tracing::warn!(%error, "cannot start the thread of a trace exporter; traces are dropped");
             shared.state().life = Life::Ended;
@@ -126,7 +125,7 @@ impl Batched {
         Self { shared }
     }
 
-    /// What became of the records so far.
+    /// Counts so far.
     #[must_use]
     pub fn counts(&self) -> ExportCounts {
         self.shared.state().counts
@@ -146,7 +145,7 @@ impl TraceProcessor for Batched {
         let mut state = self.shared.state();
         let target = state.accepted;
         state.wanted = state.wanted.max(target);
-        self.shared.wait(state, within, |state| state.settled >= target).settled >= target
+        self.shared.wait(state, within, |state| state.processed >= target).processed >= target
     }
 
     fn shutdown(&self, within: Duration) -> bool {
@@ -155,13 +154,13 @@ impl TraceProcessor for Batched {
             state.life = Life::Closing;
         }
         let state = self.shared.wait(state, within, |state| state.life == Life::Ended);
-        state.life == Life::Ended && state.settled == state.accepted
+        state.life == Life::Ended && state.processed == state.accepted
     }
 }
 
 impl Drop for Batched {
     fn drop(&mut self) {
-        self.shutdown(FAREWELL);
+        self.shutdown(DROP_TIMEOUT);
     }
 }
 
@@ -176,7 +175,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a record into the queue, or counts it as dropped. Never waits for the exporter.
+    /// Queues a record, or counts it as dropped. Never waits for the exporter.
     fn offer(&self, record: Export) {
         let weight = record.weight();
         let mut state = self.state();
@@ -196,10 +195,10 @@ impl Shared {
     }
 
     fn is_filling(&self, state: &State) -> bool {
-        state.waiting.len() >= most_of(self.limits.queue) || state.bytes >= most_of(self.limits.bytes)
+        state.waiting.len() >= seven_tenths_of(self.limits.queue) || state.bytes >= seven_tenths_of(self.limits.bytes)
     }
 
-    /// Wakes the thread, and waits until something holds, the thread is gone, or time is up.
+    /// Wakes the thread, and waits until the condition holds, the thread has ended, or the time is over.
     fn wait<'a>(
         &self,
         state: MutexGuard<'a, State>,
@@ -211,27 +210,27 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// The thread: sleeps until there is enough to do, or until its time, then does all of it.
+    /// Body of the thread: waits for enough records or the interval, then exports all of them.
     fn run(&self, mut exporter: impl TraceExporter) {
-        let mut said = ExportCounts::default();
+        let mut reported = ExportCounts::default();
         loop {
-            // Nothing to do takes no time limit: a short one would keep a processor busy.
+            // An empty queue is waited for without a timeout: a short interval would keep a CPU busy.
             let nothing = |state: &mut State| state.life == Life::Open && state.waiting.is_empty();
             let state = self.wake.wait_while(self.state(), nothing).unwrap_or_else(PoisonError::into_inner);
             let idle = |state: &mut State| {
-                state.life == Life::Open && state.wanted <= state.settled && !self.is_filling(state)
+                state.life == Life::Open && state.wanted <= state.processed && !self.is_filling(state)
             };
             let waited = self.wake.wait_timeout_while(state, self.limits.every, idle);
             let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             let target = state.accepted;
             drop(state);
             while self.export_some(&mut exporter, target) {}
-            said = self.say_losses(said);
+            reported = self.report_losses(reported);
             let mut state = self.state();
             if state.life == Life::Closing && state.waiting.is_empty() {
                 drop(state);
-                // The exporter may have something to close, and is gone before anybody is told so.
-                let _its_own_trouble = catch_unwind(AssertUnwindSafe(move || drop(exporter)));
+                // The exporter is dropped before waiting callers are notified, because its drop may close files.
+                let _exporter_panicked = catch_unwind(AssertUnwindSafe(move || drop(exporter)));
                 state = self.state();
                 state.life = Life::Ended;
                 self.done.notify_all();
@@ -240,11 +239,11 @@ impl Shared {
         }
     }
 
-    /// Exports one batch of what came in up to a point; no more to do is `false`.
+    /// Exports one batch of the records accepted up to `target`. Returns `false` if there are none.
     fn export_some(&self, exporter: &mut impl TraceExporter, target: u64) -> bool {
         let batch: Vec<Export> = {
             let mut state = self.state();
-            let left = usize::try_from(target.saturating_sub(state.settled)).unwrap_or(usize::MAX);
+            let left = usize::try_from(target.saturating_sub(state.processed)).unwrap_or(usize::MAX);
             let count = self.limits.batch.max(1).min(left).min(state.waiting.len());
             let taken: Vec<(Export, usize)> = state.waiting.drain(..count).collect();
             state.bytes = state.bytes.saturating_sub(taken.iter().map(|(_, weight)| weight).sum());
@@ -256,7 +255,7 @@ impl Shared {
         let result = catch_unwind(AssertUnwindSafe(|| exporter.export(&batch)));
         let count = batch.len() as u64;
         let mut state = self.state();
-        state.settled += count;
+        state.processed += count;
         match result {
             Ok(Ok(())) => state.counts.exported += count,
             Ok(Err(error)) => {
@@ -274,17 +273,17 @@ impl Shared {
         true
     }
 
-    fn say_losses(&self, said: ExportCounts) -> ExportCounts {
+    fn report_losses(&self, reported: ExportCounts) -> ExportCounts {
         let counts = self.state().counts;
-        let new = counts.dropped - said.dropped;
+        let new = counts.dropped - reported.dropped;
         if new > 0 {
-            tracing::warn!(dropped = new, "more traces came than the exporter could take; some are lost");
+            tracing::warn!(dropped = new, "the queue of a trace exporter is full; traces were dropped");
         }
         counts
     }
 }
 
-/// Seven tenths of a limit, and at least one: an empty queue is never nearly full.
-fn most_of(limit: usize) -> usize {
+/// Seven tenths of a limit, and at least one.
+fn seven_tenths_of(limit: usize) -> usize {
     (limit / 10 * 7 + limit % 10 * 7 / 10).max(1)
 }

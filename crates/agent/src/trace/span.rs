@@ -1,4 +1,4 @@
-//! A trace and its spans while they last.
+//! Open traces and spans.
 
 use std::{fmt, sync::Arc};
 
@@ -9,32 +9,32 @@ use super::{
     tracer::{Sensitive, Setup},
 };
 
-/// A place in a trace below which spans can be put. Cheap to clone, and can be sent to other tasks.
+/// Parent for new spans in a trace. Cheap to clone; can be sent to other tasks.
 #[derive(Clone, Default)]
-pub struct Scope(Option<Place>);
+pub struct Scope(Option<Position>);
 
 #[derive(Clone)]
-struct Place {
-    trace: Arc<Live>,
+struct Position {
+    trace: Arc<ActiveTrace>,
     parent: Option<SpanId>,
 }
 
-struct Live {
+struct ActiveTrace {
     setup: Arc<Setup>,
     info: TraceInfo,
 }
 
 impl Scope {
-    /// A place in no trace: spans below it do nothing.
+    /// A scope without a trace: spans below it do nothing.
     #[must_use]
     pub fn off() -> Self {
         Self::default()
     }
 
-    /// Starts a span here. It ends when it is dropped. What it is about is only asked if somebody is told.
+    /// Starts a span. It ends when it is dropped. `data` is called only if the tracer is on.
     #[must_use]
     pub fn span(&self, data: impl FnOnce() -> SpanData) -> Span {
-        let Some(Place { trace, parent }) = &self.0 else { return Span(None) };
+        let Some(Position { trace, parent }) = &self.0 else { return Span(None) };
         let record = SpanRecord {
             id: SpanId::of(trace.setup.random()),
             trace_id: trace.info.id,
@@ -44,19 +44,19 @@ impl Scope {
             span_data: data(),
             error: None,
         };
-        let mut open = Box::new(Open { trace: trace.clone(), record });
+        let mut open = Box::new(OpenSpan { trace: trace.clone(), record });
         open.leave_out_sensitive();
         trace.setup.tell(|processor| processor.on_span_start(&open.record));
         Span(Some(open))
     }
 
-    /// The trace it is in.
+    /// Trace of this scope.
     #[must_use]
     pub fn trace_id(&self) -> Option<TraceId> {
-        self.0.as_ref().map(|place| place.trace.info.id)
+        self.0.as_ref().map(|position| position.trace.info.id)
     }
 
-    /// Whether anybody is told.
+    /// Whether the tracer is on.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.0.is_some()
@@ -66,58 +66,58 @@ impl Scope {
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Some(place) => write!(f, "Scope({}, {:?})", place.trace.info.id, place.parent),
+            Some(position) => write!(f, "Scope({}, {:?})", position.trace.info.id, position.parent),
             None => f.write_str("Scope(off)"),
         }
     }
 }
 
-/// A trace while it lasts: until it is dropped.
+/// An open trace. It ends when it is dropped.
 #[derive(Debug, Default)]
 pub struct Trace(Scope);
 
 impl Trace {
     pub(super) fn live(setup: Arc<Setup>, info: TraceInfo) -> Self {
-        Self(Scope(Some(Place { trace: Arc::new(Live { setup, info }), parent: None })))
+        Self(Scope(Some(Position { trace: Arc::new(ActiveTrace { setup, info }), parent: None })))
     }
 
-    /// Starts a span at the top.
+    /// Starts a top-level span.
     #[must_use]
     pub fn span(&self, data: impl FnOnce() -> SpanData) -> Span {
         self.0.span(data)
     }
 
-    /// Its top, as a place for spans.
+    /// Scope for top-level spans.
     #[must_use]
     pub fn scope(&self) -> Scope {
         self.0.clone()
     }
 
-    /// What a saved run keeps to take it up again.
+    /// Data that a saved run needs to continue the trace.
     #[must_use]
     pub fn info(&self) -> Option<&TraceInfo> {
-        self.0.0.as_ref().map(|place| &place.trace.info)
+        self.0.0.as_ref().map(|position| &position.trace.info)
     }
 }
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        if let Some(Place { trace, .. }) = &self.0.0 {
+        if let Some(Position { trace, .. }) = &self.0.0 {
             trace.setup.tell(|processor| processor.on_trace_end(&trace.info));
         }
     }
 }
 
-/// A span while it lasts: until it is dropped.
+/// An open span. It ends when it is dropped.
 #[derive(Default)]
-pub struct Span(Option<Box<Open>>);
+pub struct Span(Option<Box<OpenSpan>>);
 
-struct Open {
-    trace: Arc<Live>,
+struct OpenSpan {
+    trace: Arc<ActiveTrace>,
     record: SpanRecord,
 }
 
-impl Open {
+impl OpenSpan {
     fn leave_out_sensitive(&mut self) {
         if self.trace.setup.sensitive == Sensitive::LeaveOut {
             self.record.span_data.leave_out_sensitive();
@@ -135,50 +135,50 @@ impl Span {
         Self::default()
     }
 
-    /// Its name, if anybody is told.
+    /// Id of the span, if the tracer is on.
     #[must_use]
     pub fn id(&self) -> Option<SpanId> {
         self.0.as_ref().map(|open| open.record.id)
     }
 
-    /// Starts a span inside this one.
+    /// Starts a child span.
     #[must_use]
     pub fn span(&self, data: impl FnOnce() -> SpanData) -> Self {
         self.scope().span(data)
     }
 
-    /// Its inside, as a place for spans.
+    /// Scope for child spans.
     #[must_use]
     pub fn scope(&self) -> Scope {
-        let place = self.0.as_ref().map(|open| Place { trace: open.trace.clone(), parent: Some(open.record.id) });
-        Scope(place)
+        let position = self.0.as_ref().map(|open| Position { trace: open.trace.clone(), parent: Some(open.record.id) });
+        Scope(position)
     }
 
-    /// Changes what it is about.
+    /// Changes the data of the span.
     pub fn update(&mut self, change: impl FnOnce(&mut SpanData)) {
         if let Some(open) = &mut self.0 {
             change(&mut open.record.span_data);
         }
     }
 
-    /// Adds what came out of it: of a function, a generation, or under `output` of a custom span.
+    /// Sets the output of a function or a generation, or the field `output` of a custom span.
     pub fn output(&mut self, output: impl FnOnce() -> Value) {
         self.update(|data| data.set_output(output()));
     }
 
-    /// Adds what it cost: of a generation, a response, or under `usage` of a custom span.
+    /// Sets the usage of a generation or a response, or the field `usage` of a custom span.
     pub fn usage(&mut self, usage: impl FnOnce() -> Value) {
         self.update(|data| data.set_usage(usage()));
     }
 
-    /// Says that something went wrong in it. The first word on this counts.
+    /// Marks the span as failed. Only the first error is kept.
     pub fn fail(&mut self, error: impl FnOnce() -> SpanError) {
         if let Some(open) = &mut self.0 {
             open.record.error.get_or_insert_with(error);
         }
     }
 
-    /// Ends it, as dropping it does.
+    /// Ends the span, as a drop does.
     pub fn end(self) {}
 }
 
@@ -186,7 +186,7 @@ impl Drop for Span {
     fn drop(&mut self) {
         let Some(mut open) = self.0.take() else { return };
         open.leave_out_sensitive();
-        let Open { trace, mut record } = *open;
+        let OpenSpan { trace, mut record } = *open;
         record.ended_at = Some(trace.setup.now().max(record.started_at));
         let record = Arc::new(record);
         trace.setup.tell(|processor| processor.on_span_end(&record));

@@ -1,4 +1,4 @@
-//! What processors are told, what is exported, and what an exporter cannot do to a run.
+//! Tests of tracers: the calls of processors, the exported records, and the effect of a faulty exporter on a run.
 
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(120);
 
-/// A tracer whose ids count up, and whose clock goes one second per look.
+/// A tracer whose ids count up, and whose clock advances one second per reading.
 fn counted(processor: impl TraceProcessor + 'static) -> Tracer {
     let (ids, seconds) = (AtomicU64::new(1), AtomicU64::new(0));
     Tracer::new(processor).ids(move || u128::from(ids.fetch_add(1, Ordering::Relaxed))).clock(move || {
@@ -172,12 +172,12 @@ fn a_trace_that_is_taken_up_again_does_not_start_twice() {
 #[test]
 fn a_tracer_that_is_off_asks_nothing() {
     let tracer = Tracer::off();
-    let trace = tracer.trace(|| unreachable!("nobody is told"));
-    let mut span = trace.span(|| unreachable!("nobody is told"));
-    span.update(|_| unreachable!("nobody is told"));
-    span.output(|| unreachable!("nobody is told"));
-    span.fail(|| unreachable!("nobody is told"));
-    let inner = span.scope().span(|| unreachable!("nobody is told"));
+    let trace = tracer.trace(|| unreachable!("the tracer is off"));
+    let mut span = trace.span(|| unreachable!("the tracer is off"));
+    span.update(|_| unreachable!("the tracer is off"));
+    span.output(|| unreachable!("the tracer is off"));
+    span.fail(|| unreachable!("the tracer is off"));
+    let inner = span.scope().span(|| unreachable!("the tracer is off"));
     assert_eq!((span.id(), inner.id(), trace.info(), tracer.group_id()), (None, None, None, None));
     assert!(!tracer.is_on() && tracer.flush(Duration::ZERO) && tracer.shutdown(Duration::ZERO));
 }
@@ -206,7 +206,7 @@ impl TraceProcessor for Panics {
 }
 
 #[test]
-fn a_processor_that_panics_harms_nobody() {
+fn a_processor_that_panics_does_not_affect_the_run() {
     let seen = MemoryTraces::default();
     let tracer = counted(Panics).and(seen.clone());
     drop(tracer.trace(|| NewTrace::new("a")).span(|| SpanData::agent("a")));
@@ -225,7 +225,7 @@ fn runs_and_turns_are_drawn_by_what_they_are() {
     assert_eq!(seen.tree(), "Flow\n  task …\n    turn 2 (broke)\n    custom turn\n    turn\n");
 }
 
-/// An exporter that waits for a word before each batch, and keeps the sizes of batches.
+/// An exporter that waits for a permit before each batch, and records the sizes of batches.
 struct Slow {
     go: mpsc::Receiver<io::Result<()>>,
     batches: Arc<Mutex<Vec<usize>>>,
@@ -239,7 +239,7 @@ impl TraceExporter for Slow {
     }
 }
 
-/// Tells it to go on, what it did, and the queue before it.
+/// Permits for the exporter, the sizes of its batches, and the queue in front of it.
 type Controls = (mpsc::Sender<io::Result<()>>, Arc<Mutex<Vec<usize>>>, Batched);
 
 fn slow(limits: BatchLimits) -> Controls {
@@ -255,13 +255,13 @@ fn offer(batched: &Batched, count: usize) {
 }
 
 #[test]
-fn a_slow_exporter_blocks_nobody_and_what_is_lost_is_counted() {
+fn a_slow_exporter_does_not_block_the_run_and_lost_records_are_counted() {
     let limits = BatchLimits { queue: 10, batch: 4, every: LONG, ..BatchLimits::default() };
     let (go, batches, batched) = slow(limits);
     offer(&batched, 30);
     assert!(!batched.force_flush(Duration::from_millis(20)), "nothing is out while the exporter hangs");
     let lost = batched.counts().dropped;
-    // The thread may have taken one batch out of the queue meanwhile.
+    // The thread may have taken one batch out of the queue in the meantime.
     assert!((16..=20).contains(&lost), "{lost}");
     drop(go);
     assert!(batched.force_flush(LONG));
@@ -294,7 +294,7 @@ fn a_queue_that_fills_up_is_exported_before_its_time() {
     eventually(|| (batched.counts().exported == 7).then_some(()));
 }
 
-/// What there is within two minutes.
+/// Polls until there is a value, for at most two minutes.
 fn eventually<T>(look: impl Fn() -> Option<T>) -> T {
     let looks = (0..12_000).map(|_| {
         std::thread::sleep(Duration::from_millis(10));

@@ -1,4 +1,4 @@
-//! The value that traces come from: who is told, by which clock, and what is left out.
+//! A tracer: the source of traces, with its processors, its clock and its privacy setting.
 
 use std::{
     fmt,
@@ -13,17 +13,17 @@ use uuid::Uuid;
 
 use super::{GroupId, Trace, TraceId, TraceInfo, TraceProcessor};
 
-/// Whether traces hold what was said: inputs and outputs of models and tools.
+/// Whether traces contain the inputs and outputs of models and tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sensitive {
-    /// Yes.
+    /// Traces contain inputs and outputs.
     #[default]
     Include,
-    /// No: only that something was said, by whom, when, and what it cost.
+    /// Traces contain only names, times and usage.
     LeaveOut,
 }
 
-/// Where traces come from. Cheap to clone; off unless it has a processor.
+/// Source of traces. Cheap to clone; off unless it has a processor.
 #[derive(Clone, Default)]
 pub struct Tracer(Option<Arc<Setup>>);
 
@@ -36,13 +36,13 @@ pub(super) struct Setup {
 }
 
 impl Tracer {
-    /// A tracer that does nothing, and costs nothing.
+    /// A tracer that does nothing and has no cost.
     #[must_use]
     pub fn off() -> Self {
         Self::default()
     }
 
-    /// A tracer that tells this processor.
+    /// A tracer with this processor.
     pub fn new(processor: impl TraceProcessor + 'static) -> Self {
         Self(Some(Arc::new(Setup {
             processors: vec![Arc::new(processor)],
@@ -52,7 +52,7 @@ impl Tracer {
         })))
     }
 
-    /// Tells this processor too.
+    /// Adds a processor.
     #[must_use]
     pub fn and(self, processor: impl TraceProcessor + 'static) -> Self {
         if self.0.is_none() {
@@ -61,19 +61,19 @@ impl Tracer {
         self.with(|setup| setup.processors.push(Arc::new(processor)))
     }
 
-    /// Whether traces hold what was said.
+    /// Sets whether traces contain inputs and outputs.
     #[must_use]
     pub fn sensitive(self, sensitive: Sensitive) -> Self {
         self.with(|setup| setup.sensitive = sensitive)
     }
 
-    /// Takes the time from here.
+    /// Sets the clock.
     #[must_use]
     pub fn clock(self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         self.with(|setup| setup.clock = Arc::new(clock))
     }
 
-    /// Takes random numbers for ids from here.
+    /// Sets the source of random numbers for ids.
     #[must_use]
     pub fn ids(self, ids: impl Fn() -> u128 + Send + Sync + 'static) -> Self {
         self.with(|setup| setup.ids = Arc::new(ids))
@@ -86,7 +86,7 @@ impl Tracer {
         self
     }
 
-    /// Whether anybody is told.
+    /// Whether the tracer has a processor.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.0.is_some()
@@ -102,24 +102,25 @@ impl Tracer {
         Trace::live(setup.clone(), info)
     }
 
-    /// Takes a trace up again that was started before, perhaps by another process: nobody is told that it starts.
+    /// Continues a trace that was started before, perhaps by another process. Processors are not called for its start.
     pub fn attach(&self, info: TraceInfo) -> Trace {
         self.0.as_ref().map_or_else(Trace::default, |setup| Trace::live(setup.clone(), info))
     }
 
-    /// A new name for a group of traces, if the tracer is on.
+    /// A new id for a group of traces, if the tracer is on.
     #[must_use]
     pub fn group_id(&self) -> Option<GroupId> {
         self.0.as_ref().map(|setup| GroupId::of(setup.random()))
     }
 
-    /// Has every processor send out what it holds back, and says whether all of it is out. Blocks, each no longer than
-    /// this.
+    /// Makes every processor export its buffered records, and returns whether all were exported. Blocks for at most this
+    /// time per processor.
     pub fn flush(&self, within: Duration) -> bool {
         self.all(|processor| processor.force_flush(within))
     }
 
-    /// The same for the last time.
+    /// Flushes every processor for the last time; records that arrive later are lost. Blocks for at most this time per
+    /// processor.
     pub fn shutdown(&self, within: Duration) -> bool {
         self.all(|processor| processor.shutdown(within))
     }
@@ -151,14 +152,14 @@ impl Setup {
         (self.ids)()
     }
 
-    /// Now, to the microsecond.
+    /// Current time, rounded to microseconds.
     pub(super) fn now(&self) -> Timestamp {
         let now = (self.clock)();
         Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
     }
 }
 
-/// Keeps the run out of a processor's trouble.
+/// Calls a processor and catches its panics, so that they do not affect the run.
 fn guarded<T>(ask: impl FnOnce() -> T) -> Option<T> {
     let answer = catch_unwind(AssertUnwindSafe(ask));
     if answer.is_err() {
@@ -167,7 +168,7 @@ fn guarded<T>(ask: impl FnOnce() -> T) -> Option<T> {
     answer.ok()
 }
 
-/// What a new trace is about.
+/// Data of a new trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewTrace {
     id: Option<TraceId>,
@@ -177,26 +178,26 @@ pub struct NewTrace {
 }
 
 impl NewTrace {
-    /// A trace of something by this name.
+    /// A trace with this workflow name.
     pub fn new(workflow_name: impl Into<String>) -> Self {
         Self { id: None, workflow_name: workflow_name.into(), group_id: None, metadata: None }
     }
 
-    /// Gives it a name.
+    /// Sets the id of the trace.
     #[must_use]
     pub fn id(mut self, id: TraceId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// Says which traces it belongs to.
+    /// Sets the group that the trace belongs to.
     #[must_use]
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.group_id = Some(group.into());
         self
     }
 
-    /// Adds something to find it by.
+    /// Adds metadata.
     #[must_use]
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
         self.metadata.get_or_insert_default().insert(key.into(), value.into());

@@ -1,4 +1,4 @@
-//! The values of an environment's secrets: hidden in answers and failures of every tool, referred to in every saved run.
+//! Values of the environment's secrets: hidden in the outputs and errors of tools, and replaced by references in saved runs.
 
 use std::{
     borrow::Cow,
@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use sandbar_agent::{
     Agent, AgentError, BoxError, Environment, FunctionTool, Kit, OnFailure, RunConfig, RunState, ToolContext,
     ToolExt as _,
-    environment::{Ending, Entering, HidingStream, KnownSecrets, Stay},
+    environment::{Ending, Entering, EnvironmentSession, HidingStream, KnownSecrets},
     run,
 };
 use serde_json::Value;
@@ -19,7 +19,7 @@ use crate::scene::{calls, open_schema, says, script};
 
 const VALUE: &str = "hunter22-hunter22";
 
-/// Secrets that are known as they are and in no other form.
+/// Secrets that are recognised only in clear.
 #[derive(Clone, Debug)]
 struct Vault(BTreeMap<String, String>);
 
@@ -52,7 +52,7 @@ impl KnownSecrets for Vault {
     }
 }
 
-/// Holds everything back until the end.
+/// A stream that holds all text back until the end.
 struct Whole(Vault, String);
 
 impl HidingStream for Whole {
@@ -67,13 +67,13 @@ impl HidingStream for Whole {
 }
 
 #[derive(Debug)]
-struct Place(Vault);
+struct VaultEnvironment(Vault);
 
 struct Visit;
 
 #[async_trait]
-impl Environment for Place {
-    async fn open(&self, _run: &str, _saved: Option<Value>) -> Result<Box<dyn Stay>, BoxError> {
+impl Environment for VaultEnvironment {
+    async fn open(&self, _run: &str, _saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError> {
         Ok(Box::new(Visit))
     }
 
@@ -83,7 +83,7 @@ impl Environment for Place {
 }
 
 #[async_trait]
-impl Stay for Visit {
+impl EnvironmentSession for Visit {
     async fn enter(&mut self, _entering: Entering<'_>) -> Result<Kit, BoxError> {
         Ok(Kit::default())
     }
@@ -94,10 +94,10 @@ impl Stay for Visit {
 }
 
 fn knowing(vault: Vault) -> RunConfig {
-    RunConfig::new().environment(Arc::new(Place(vault)))
+    RunConfig::new().environment(Arc::new(VaultEnvironment(vault)))
 }
 
-/// Answers with what it is called with, after it has said so in two pieces.
+/// A tool that emits its arguments in two pieces and then returns them.
 fn tells() -> FunctionTool {
     FunctionTool::raw("tells", "Tells.", open_schema(), |call: ToolContext, arguments: Value| async move {
         call.tell("hunter22-").await;
@@ -156,7 +156,7 @@ async fn a_nested_run_keeps_references_of_its_own() {
         state.approve(&call.clone()).expect("it waits");
         state
     };
-    // Saved again without anything known, it still refers to them.
+    // A run that is saved again without the secrets still contains the references.
     let json = approved(&json).to_json().expect("written");
     assert!(!json.contains(VALUE), "{json}");
     let state = RunState::from_json(&json).expect("read");
@@ -166,7 +166,7 @@ async fn a_nested_run_keeps_references_of_its_own() {
         assert_eq!(refused.state().to_json().expect("written"), json);
     }
     let given = vault("T", "another-value");
-    // The worker's script begins anew, so how it ends is its own affair: it goes on with the value that is given now.
+    // The script of the worker begins again, so its output differs; the run continues with the new value.
     let input = match run(boss(script([says("done")])), state).config(knowing(given)).await {
         Ok(result) => format!("{:?}", result.input()),
         Err(error) => format!("{:?}", error.run().input()),

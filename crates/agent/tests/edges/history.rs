@@ -1,4 +1,4 @@
-//! What the model gets to see.
+//! The input of model requests.
 
 use sandbar_agent::{Agent, Handoff, Item, ModelRequest, handoff::InputFilter, run};
 use serde_json::json;
@@ -84,7 +84,7 @@ async fn thoughts_of_a_chat_server_can_still_be_told_from_those_of_a_responses_s
     let model = script([first, says("done")]);
     let agent = Agent::new("a").tool(echo("look", &log)).model(model.clone());
     run(&agent, "go").await.expect("it runs");
-    // The adapter leaves out thoughts that are marked; here the mark is gone and the thought is not.
+    // The adapter omits reasoning with a mark; here the mark was removed and the reasoning was not.
     let thought = model.requests()[1].input.iter().find(|item| item.kind() == "reasoning").cloned();
     assert!(thought.is_none_or(|thought| thought.fields().contains_key("provider_data")));
 }

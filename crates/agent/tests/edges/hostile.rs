@@ -1,4 +1,4 @@
-//! Saved runs with one part exchanged for another: refused, or driven to an end, never a panic.
+//! Saved runs in which one part is replaced by another: they are refused or end, and never panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 
 use crate::scene::{Log, echo, says};
 
-/// One in this many exchanges is tried; a prime, so that each state and each value has other places.
+/// One in this many replacements is tested; a prime, so that each state and each value has different positions.
 const SAMPLED: usize = 17;
 
 fn calls<const N: usize>(calls: [(&str, &str); N]) -> Vec<Item> {
@@ -49,7 +49,7 @@ async fn saved() -> Vec<Value> {
     all
 }
 
-/// Where everything in a value is, as JSON pointers.
+/// JSON pointers of all parts of a value.
 fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match value {
@@ -61,7 +61,7 @@ fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     }
 }
 
-/// Whether it says what becomes of a call: there every exchange is tried.
+/// Whether a part belongs to the state of a call; there, every replacement is tested.
 fn is_about_calls(place: &str) -> bool {
     place.starts_with("/phase") && place.matches('/').count() <= 4
 }

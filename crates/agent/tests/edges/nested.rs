@@ -1,11 +1,11 @@
-//! Agents used as tools: what they spend is counted, what they opened is closed, what they were told holds.
+//! Agents as tools: their usage counts, their environments are left, and their settings apply.
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sandbar_agent::{
     Agent, BoxError, Budget, Environment, FunctionTool, Kit, OnFailure, RunConfig, Stop, ToolContext, ToolExt as _,
-    environment::{Ending, Entering, Stay},
+    environment::{Ending, Entering, EnvironmentSession},
     run,
 };
 use serde_json::Value;
@@ -52,28 +52,28 @@ async fn what_a_nested_run_used_counts_also_when_it_takes_too_long() {
     assert_eq!(result.usage().total_tokens, 500);
 }
 
-/// A place that writes down who comes and goes.
+/// An environment that logs when agents enter and runs leave.
 #[derive(Clone)]
-struct Place(Log);
+struct LoggedEnvironment(Log);
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for LoggedEnvironment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Place")
+        f.write_str("LoggedEnvironment")
     }
 }
 
 struct Visit(Log, String);
 
 #[async_trait]
-impl Environment for Place {
-    async fn open(&self, run: &str, _saved: Option<Value>) -> Result<Box<dyn Stay>, BoxError> {
+impl Environment for LoggedEnvironment {
+    async fn open(&self, run: &str, _saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError> {
         self.0.line(format!("open {run}"));
         Ok(Box::new(Visit(self.0.clone(), run.to_owned())))
     }
 }
 
 #[async_trait]
-impl Stay for Visit {
+impl EnvironmentSession for Visit {
     async fn enter(&mut self, _entering: Entering<'_>) -> Result<Kit, BoxError> {
         Ok(Kit::default())
     }
@@ -88,7 +88,7 @@ fn placed(log: &Log) -> (Agent, RunConfig) {
     let worker = Agent::new("worker").tool(sleeper()).model(script([calls([("i1", "sleep", "{}")])]));
     let helper = worker.as_tool("helper", "Helps.").timeout(Duration::from_secs(60));
     let boss = Agent::new("boss").tool(helper).model(script([calls([("o1", "helper", ASK)]), says("ok")]));
-    (boss, RunConfig::new().environment(Arc::new(Place(log.clone()))))
+    (boss, RunConfig::new().environment(Arc::new(LoggedEnvironment(log.clone()))))
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +104,7 @@ async fn a_place_that_a_nested_run_opened_is_left_when_the_run_is_cancelled() {
     let log = Log::default();
     let (boss, config) = placed(&log);
     let mut stream = run(&boss, "go").id("r").config(config).stream();
-    // Until the call is announced, and a little further into it.
+    // Until the event of the call, and a little longer.
     while let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(1), stream.next()).await {}
     stream.cancel_now();
     let result = stream.result().await.expect("cancelled");
@@ -127,7 +127,7 @@ async fn a_call_of_an_agent_without_arguments_is_one_with_an_empty_object() {
 
 #[tokio::test(start_paused = true)]
 async fn a_nested_run_that_waited_for_a_person_and_was_stopped_in_the_middle_keeps_what_it_did() {
-    // The nested run has made one call, waits for a second, is approved, and cancelled while the second one runs.
+    // The nested run has made one call and waits for a second one, which is approved; the run is cancelled during that call.
     let log = Log::default();
     let inner = script([calls([("i1", "look", "{}")]), calls([("i2", "sleep", "{}")]), says("fine")]);
     let worker = Agent::new("worker").tool(echo("look", &log)).tool(sleeper().needs_approval()).model(inner);
@@ -162,7 +162,7 @@ async fn nested_runs_at_the_same_time_share_what_is_left_of_the_budget() {
     let outer = calls(helpers.map(|name| (name, name, ASK)));
     let boss = boss.model(script([outer, says("ok")]));
     let result = run(&boss, "go").budget(Budget::new().tokens(1000)).await.expect("it stops softly");
-    // Each may go over it by the request it was making.
+    // Each run may exceed the budget by its current request.
     let spent = result.usage().total_tokens;
     assert!(spent <= 1000 + 5 * 400, "{spent} tokens of 1000");
 }

@@ -1,4 +1,4 @@
-//! Scenes made by chance, played straight, and with a save and a load after every step: nothing may differ.
+//! Random scenes, played in one go and with a save and a load after every step: both must have the same transcript.
 
 use std::num::NonZeroUsize;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{Log, echo, open_schema, reload};
 
-/// Chance that can be had again.
+/// Random numbers from a seed.
 #[derive(Clone)]
 struct Dice(u64);
 
@@ -27,10 +27,10 @@ impl Dice {
 }
 
 #[derive(Clone)]
-struct Told(Log);
+struct LoggedHooks(Log);
 
 #[async_trait::async_trait]
-impl Hooks for Told {
+impl Hooks for LoggedHooks {
     async fn on_agent_start(&self, at: &HookContext) -> Result<(), BoxError> {
         self.0.line(format!("start {}", at.agent));
         Ok(())
@@ -126,9 +126,9 @@ struct Play {
 fn scene(seed: u64, filter: &InputFilter) -> Play {
     let mut dice = Dice(seed);
     let log = Log::default();
-    let tools = ["look", "gate", "oops", "helper", "transfer_to_b", "transfer_to_a", "boom", "nobody"];
+    let tools = ["look", "gate", "oops", "helper", "transfer_to_b", "transfer_to_a", "boom", "unknown"];
     let outer = model(&mut dice, &tools, "o", 8);
-    let inner = model(&mut dice, &["look", "gate", "deeper", "oops", "nobody"], "i", 12);
+    let inner = model(&mut dice, &["look", "gate", "deeper", "oops", "unknown"], "i", 12);
     let deepest = model(&mut dice, &["gate", "look"], "d", 8);
     let deep =
         Agent::new("deep").tool(echo("gate", &log).needs_approval()).tool(echo("look", &log)).model(deepest.clone());
@@ -138,7 +138,7 @@ fn scene(seed: u64, filter: &InputFilter) -> Play {
         .tool(failing("oops", false, &log))
         .tool(deep.as_tool("deeper", "Deeper."))
         .model(inner.clone());
-    let helper = worker.as_tool("helper", "Helps.").hooks(Told(log.clone()));
+    let helper = worker.as_tool("helper", "Helps.").hooks(LoggedHooks(log.clone()));
     let rejecting = ToolOutputGuardrail::new("odd", |call, _| async move {
         Ok(if call.call_id().ends_with("_1") { ToolVerdict::Reject("odd".to_owned()) } else { ToolVerdict::Allow })
     });
@@ -172,7 +172,7 @@ fn scene(seed: u64, filter: &InputFilter) -> Play {
     if dice.roll(3) == 0 {
         config = config.budget(Budget::new().tokens(60 + dice.roll(100)));
     }
-    // One at a time: nested runs at the same time would take turns of the same script in an order of their own.
+    // One call at a time: concurrent nested runs would take turns of the same script in a random order.
     config = config.tool_concurrency(NonZeroUsize::MIN);
     if dice.roll(3) == 0 {
         config = config.on_max_turns(|_| async { Some(Recovery::with("out of turns")) });
@@ -180,7 +180,7 @@ fn scene(seed: u64, filter: &InputFilter) -> Play {
     Play { agent: a, models: vec![outer, inner, deepest], config, log }
 }
 
-/// Keeps only the first thing that happened, which may be a call without its answer.
+/// A filter that keeps only the first item, which may be a call without its output.
 fn short() -> InputFilter {
     InputFilter::new(|mut seen| {
         seen.before.truncate(1);
@@ -188,7 +188,7 @@ fn short() -> InputFilter {
     })
 }
 
-/// Decides about some of what waits, by the names of the calls.
+/// Decides about some waiting calls, by their names.
 fn decide(state: &mut RunState, round: usize) {
     for call in state.interruptions() {
         let hash: usize = call.call_id.bytes().map(usize::from).sum::<usize>() + call.inside.len() + round;
@@ -200,7 +200,7 @@ fn decide(state: &mut RunState, round: usize) {
             _ if round.is_multiple_of(2) => Ok(()),
             _ => state.approve(&call),
         };
-        // An earlier decision may have settled it.
+        // An earlier decision may cover this call.
         decided.expect("it waits");
     }
 }
@@ -211,7 +211,7 @@ async fn play(seed: u64, saves: bool) -> String {
     let mut text = String::new();
     let (mut rounds, mut failures) = (0, 0);
     let last = loop {
-        let made = next.config(scene.config.clone()).id("run_x").hooks(Told(scene.log.clone()));
+        let made = next.config(scene.config.clone()).id("run_x").hooks(LoggedHooks(scene.log.clone()));
         let outcome = if saves { made.steps(1).await } else { made.await };
         let mut state = match outcome {
             Ok(result) => match result.stop() {
@@ -255,11 +255,11 @@ async fn play(seed: u64, saves: bool) -> String {
         }
     }
     let usage = last.run().usage();
-    // Calls at the same time may take turns in another order.
+    // Concurrent calls can take turns in another order.
     let mut log = scene.log.lines();
     log.sort();
     text += &format!("{} turns, {usage:?}\n{}\n", last.run().turn(), log.join("\n"));
-    // The clock is the only thing that may differ.
+    // Only times may differ.
     let mut value: Value = serde_json::from_str(&last.to_json().unwrap()).unwrap();
     without_clock(&mut value);
     text + &value.to_string()
@@ -276,7 +276,7 @@ fn without_clock(value: &mut Value) {
     }
 }
 
-/// Every call that the model sees answered was made by it, is answered once, and the answer comes after.
+/// Checks that every output in a request belongs to one earlier call, and that every call has one output.
 async fn sound(seed: u64, filter: &InputFilter) {
     let scene = scene(seed, filter);
     let mut next = run(&scene.agent, "go");
@@ -292,7 +292,7 @@ async fn sound(seed: u64, filter: &InputFilter) {
         for item in &request.input {
             let id = item.call_id().unwrap_or_default();
             if item.is_answer() {
-                assert!(open.contains(&id), "an answer to {id} that nobody waits for: {:?}", request.input);
+                assert!(open.contains(&id), "an output for {id} without an open call: {:?}", request.input);
                 open.retain(|known| *known != id);
             } else if item.is_call() {
                 open.push(id);

@@ -1,4 +1,4 @@
-//! Saved runs that somebody has changed, and runs that must survive being saved.
+//! Saved runs that were modified, and runs whose saved form must be loadable.
 
 use sandbar_agent::{Agent, FunctionTool, Json, RunState, ToolContext, ToolExt as _, run};
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ async fn what_a_tool_answers_never_makes_a_run_that_cannot_be_loaded() {
 
 #[tokio::test]
 async fn what_a_model_says_never_makes_a_run_that_cannot_be_loaded() {
-    // As deep as the decoder of the stream lets through in an event that finishes an item.
+    // The deepest nesting that the decoder of the stream accepts in an event that finishes an item.
     let text = format!(r#"{{"type":"new_thing","x":{}{}}}"#, "[".repeat(125), "]".repeat(125));
     let event = format!(r#"{{"type":"response.output_item.done","item":{text}}}"#);
     assert!(serde_json::from_str::<Value>(&event).is_ok());
@@ -82,7 +82,7 @@ async fn a_run_that_was_read_without_being_checked_does_not_panic() {
     let state = run(&agent, "go").await.expect("it runs").to_state();
     let mut value: Value = serde_json::from_str(&state.to_json().expect("saved")).expect("json");
     value["replies"][0]["to"] = json!(99);
-    // `Run` can be deserialised by anybody, past the version and the checks of `RunState`.
+    // Any program can deserialise `Run` directly, without the version and the checks of `RunState`.
     if let Ok(read) = serde_json::from_value::<sandbar_agent::Run>(value) {
         assert_eq!(read.replies().count(), 1);
     }

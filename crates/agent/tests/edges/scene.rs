@@ -1,4 +1,4 @@
-//! What the scenes in here are made of.
+//! Parts of the scenes of these tests.
 
 use std::sync::{Arc, Mutex};
 
@@ -44,7 +44,7 @@ pub(crate) fn open_schema() -> Value {
     json!({ "type": "object", "properties": {}, "additionalProperties": true })
 }
 
-/// A tool that writes down its calls and answers with its name and arguments.
+/// A tool that logs its calls and returns its name and arguments.
 pub(crate) fn echo(name: &str, log: &Log) -> impl Tool + Clone + 'static {
     let (log, known) = (log.clone(), name.to_owned());
     FunctionTool::raw(name, "Repeats.", open_schema(), move |_: ToolContext, arguments: Value| {
@@ -61,7 +61,7 @@ pub(crate) fn reload(state: &RunState) -> RunState {
     RunState::from_json(&state.to_json().expect("saved")).expect("loaded")
 }
 
-/// The state with its JSON changed.
+/// A state after a change of its JSON.
 pub(crate) fn tampered(state: &RunState, change: impl FnOnce(&mut Value)) -> sandbar_agent::Result<RunState> {
     let mut value: Value = serde_json::from_str(&state.to_json().expect("saved")).expect("json");
     change(&mut value);

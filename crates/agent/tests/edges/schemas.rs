@@ -1,4 +1,4 @@
-//! Schemas that somebody else wrote.
+//! Schemas from untrusted sources.
 
 use std::time::{Duration, Instant};
 

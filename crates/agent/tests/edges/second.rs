@@ -1,4 +1,4 @@
-//! Nested runs and odd endings: nothing is done twice, nothing that was used is forgotten, every place is left.
+//! Nested runs and unusual ends: no call is repeated, all usage is counted, every environment is left.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use sandbar_agent::{
     Agent, BoxError, Budget, Canceller, Environment, FunctionTool, Handoff, HookContext, Hooks, Item, Kit, ModelError,
     ModelSettings, OnFailure, OnTimeout, Price, Prices, Retry, RunConfig, ScriptedModel, Stop, Tool, ToolContext,
     ToolExt as _, Turn,
-    environment::{Ending, Entering, Stay},
+    environment::{Ending, Entering, EnvironmentSession},
     guardrail::{
         Finding, InputGuardrail, OutputCheck, OutputGuardrail, ToolInputGuardrail, ToolOutputGuardrail, ToolVerdict,
     },
@@ -70,7 +70,7 @@ async fn a_nested_run_that_failed_the_outer_one_goes_on_where_it_was() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_person_approved_is_not_done_again_when_the_answer_was_still_being_looked_at() {
-    // The nested run is over; the run is cancelled while a guardrail looks at its answer.
+    // The nested run has ended; the outer run is cancelled while a guardrail checks its output.
     let log = Log::default();
     let model = script([calls([("i1", "send", "{}")]), says("fine"), says("fine")]);
     let worker = Agent::new("worker").tool(echo("send", &log).needs_approval()).model(model);
@@ -173,21 +173,21 @@ async fn a_nested_run_keeps_to_the_turns_of_its_own_configuration() {
     assert_eq!(inner.requests().len(), 1);
 }
 
-/// A place that takes a second to leave.
+/// An environment that takes a second to leave.
 #[derive(Clone)]
-struct Place(Log);
+struct LoggedEnvironment(Log);
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for LoggedEnvironment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Place")
+        f.write_str("LoggedEnvironment")
     }
 }
 
 struct Visit(Log, &'static str);
 
 #[async_trait]
-impl Environment for Place {
-    async fn open(&self, run: &str, _saved: Option<Value>) -> Result<Box<dyn Stay>, BoxError> {
+impl Environment for LoggedEnvironment {
+    async fn open(&self, run: &str, _saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError> {
         let who = if run.contains('.') { "inner" } else { "outer" };
         self.0.line(format!("open {who}"));
         Ok(Box::new(Visit(self.0.clone(), who)))
@@ -195,7 +195,7 @@ impl Environment for Place {
 }
 
 #[async_trait]
-impl Stay for Visit {
+impl EnvironmentSession for Visit {
     async fn enter(&mut self, _entering: Entering<'_>) -> Result<Kit, BoxError> {
         Ok(Kit::default())
     }
@@ -212,7 +212,7 @@ async fn a_place_that_a_nested_run_is_just_leaving_is_left_also_when_the_run_is_
     let log = Log::default();
     let helper = Agent::new("worker").model(script([says("fine")])).as_tool("helper", "Helps.");
     let boss = Agent::new("boss").tool(helper).model(script([calls([("o1", "helper", ASK)]), says("ok")]));
-    let config = RunConfig::new().environment(Arc::new(Place(log.clone())));
+    let config = RunConfig::new().environment(Arc::new(LoggedEnvironment(log.clone())));
     let mut stream = run(&boss, "go").config(config).stream();
     while let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(1), stream.next()).await {}
     stream.cancel_now();
@@ -226,7 +226,7 @@ async fn a_place_that_is_left_because_a_call_took_too_long_is_left_also_when_the
     let worker = Agent::new("worker").tool(nap(3600)).model(script([calls([("i1", "nap", "{}")])]));
     let helper = worker.as_tool("helper", "Helps.").timeout(Duration::from_secs(5));
     let boss = Agent::new("boss").tool(helper).model(script([calls([("o1", "helper", ASK)]), says("ok")]));
-    let config = RunConfig::new().environment(Arc::new(Place(log.clone())));
+    let config = RunConfig::new().environment(Arc::new(LoggedEnvironment(log.clone())));
     let mut stream = run(&boss, "go").config(config).stream();
     while let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(7), stream.next()).await {}
     stream.cancel_now();
@@ -239,7 +239,7 @@ async fn a_nested_run_that_will_not_come_back_does_not_leave_as_if_it_would() {
     let log = Log::default();
     let inner = costly([(500, calls([("i1", "look", "{}")])), (1, says("all"))]);
     let worker = Agent::new("worker").tool(echo("look", &Log::default())).model(inner);
-    let place = Arc::new(Place(log.clone()));
+    let place = Arc::new(LoggedEnvironment(log.clone()));
     let own = RunConfig::new().budget(Budget::new().tokens(100)).environment(place);
     let helper = worker.as_tool("helper", "Helps.").config(own);
     let boss = Agent::new("boss").tool(helper).model(script([calls([("o1", "helper", ASK)]), says("ok")]));
@@ -266,7 +266,7 @@ async fn a_run_that_has_its_final_output_is_finished_and_leaves_so() {
     let log = Log::default();
     let hooks = CancelsAtTheEnd::default();
     let agent = Agent::new("a").model(script([says("done")]));
-    let config = RunConfig::new().environment(Arc::new(Place(log.clone())));
+    let config = RunConfig::new().environment(Arc::new(LoggedEnvironment(log.clone())));
     let stream = run(&agent, "go").config(config).hooks(hooks.clone()).stream();
     *hooks.0.lock().unwrap() = Some(stream.canceller());
     let result = stream.result().await.expect("over");
@@ -313,8 +313,8 @@ fn thought() -> Item {
     Item::from_value(json!({ "type": "reasoning", "id": "rs_1", "summary": [] })).expect("an item")
 }
 
-/// Whether every thought is followed by something that came of it; servers refuse a thought alone.
-fn lonely_thoughts(input: &[Item]) -> usize {
+/// Number of reasoning items that no message or call follows; servers refuse those.
+fn orphaned_reasoning(input: &[Item]) -> usize {
     let alone = |place: &usize| {
         let next = input.get(place + 1).map_or("", Item::kind);
         let by_model = input.get(place + 1).is_some_and(|item| item.text_field("role") != Some("user"));
@@ -332,7 +332,7 @@ async fn a_thought_does_not_stay_behind_when_what_came_of_it_is_withheld() {
     let agent = Agent::new("a").output_guardrail(strict).model(model.clone());
     let error = run(&agent, "go").await.expect_err("tripped");
     run(&agent, reload(&error.state())).await.expect("it goes on");
-    assert_eq!(lonely_thoughts(&model.requests()[1].input), 0, "{:?}", model.requests()[1].input);
+    assert_eq!(orphaned_reasoning(&model.requests()[1].input), 0, "{:?}", model.requests()[1].input);
 }
 
 #[tokio::test]
@@ -342,7 +342,7 @@ async fn a_thought_does_not_stay_behind_when_the_call_it_led_to_is_a_repeated_on
     let model = script([calls([("c1", "look", "{}")]), again, says("fine")]);
     let agent = Agent::new("a").tool(echo("look", &log)).model(model.clone());
     run(&agent, "go").await.expect("it runs");
-    assert_eq!(lonely_thoughts(&model.requests()[2].input), 0, "{:?}", model.requests()[2].input);
+    assert_eq!(orphaned_reasoning(&model.requests()[2].input), 0, "{:?}", model.requests()[2].input);
 }
 
 #[tokio::test(start_paused = true)]
@@ -391,7 +391,7 @@ async fn what_a_handoff_does_is_done_once_also_when_a_hook_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_a_nested_run_took_counts_also_when_it_is_stopped_in_the_middle() {
-    // Seven seconds, cancelled, eight more: more than the ten it has.
+    // Seven seconds, a cancellation, and eight more seconds exceed the limit of ten.
     let nap_call = |id: &'static str| calls([(id, "nap", "{}")]);
     let inner = script([nap_call("i1"), nap_call("i2"), says("all")]);
     let worker = Agent::new("worker").tool(nap(8)).model(inner.clone());

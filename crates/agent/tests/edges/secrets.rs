@@ -1,4 +1,4 @@
-//! Nothing secret is printed.
+//! `Debug` prints no secrets.
 
 use sandbar_agent::{Agent, HostedTool, ModelSettings, Private, Tool as _, run};
 

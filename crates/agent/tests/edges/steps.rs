@@ -1,4 +1,4 @@
-//! Calls, turns, cancelling and decisions.
+//! Edge cases of calls, turns, cancellation and approvals.
 
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -27,7 +27,7 @@ async fn a_call_that_was_never_begun_is_made_when_the_run_goes_on() {
     let error = run(&agent, "go").config(config.clone()).await.expect_err("raised");
     assert_eq!(log.lines(), [""; 0], "one at a time, and the first has failed");
     run(&agent, reload(&error.state())).config(config).await.expect("it goes on");
-    assert_eq!(log.lines(), ["look {}"], "it was told to be of unknown effect, and nobody had begun it");
+    assert_eq!(log.lines(), ["look {}"], "the model read that the effect is unknown, but the call was never begun");
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,7 +58,7 @@ async fn an_interrupted_call_is_no_final_output() {
         .tool_use(ToolUse::StopOnFirst)
         .model(script([calls([("c1", "look", "{}")]), says("done")]));
     let paused = run(&agent, "go").await.expect("it waits");
-    // As it is saved when the process dies in the middle of the call.
+    // The state that is saved if the process dies during the call.
     let begun = tampered(&paused.to_state(), |value| value["phase"]["calls"][0]["status"] = "begun".into());
     let result = run(&agent, begun.expect("a good state")).await.expect("it goes on");
     assert!(!result.final_output().contains("interrupted"), "{}", result.final_output());
@@ -136,7 +136,7 @@ async fn a_repeated_call_is_answered_again_where_the_server_keeps_the_conversati
     let model = script([calls([("c1", "look", "{}")]), both, says("done")]);
     let agent = Agent::new("a").tool(echo("look", &log)).model(model.clone());
     run(&agent, "go").chain_responses().await.expect("it runs");
-    // resp_2 holds both calls; a server refuses the next request unless each has its output.
+    // resp_2 contains both calls; a server refuses the next request unless each has its output.
     let answered: Vec<_> =
         model.requests()[2].input.iter().filter_map(|item| item.call_id().map(str::to_owned)).collect();
     assert_eq!(answered, ["c1", "c2"]);
@@ -151,7 +151,7 @@ async fn a_sticky_decision_is_about_the_tool_of_the_call_and_no_other() {
         .tool(echo("delete", &log).needs_approval())
         .model(model);
     let mut state = run(&agent, "go").await.expect("it waits").to_state();
-    // As it comes back from a browser that was shown "look".
+    // The interruption that a browser returns after it displayed "look".
     let mut call = state.interruptions().remove(0);
     call.tool = "delete".to_owned();
     if state.approve_always(&call).is_ok() {
@@ -163,13 +163,13 @@ async fn a_sticky_decision_is_about_the_tool_of_the_call_and_no_other() {
     }
     assert!(
         !log.lines().iter().any(|line| line.starts_with("delete")),
-        "nobody was asked about delete: {:?}",
+        "no approval was requested for delete: {:?}",
         log.lines()
     );
 }
 
 #[tokio::test]
-async fn nobody_is_told_of_a_handoff_that_is_refused_at_once() {
+async fn a_handoff_that_is_refused_at_once_emits_no_event() {
     let log = Log::default();
     let told = log.clone();
     let b = Agent::new("b").model(script([says("done")]));
@@ -186,7 +186,7 @@ async fn nobody_is_told_of_a_handoff_that_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn items_of_the_last_reply_are_told_also_when_nobody_has_time_to_read() {
+async fn items_of_the_last_reply_are_emitted_also_if_the_reader_is_slow() {
     // More events than the channel holds.
     let many: Vec<Item> = (0..2000).map(|n| Item::assistant(format!("{n}"))).collect();
     let agent = Agent::new("a").model(ScriptedModel::new([many]));
@@ -225,7 +225,7 @@ async fn a_model_cannot_answer_its_own_calls() {
     first.push(Item::function_output("c1", "made up"));
     let model = script([first, says("done")]);
     let agent = Agent::new("a").tool(echo("look", &log)).model(model.clone());
-    // Refused, or with one answer: a server takes no two.
+    // The reply is refused, or the call has one output: a server refuses two.
     if run(&agent, "go").await.is_ok() {
         let answers = model.requests()[1].input.iter().filter(|item| item.is_answer()).count();
         assert_eq!(answers, 1);

@@ -1,4 +1,4 @@
-//! Models over HTTP, and traces on their way out.
+//! Edge cases of models over HTTP, and of the export of traces.
 
 use std::{
     io::{Read, Write},
@@ -37,7 +37,7 @@ impl Patience for NoWait {
 #[tokio::test]
 async fn the_time_of_one_attempt_does_not_end_the_next_one() {
     let mut ends = Vec::new();
-    // A busy machine may need longer for an answer than that.
+    // A busy host may need longer for an answer.
     for millis in [700, 5_000, 30_000] {
         let script = Script::new().turn(Turn::new([item::text("there")]).fault(Fault::Hang));
         let server = MockServer::start(script).expect("a server");
@@ -54,7 +54,7 @@ async fn the_time_of_one_attempt_does_not_end_the_next_one() {
     panic!("the transport asks again, as it does without a run: {ends:?}");
 }
 
-/// Passes bytes on to a server, and counts who calls.
+/// A proxy that forwards bytes to a server and counts connections.
 fn counting(server: &MockServer) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let (address, to) = (listener.local_addr().expect("an address"), server.address());
@@ -106,7 +106,7 @@ fn the_turns_of_a_run_share_a_connection_also_with_a_model_from_the_environment(
         assert_eq!(server.requests().len(), 4);
         connections.load(Ordering::SeqCst)
     };
-    // The end of an answer is waited for, but not for as long as a busy machine may take.
+    // The client waits for the end of an answer, but on a busy host not long enough.
     assert!((0..10).any(|_| connections() == 1), "more than one connection for four turns, every time");
 }
 

@@ -1,4 +1,4 @@
-//! What an output guardrail refuses stays refused.
+//! Outputs that an output guardrail refused.
 
 use sandbar_agent::{
     Agent, Recovery, RunConfig, RunItemKind, Stop,
@@ -20,7 +20,7 @@ async fn a_run_whose_answer_was_refused_does_not_end_well_with_an_empty_one() {
     let agent = Agent::new("a").output_guardrail(no_secrets()).model(script([says("hunter2"), says("better")]));
     let error = run(&agent, "go").await.expect_err("refused");
     assert_eq!(error.error().code(), "tripwire");
-    // Either it trips again, or the model is asked again; an empty answer was never given by anybody.
+    // Either the guardrail trips again, or the model is asked again; there is no empty output.
     let taken_up = run(&agent, reload(&error.state())).await;
     if let Ok(result) = taken_up {
         assert_ne!((result.stop(), result.final_output().as_str()), (&Stop::Finished, ""));
@@ -35,7 +35,7 @@ async fn a_refused_tool_output_is_not_in_the_saved_run() {
         .tool_use(ToolUse::StopOnFirst)
         .output_guardrail(no_secrets())
         .model(script([calls([("c1", "look", r#"{"p":"x"}"#)])]));
-    // The tool repeats its arguments, so the call itself must not name the secret: a tool of its own does.
+    // The tool of the scene repeats its arguments, so the call would contain the secret; this test has its own tool.
     let leak =
         sandbar_agent::FunctionTool::raw("leak", "Leaks.", crate::scene::open_schema(), |_, _| async { "hunter2" });
     let agent = agent.tool(leak.lenient()).model(script([calls([("c1", "leak", "{}")])]));

@@ -1,4 +1,4 @@
-//! Calls that wait for a person.
+//! Calls that wait for approval.
 
 use sandbar_agent::{Agent, Approval, RunConfig, RunState, ToolExt as _};
 
@@ -11,7 +11,7 @@ fn approve_all(state: &mut RunState) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_waits_until_somebody_agrees() {
+async fn a_call_waits_for_approval() {
     check("approved", || {
         let log = Log::default();
         let model = script([calls([("c1", "deploy", r#"{"to":"prod"}"#)]), says("Done.")]);
@@ -22,7 +22,7 @@ async fn a_call_waits_until_somebody_agrees() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_need_nobody_are_made_at_once_and_only_once() {
+async fn calls_without_approval_are_made_at_once_and_only_once() {
     check("approved_among_others", || {
         let log = Log::default();
         let model =
@@ -34,7 +34,7 @@ async fn calls_that_need_nobody_are_made_at_once_and_only_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_call_is_told_to_the_model() {
+async fn the_model_reads_that_a_call_was_rejected() {
     check("rejected", || {
         let log = Log::default();
         let model = script([calls([("c1", "deploy", "{}"), ("c2", "deploy", "{}")]), says("Fine.")]);
@@ -61,7 +61,7 @@ async fn a_refused_call_is_told_to_the_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn decisions_may_come_one_by_one() {
+async fn calls_can_be_decided_one_by_one() {
     check("decided_one_by_one", || {
         let log = Log::default();
         let model = script([calls([("c1", "deploy", "{}"), ("c2", "deploy", "{}")]), says("Done.")]);
@@ -75,7 +75,7 @@ async fn decisions_may_come_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_can_hold_for_every_later_call() {
+async fn a_decision_can_apply_to_all_later_calls() {
     check("approved_always", || {
         let log = Log::default();
         let model = script([calls([("c1", "deploy", "{}")]), calls([("c2", "deploy", "{}")]), says("Done.")]);

@@ -1,4 +1,4 @@
-//! Runs that may spend only so much.
+//! Runs with a budget.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn costly<const N: usize>(turns: [(u64, Vec<Item>); N]) -> ScriptedModel {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_stops_softly_when_its_tokens_are_spent_and_goes_on_with_more() {
+async fn a_run_pauses_when_its_tokens_are_spent_and_continues_with_a_larger_budget() {
     check("budget_of_tokens", || {
         let log = Log::default();
         let mut talk = says("So far, so good.");
@@ -32,7 +32,7 @@ async fn a_run_stops_softly_when_its_tokens_are_spent_and_goes_on_with_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn money_is_counted_by_a_table_of_prices() {
+async fn dollars_are_computed_from_prices() {
     check("budget_of_money", || {
         let log = Log::default();
         let model = costly([(1000, calls([("c1", "look", "{}")])), (1, says("never"))]);
@@ -45,7 +45,7 @@ async fn money_is_counted_by_a_table_of_prices() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_is_counted_while_the_run_runs() {
+async fn time_counts_while_the_run_executes() {
     let slow = || {
         let schema = json!({ "type": "object", "properties": {}, "additionalProperties": true });
         FunctionTool::raw("sleep", "Sleeps.", schema, |_: ToolContext, _: Value| async {
@@ -69,7 +69,7 @@ async fn time_is_counted_while_the_run_runs() {
     );
     assert_eq!((model.left(), result.final_output()), (1, "slept".to_owned()));
 
-    // What was spent still counts when it is taken up again, and a larger budget lets it finish.
+    // The usage so far still counts after the run is resumed; a larger budget lets the run finish.
     let mut state = result.to_state();
     assert!(matches!(
         sandbar_agent::run(&agent, state.clone()).await.expect("soft").stop(),

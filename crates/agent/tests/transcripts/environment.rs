@@ -1,18 +1,18 @@
-//! A place to work in: entered before the first turn, lent tools, left in every ending, and come back to.
+//! Environments: entered before the first turn, left at every end of a run, and opened again by a resumed run.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use sandbar_agent::{
     Agent, BoxError, Environment, Kit, RunConfig, RunState, ToolExt as _,
-    environment::{Ending, Entering, Stay},
+    environment::{Ending, Entering, EnvironmentSession},
     run,
 };
 use serde_json::{Value, json};
 
 use crate::play::{Log, Scene, calls, check, echo, says, script};
 
-/// A workshop that writes down who comes and goes.
+/// An environment that logs when agents enter and runs leave.
 #[derive(Clone)]
 struct Workshop(Log);
 
@@ -26,14 +26,14 @@ struct Visit(Log, u64);
 
 #[async_trait]
 impl Environment for Workshop {
-    async fn open(&self, _run: &str, saved: Option<Value>) -> Result<Box<dyn Stay>, BoxError> {
+    async fn open(&self, _run: &str, saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError> {
         let visits = saved.and_then(|saved| saved["visits"].as_u64()).unwrap_or(0);
         Ok(Box::new(Visit(self.0.clone(), visits + 1)))
     }
 }
 
 #[async_trait]
-impl Stay for Visit {
+impl EnvironmentSession for Visit {
     async fn enter(&mut self, entering: Entering<'_>) -> Result<Kit, BoxError> {
         let mut kit = Kit::default();
         kit.tools.push(Arc::new(echo(&format!("hammer_of_{}", entering.agent.name()), &self.0)));
@@ -50,8 +50,8 @@ impl Stay for Visit {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_environment_lends_each_agent_its_tools_and_words() {
-    // Written with a silent log: how often a run that is cut enters is its own business.
+async fn an_environment_adds_tools_and_instructions_to_each_agent() {
+    // The log is not compared here: a run that is saved and loaded enters more often.
     check("environment", || {
         let quiet = Log::default();
         let model = script([
@@ -68,7 +68,7 @@ async fn an_environment_lends_each_agent_its_tools_and_words() {
 }
 
 #[tokio::test]
-async fn an_environment_is_left_in_every_ending_and_come_back_to() {
+async fn an_environment_is_left_at_every_end_and_opened_again_by_a_resumed_run() {
     let log = Log::default();
     let config = RunConfig::new().environment(Arc::new(Workshop(log.clone())));
     let model = script([calls([("c1", "deploy", "{}")]), says("done")]);

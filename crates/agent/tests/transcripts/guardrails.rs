@@ -1,4 +1,4 @@
-//! Checks around a run and its tools.
+//! Guardrails of runs and tools.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::play::{Log, Scene, calls, check, echo, says, script};
 
-/// A guardrail that trips when the input says so, after a while.
+/// A guardrail that trips on certain inputs, after a delay.
 fn no_secrets(log: &Log) -> InputGuardrail {
     let log = log.clone();
     InputGuardrail::new("no_secrets", move |check| {

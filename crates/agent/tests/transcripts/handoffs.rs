@@ -1,4 +1,4 @@
-//! One agent handing over to another.
+//! Handoffs from one agent to another.
 
 use sandbar_agent::{Agent, Handoff, handoff::InputFilter};
 

@@ -1,4 +1,4 @@
-//! Being told what happens.
+//! Hooks.
 
 use async_trait::async_trait;
 use sandbar_agent::{Agent, HookContext, Hooks, Item, ModelReply, ToolContext, ToolExt as _, ToolOutput, hooks::Told};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::play::{Log, Scene, calls, check, echo, says, script};
 
-/// Writes everything down.
+/// Hooks that log every call.
 #[derive(Clone)]
 struct Scribe(&'static str, Log);
 
@@ -49,7 +49,7 @@ impl Hooks for Scribe {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_of_the_run_and_of_the_agent_are_told_everything() {
+async fn hooks_of_the_run_and_of_the_agent_are_called_for_every_event() {
     check("hooks", || {
         let log = Log::default();
         let model = script([calls([("c1", "look", "{}")]), calls([("c2", "transfer_to_b", "{}")]), says("done")]);
@@ -61,7 +61,7 @@ async fn hooks_of_the_run_and_of_the_agent_are_told_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_tool_hook_is_called_for_a_call_that_was_refused() {
+async fn no_tool_hook_is_called_for_a_rejected_call() {
     check("hooks_of_refused_calls", || {
         let log = Log::default();
         let model = script([calls([("c1", "deploy", "{}")]), says("fine")]);
@@ -74,7 +74,7 @@ async fn no_tool_hook_is_called_for_a_call_that_was_refused() {
     .await;
 }
 
-/// Cannot stand tools.
+/// Hooks that fail before a tool call.
 #[derive(Clone)]
 struct Strict;
 

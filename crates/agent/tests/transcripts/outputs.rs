@@ -1,4 +1,4 @@
-//! Final outputs of a shape.
+//! Structured final outputs.
 
 use sandbar_agent::{Agent, Recovery, RunConfig, agent::ToolUse};
 use serde_json::json;
@@ -27,7 +27,7 @@ async fn a_structured_output_is_asked_for_and_checked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_output_of_another_shape_ends_the_run_unless_somebody_recovers() {
+async fn an_invalid_output_fails_the_run_unless_a_function_recovers() {
     check("structured_wrong", || {
         let model = script([says(r#"{"town":"Paris"}"#)]);
         Scene::new(Agent::new("a").output::<Weather>().model(model.clone()), model)
@@ -49,7 +49,7 @@ async fn an_output_of_another_shape_ends_the_run_unless_somebody_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_where_a_shape_is_asked_for_asks_again() {
+async fn an_empty_reply_without_structured_output_asks_the_model_again() {
     check("structured_silence", || {
         let model = script([says(""), says(r#"{"city":"Rome","degrees":30}"#)]);
         Scene::new(Agent::new("a").output::<Weather>().model(model.clone()), model)
@@ -58,7 +58,7 @@ async fn silence_where_a_shape_is_asked_for_asks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tool_answers_is_text_where_text_is_asked_for() {
+async fn the_output_of_a_tool_becomes_text_if_the_final_output_is_text() {
     check("tool_value_as_text", || {
         let log = Log::default();
         let model = script([calls([("c1", "look", "{}")])]);

@@ -1,4 +1,4 @@
-//! The stage: plays a scene straight, streamed, and cut at every step, and writes down what happened.
+//! The stage: plays a scene in one go, streamed, and cut at every step, and records the transcript.
 
 use std::{
     fmt::Write as _,
@@ -11,7 +11,7 @@ use sandbar_agent::{
 };
 use serde_json::Value;
 
-/// Lines that tools, hooks and guardrails of a scene write.
+/// Log of the tools, hooks and guardrails of a scene.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -31,7 +31,7 @@ impl Log {
 
 type Decide = Arc<dyn Fn(&mut RunState) + Send + Sync>;
 
-/// One run to be played: an agent, its models, and whoever decides about what waits.
+/// A scene: an agent, its models, and the decisions about waiting calls.
 pub(crate) struct Scene {
     agent: Agent,
     models: Vec<ScriptedModel>,
@@ -60,7 +60,7 @@ impl Scene {
         self
     }
 
-    /// One more model whose requests are written down.
+    /// Adds a model whose requests are recorded.
     pub(crate) fn model(mut self, model: ScriptedModel) -> Self {
         self.models.push(model);
         self
@@ -81,7 +81,7 @@ impl Scene {
         self
     }
 
-    /// What a person decides when the run waits, once per call of this.
+    /// Adds the decisions for one pause of the run.
     pub(crate) fn decide(mut self, decide: impl Fn(&mut RunState) + Send + Sync + 'static) -> Self {
         self.decisions.push(Arc::new(decide));
         self
@@ -96,7 +96,7 @@ impl Scene {
     }
 }
 
-/// How a scene is played.
+/// Manner in which a scene is played.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
     Straight,
@@ -107,7 +107,8 @@ enum Manner {
     CutAlways,
 }
 
-/// Plays a scene in every manner: straight it must be as the snapshot says, in all others exactly the same.
+/// Plays a scene in every manner. Played in one go, the transcript must match the snapshot; in all other manners it must be
+/// the same.
 pub(crate) async fn check(name: &str, scene: impl Fn() -> Scene) {
     let (straight, _) = play(scene(), Manner::Straight).await;
     insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
@@ -128,7 +129,7 @@ pub(crate) async fn check(name: &str, scene: impl Fn() -> Scene) {
     assert!(cut > 0, "nothing was cut");
 }
 
-/// Plays until nobody decides any more; says whether the run was cut.
+/// Plays until no decisions are left; returns whether the run was cut.
 async fn play(scene: Scene, manner: Manner) -> (String, bool) {
     let mut text = String::new();
     let mut decisions = scene.decisions.iter();
@@ -287,7 +288,7 @@ fn short(item: &Item) -> String {
     }
 }
 
-// What scenes are made of.
+// Parts of scenes.
 
 pub(crate) fn says(text: &str) -> Vec<Item> {
     vec![Item::assistant(text)]
@@ -301,7 +302,7 @@ pub(crate) fn script<const N: usize>(turns: [Vec<Item>; N]) -> ScriptedModel {
     ScriptedModel::new(turns)
 }
 
-/// A tool that writes down its calls and answers with its name and arguments.
+/// A tool that logs its calls and returns its name and arguments.
 pub(crate) fn echo(name: &str, log: &Log) -> impl Tool + Clone + 'static {
     let (log, known) = (log.clone(), name.to_owned());
     let schema = serde_json::json!({ "type": "object", "properties": {}, "additionalProperties": true });

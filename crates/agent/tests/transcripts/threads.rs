@@ -1,11 +1,11 @@
-//! Conversations that the model's server keeps.
+//! Conversations that are stored on the model's server.
 
 use sandbar_agent::{Agent, Handoff, Prompt, handoff::InputFilter, run};
 
 use crate::play::{Log, calls, echo, says, script};
 
 #[tokio::test]
-async fn only_what_is_new_is_sent_to_a_server_that_keeps_the_rest() {
+async fn only_new_items_are_sent_to_a_server_that_keeps_the_conversation() {
     let log = Log::default();
     let turns = || [calls([("c1", "look", "{}")]), calls([("c2", "look", "{}")]), says("done")];
     type Thread = fn(sandbar_agent::RunBuilder) -> sandbar_agent::RunBuilder;
@@ -31,7 +31,7 @@ async fn only_what_is_new_is_sent_to_a_server_that_keeps_the_rest() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_taken_back_from_a_server_is_refused_at_once() {
+async fn an_output_guardrail_is_refused_if_the_server_keeps_the_conversation() {
     let filtered = Handoff::to(Agent::new("b").model(script([]))).filter(InputFilter::without_tools());
     let model = script([calls([("c1", "transfer_to_b", "{}")])]);
     let agent = Agent::new("a").handoff(filtered).model(model);
@@ -46,7 +46,7 @@ async fn what_cannot_be_taken_back_from_a_server_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_prompt_of_the_server_can_be_given_or_made() {
+async fn a_stored_prompt_can_be_fixed_or_chosen_by_a_function() {
     let model = script([says("one")]);
     let agent = Agent::new("a").prompt(Prompt { id: "pmpt_1".to_owned(), ..Prompt::default() }).model(model.clone());
     run(&agent, "go").await.expect("it runs");

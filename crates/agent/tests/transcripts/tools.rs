@@ -1,4 +1,4 @@
-//! Calls: all at once, answers in order, and what becomes of those that go wrong.
+//! Tool calls: concurrency, the order of outputs, and failures.
 
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -13,7 +13,7 @@ fn open_schema() -> Value {
     json!({ "type": "object", "properties": {}, "additionalProperties": true })
 }
 
-/// A tool that takes its time, by its arguments.
+/// A tool that waits as long as its arguments say.
 fn slow(log: &Log) -> FunctionTool {
     let log = log.clone();
     FunctionTool::raw("slow", "Waits.", open_schema(), move |call: ToolContext, arguments: Value| {
@@ -37,7 +37,7 @@ fn failing() -> FunctionTool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_a_turn_run_at_once_and_answer_in_order() {
+async fn calls_of_a_turn_run_concurrently_with_outputs_in_order() {
     check("parallel_calls", || {
         let log = Log::default();
         let model = script([
@@ -50,7 +50,7 @@ async fn calls_of_a_turn_run_at_once_and_answer_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cap_lets_fewer_calls_run_at_once() {
+async fn a_limit_reduces_the_number_of_concurrent_calls() {
     check("capped_calls", || {
         let log = Log::default();
         let model = script([
@@ -65,7 +65,7 @@ async fn a_cap_lets_fewer_calls_run_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_told_to_the_model_or_worded_or_ends_the_run() {
+async fn the_model_reads_the_default_or_a_custom_text_of_a_failure_or_the_run_fails() {
     for (name, rule) in [
         ("failure_told", OnFailure::Tell),
         ("failure_worded", OnFailure::Say(std::sync::Arc::new(|call, error| format!("{}: {error}!", call.tool())))),
@@ -81,7 +81,7 @@ async fn a_failure_is_told_to_the_model_or_worded_or_ends_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_takes_too_long_is_told_worded_or_ends_the_run() {
+async fn the_model_reads_the_default_or_a_custom_text_of_a_timeout_or_the_run_fails() {
     for (name, rule) in [
         ("timeout_told", OnTimeout::Tell),
         ("timeout_worded", OnTimeout::Say(std::sync::Arc::new(|_, limit| format!("too slow for {limit:?}")))),
@@ -98,7 +98,7 @@ async fn a_call_that_takes_too_long_is_told_worded_or_ends_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_call_ends_the_run_what_others_answered_is_kept() {
+async fn outputs_of_other_calls_are_kept_when_a_call_fails_the_run() {
     check("failure_keeps_answers", || {
         let log = Log::default();
         let model = script([calls([("c1", "slow", r#"{"s":60}"#), ("c2", "look", "{}"), ("c3", "fail", "{}")])]);
@@ -110,7 +110,7 @@ async fn when_a_call_ends_the_run_what_others_answered_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn arguments_that_are_no_object_are_an_answer_the_model_can_act_on() {
+async fn the_model_reads_the_fault_of_invalid_arguments() {
     check("bad_arguments", || {
         let log = Log::default();
         let model =
@@ -121,7 +121,7 @@ async fn arguments_that_are_no_object_are_an_answer_the_model_can_act_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_is_not_there_ends_the_run_or_is_told() {
+async fn a_call_of_an_unknown_tool_fails_the_run_or_the_model_reads_about_it() {
     check("unknown_tool", || {
         let model = script([calls([("c1", "nope", "{}")])]);
         Scene::new(Agent::new("a").model(model.clone()), model)
@@ -135,7 +135,7 @@ async fn a_tool_that_is_not_there_ends_the_run_or_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_was_answered_is_not_made_again() {
+async fn an_answered_call_is_not_made_again() {
     check("replayed_call", || {
         let log = Log::default();
         let model =
@@ -152,7 +152,7 @@ async fn a_call_that_was_answered_is_not_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_freeform_tool_gets_the_text_as_it_is() {
+async fn a_freeform_tool_gets_the_text_unchanged() {
     check("custom_tool", || {
         let log = Log::default();
         let model = script([vec![sandbar_agent::Item::custom_call("c1", "poem", "not { json")], says("Nice.")]);

@@ -1,4 +1,4 @@
-//! What a turn is, when a run ends, and what the model gets to see.
+//! Turns: when a run ends, and the input of each model request.
 
 use sandbar_agent::{
     Agent, Item, ModelError, ModelSettings, Recovery, Retry, RunConfig, ToolChoice, Turn, agent::ToolUse,
@@ -7,7 +7,7 @@ use sandbar_agent::{
 use crate::play::{Log, Scene, calls, check, echo, says, script};
 
 #[tokio::test(start_paused = true)]
-async fn a_run_ends_when_the_model_just_talks() {
+async fn a_run_ends_with_a_reply_without_calls() {
     check("just_talk", || {
         let model = script([says("Hello.")]);
         Scene::new(Agent::new("greeter").instructions("Be kind.").model(model.clone()), model)
@@ -16,7 +16,7 @@ async fn a_run_ends_when_the_model_just_talks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_model_is_asked_again_with_what_tools_answered() {
+async fn the_model_is_asked_again_with_the_outputs_of_tools() {
     check("ask_again", || {
         let log = Log::default();
         let model = script([calls([("c1", "look", r#"{"at":"sky"}"#)]), says("Blue.")]);
@@ -106,7 +106,7 @@ async fn a_tool_choice_is_dropped_once_a_tool_was_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_ends_the_run_unless_somebody_recovers() {
+async fn a_refusal_fails_the_run_unless_a_function_recovers() {
     let refusal = || -> Item {
         let text = r#"{"type":"message","role":"assistant","content":[{"type":"refusal","refusal":"I will not."}]}"#;
         serde_json::from_str(text).expect("an item")
@@ -125,7 +125,7 @@ async fn a_refusal_ends_the_run_unless_somebody_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_of_the_server_without_a_word_asks_again() {
+async fn a_hosted_call_without_a_message_asks_the_model_again() {
     check("hosted_without_words", || {
         let searched = serde_json::from_str(r#"{"type":"web_search_call","id":"ws_1","status":"completed"}"#);
         let model = script([vec![searched.expect("an item")], says("Found it.")]);
@@ -135,7 +135,7 @@ async fn work_of_the_server_without_a_word_asks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_before_a_compaction_is_not_sent_again() {
+async fn items_before_a_compaction_are_not_sent_again() {
     check("compaction", || {
         let log = Log::default();
         let compaction = || serde_json::from_str(r#"{"type":"compaction","id":"cmp_1","encrypted_content":"x"}"#);
@@ -148,7 +148,7 @@ async fn what_came_before_a_compaction_is_not_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_model_call_is_made_again_if_the_settings_say_so() {
+async fn a_failed_model_call_is_retried_by_the_policy_of_the_settings() {
     check("model_retry", || {
         let failure = || ModelError::Network { host: "h".to_owned(), reason: "gone".to_owned() };
         let model = sandbar_agent::ScriptedModel::new([

@@ -1,4 +1,4 @@
-//! An answer that no model can read.
+//! A return type that is not a tool output.
 
 use sandbar_agent::tool;
 

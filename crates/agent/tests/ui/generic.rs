@@ -1,4 +1,4 @@
-//! Tools that could be several.
+//! Generic tools.
 
 use sandbar_agent::tool;
 

@@ -1,4 +1,4 @@
-//! An argument of some type or other.
+//! An argument of type `impl Trait`.
 
 use sandbar_agent::tool;
 

@@ -1,4 +1,4 @@
-//! A doc comment about an argument that is not there.
+//! A doc comment about an argument that does not exist.
 
 use sandbar_agent::tool;
 

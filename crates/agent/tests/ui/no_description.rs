@@ -1,4 +1,4 @@
-//! A tool that tells the model nothing about itself.
+//! A tool without a description.
 
 use sandbar_agent::tool;
 

@@ -1,10 +1,10 @@
-//! Tools that are not made of a plain async function.
+//! Tools that are not plain async functions.
 
 #![allow(unsafe_code, reason = "it is what is refused here")]
 
 use sandbar_agent::tool;
 
-/// Waits for nobody.
+/// Waits for nothing.
 #[tool]
 fn hasty() {}
 

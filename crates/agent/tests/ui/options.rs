@@ -1,4 +1,4 @@
-//! Options that are unknown, wrong, or said twice.
+//! Options that are unknown, invalid, or repeated.
 
 use sandbar_agent::tool;
 

@@ -1,4 +1,4 @@
-//! A tool made of a method.
+//! A tool from a method.
 
 use sandbar_agent::tool;
 

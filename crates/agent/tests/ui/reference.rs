@@ -1,4 +1,4 @@
-//! Arguments that belong to nobody.
+//! Arguments that are references.
 
 use sandbar_agent::tool;
 

@@ -1,4 +1,4 @@
-//! Asking a model on a scripted server, and taking down how it went.
+//! Calls a model on a scripted server and records the outcome.
 
 use std::{
     io::{Read, Write},
@@ -14,7 +14,7 @@ use sandbar_agent::{
 };
 use sandbar_mock::{Fault, MockServer, Script, Turn, item};
 
-/// Waits that are only written down.
+/// A clock that records waits instead of waiting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes(Arc<Mutex<Vec<Duration>>>);
 
@@ -35,7 +35,7 @@ impl Patience for Notes {
     }
 }
 
-/// What was said, and how it ended.
+/// Outcome of a call.
 pub(crate) struct Heard {
     pub(crate) events: Vec<RawEvent>,
     pub(crate) end: Result<ModelReply, ModelError>,
@@ -78,7 +78,7 @@ pub(crate) fn text(item: &Item) -> String {
     }
 }
 
-/// Asks, and listens to the end.
+/// Calls the model and reads the stream to its end.
 pub(crate) async fn ask(model: &dyn Model, request: ModelRequest) -> Heard {
     let mut events = Vec::new();
     let mut stream = match model.stream(request).await {
@@ -97,7 +97,7 @@ pub(crate) async fn ask(model: &dyn Model, request: ModelRequest) -> Heard {
     Heard { events, end }
 }
 
-/// A server that has one thing to say, after these faults.
+/// A server with one reply, after these faults.
 pub(crate) fn server(faults: impl IntoIterator<Item = Fault>) -> MockServer {
     let turn = faults.into_iter().fold(Turn::new([item::text("Hello, wörld.")]), Turn::fault);
     MockServer::start(Script::new().turn(turn)).expect("a server")
@@ -122,7 +122,7 @@ pub(crate) fn hello() -> ModelRequest {
     ModelRequest { input: vec![Item::user("Hello?")].into(), ..ModelRequest::default() }
 }
 
-/// A server that says the same to everybody, byte by byte as given, and closes.
+/// A server that sends the same bytes to every client and closes the connection.
 pub(crate) fn saying(body: impl Into<String>) -> String {
     saying_as("text/event-stream", body)
 }
@@ -134,7 +134,7 @@ pub(crate) fn is_whole(request: &[u8]) -> bool {
     body.len() >= length.unwrap_or(0)
 }
 
-/// The same under another content type.
+/// A server that sends the same bytes to every client, with this content type.
 pub(crate) fn saying_as(kind: &'static str, body: impl Into<String>) -> String {
     let body = body.into();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -142,7 +142,7 @@ pub(crate) fn saying_as(kind: &'static str, body: impl Into<String>) -> String {
     thread::spawn(move || {
         for connection in listener.incoming() {
             let Ok(mut connection) = connection else { return };
-            // All of it: a connection that is closed before is reset.
+            // Reads the whole request: a connection that is closed before that is reset.
             let (mut request, mut piece) = (Vec::<u8>::new(), [0; 4096]);
             while !is_whole(&request)
                 && let Ok(count @ 1..) = connection.read(&mut piece)

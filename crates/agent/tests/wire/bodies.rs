@@ -1,4 +1,4 @@
-//! Every kind of request, judged by a server that turns down whatever a real one would.
+//! Request bodies of every kind, checked by a server that refuses what a real server would refuse.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A Chat Completions stream as a run sees it: a Responses stream.
+//! A Chat Completions stream, converted to a Responses stream.
 
 use sandbar_agent::{Chat, Endpoint, Item, ModelRequest};
 use sandbar_mock::{MockServer, Script, Turn, item};

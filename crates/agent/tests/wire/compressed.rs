@@ -1,4 +1,4 @@
-//! Answers that come compressed: read as they come, bounded as others are, and refused by name where that is not possible.
+//! Compressed answers: streamed, bounded like others, and refused if the encoding is not supported.
 
 use std::{
     io::{self, Read, Write},
@@ -62,7 +62,8 @@ impl Requests {
     }
 }
 
-/// A server that answers every request with this head and these pieces. With `turns`, each piece but the first waits for one.
+/// A server that answers every request with this head and these pieces. With `turns`, each piece but the first waits for
+/// one.
 fn serve(head: &str, pieces: Vec<Vec<u8>>, turns: Option<Receiver<()>>) -> (Responses, Requests, Notes) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! Everything that can go wrong between a model and us: an error that says so, and never a wait without end.
+//! Faults between a model and the client: each leads to a clear error, and never to an endless wait.
 
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ async fn a_server_that_falls_silent_is_given_up() {
 }
 
 #[tokio::test]
-async fn nobody_at_home_is_a_lost_connection() {
+async fn an_unreachable_server_is_a_lost_connection() {
     let notes = Notes::default();
     let model = Responses::new("m").at(Endpoint::new("http://127.0.0.1:1/v1").patience(notes.clone()));
     let heard = ask(&model, hello()).await;

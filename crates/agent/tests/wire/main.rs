@@ -1,4 +1,4 @@
-//! Models over real HTTP: what they send, how they read what comes back, and what they do when it goes wrong.
+//! Models over real HTTP: requests, replies and failures.
 
 #![allow(clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! Who asks again: the transport, the run, or nobody; and that connections are used again too.
+//! Retries of the transport and of the run, and the reuse of connections.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -1,4 +1,4 @@
-//! Keys, passwords and headers go to the server, and nowhere else.
+//! Keys, passwords and headers are sent to the server and appear nowhere else.
 
 use sandbar_agent::{Endpoint, ModelRequest, Responses};
 use sandbar_mock::{Authorization, Fault, MockServer, Script, item};

@@ -1,18 +1,20 @@
 //! The options of `sandbar demo`.
 
+use sandbar::client::Source;
+
 use super::UsageArgs;
-use crate::values::{self, SandboxArg};
+use crate::client;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Where the machine comes from: `local`, the namespaces of this host, or `docker:IMAGE`, a container with a C compiler.
-    #[arg(long, value_name = "WHERE", default_value = "local", value_parser = values::sandbox)]
-    pub(crate) sandbox: SandboxArg,
+    #[arg(long, value_name = "WHERE", default_value = "local", value_parser = client::source,
+        help = format!("{}. The machine needs a C compiler", client::help()))]
+    pub(crate) sandbox: Source,
 
     #[command(flatten)]
     pub(crate) usage: UsageArgs,
 
-    /// Print what happens as JSON lines, the last one with the result.
+    /// Print events as JSON lines; the last line holds the result.
     #[arg(long)]
     pub(crate) json: bool,
 }

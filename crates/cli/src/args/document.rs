@@ -1,4 +1,4 @@
-//! The command lines of `sandbar manifest` and `sandbar patch`: documents that are checked, shown or applied.
+//! The command lines of `sandbar manifest` and `sandbar patch`.
 
 use std::path::PathBuf;
 
@@ -17,23 +17,23 @@ Examples:
   generate | sandbar manifest check - --input-format json --json
 
 Exit codes:
-  0  the manifest is sound, and so is what it takes from this host
-  1  something is not; everything that is wrong is listed
-  2  there is nothing to check";
+  0  the manifest and its sources on this host are valid
+  1  the manifest or a source is invalid; all mistakes are listed
+  2  the manifest cannot be read";
 
 const RENDER_EXAMPLES: &str = "\
 Examples:
-  sandbar manifest render workspace.yaml             the workspace it declares, as a tree
+  sandbar manifest render workspace.yaml             print the declared workspace as a tree
   sandbar manifest render workspace.yaml --depth 2
   sandbar manifest render workspace.toml --format json";
 
-/// What to do with manifests.
+/// Tasks of `sandbar manifest`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ManifestTask {
-    /// List everything that is wrong with a manifest.
+    /// List all mistakes in a manifest.
     ///
-    /// Its sources on this host are looked at, too, and whether a local machine can do what it asks for. Nothing is
-    /// started and no server is asked: what comes from elsewhere is named as not checked.
+    /// The check includes the sources on this host, and whether a local machine supports what the manifest asks for. It
+    /// starts no machine and contacts no server: remote sources are listed as not checked.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
     /// Show the workspace that a manifest declares, or the manifest itself in another format.
@@ -43,11 +43,11 @@ pub(crate) enum ManifestTask {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SourceArgs {
-    /// The manifest: JSON, YAML or TOML, by the end of its name; `-` is standard input.
+    /// Manifest file in JSON, YAML or TOML, as its extension says; `-` is standard input.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
 
-    /// Read it as this, whatever its name says.
+    /// Format of the manifest, instead of the one that its extension names.
     #[arg(long, value_name = "FORMAT")]
     pub(crate) input_format: Option<FormatArg>,
 }
@@ -57,16 +57,16 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
 
-    /// Judge it as if it were used with this grant.
+    /// Check as if the manifest were used with this grant.
     #[arg(long = "grant", value_name = "HOST[:INSIDE][:ro|rw]", value_hint = ValueHint::AnyPath,
         value_parser = OsStringValueParser::new().try_map(values::grant))]
     pub(crate) grants: Vec<GrantArg>,
 
-    /// Judge it as if it were used with this.
+    /// Check as if the manifest were used with --allow-mounts.
     #[arg(long)]
     pub(crate) allow_mounts: bool,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -76,15 +76,15 @@ pub(crate) struct RenderArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
 
-    /// Print the whole manifest like this, with every default.
+    /// Print the complete manifest in this format, with all defaults.
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["tree", "depth"])]
     pub(crate) format: Option<FormatArg>,
 
-    /// Print the workspace as a tree; this is what happens without --format.
+    /// Print the workspace as a tree. This is the default without --format.
     #[arg(long)]
     pub(crate) tree: bool,
 
-    /// How many levels of the tree.
+    /// Levels of the tree to print.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) depth: usize,
 }
@@ -111,35 +111,35 @@ impl From<FormatArg> for sandbar::Format {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PatchArgs {
-    /// The patch; without it, standard input.
+    /// Patch text; read from standard input if it is missing.
     #[arg(value_name = "PATCH")]
     pub(crate) patch: Option<String>,
 
-    /// The directory whose files are changed. Nothing outside of it can be.
+    /// Directory whose files are changed. Files outside of it are not changed.
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: PathBuf,
 
-    /// `rw` lets the patch change what belongs to a repository: what it puts into hooks and configuration runs as you.
+    /// `rw` lets the patch change git repositories. Git runs hooks and commands from their configuration as you.
     #[arg(long, value_name = "HOW")]
     pub(crate) git: Option<GitArg>,
 
-    /// Whose habits decide where engines differ.
+    /// apply_patch dialect to follow.
     #[arg(long, value_name = "WHICH", default_value = "codex")]
     pub(crate) profile: ProfileArg,
 
-    /// The isolation below which nothing is done.
+    /// Minimum isolation; without it, nothing is changed.
     #[arg(long, value_name = "LEVEL", default_value = "full")]
     pub(crate) isolation: Level,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProfileArg {
-    /// The freeform tool: files end with a newline, every anchor must be found.
+    /// Free-form tool: files end with a newline, and every anchor must match.
     Codex,
-    /// Single operations: final newlines stay as they are.
+    /// Single operations: final newlines are not changed.
     Sdk,
 }

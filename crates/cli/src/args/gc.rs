@@ -1,6 +1,6 @@
 //! The command line of `sandbar gc`.
 
-use clap::ValueEnum;
+use crate::client;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -9,29 +9,21 @@ Examples:
   sandbar gc --sandbox docker --json
 
 Exit codes:
-  0  nothing of it is left
-  1  something could not be removed, or looked at
-  2  used wrongly";
+  0  no leftovers remain
+  1  a leftover could not be removed, or a provider could not be checked
+  2  the command line is wrong";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct GcArgs {
-    /// Say what would be removed, and why, and remove nothing.
+    /// Show what would be removed, and why, without removing it.
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Look only here; without an engine, `docker` is then a failure.
-    #[arg(long, value_name = "WHERE")]
-    pub(crate) sandbox: Option<GcPlace>,
+    /// Check only this: `local` (machines, sessions and runs on this host), or a provider, which must then answer.
+    #[arg(long, value_name = "WHERE", value_parser = client::provider)]
+    pub(crate) sandbox: Option<String>,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum GcPlace {
-    /// Machines, sessions and runs on this host.
-    Local,
-    /// Containers and volumes of the engine that DOCKER_HOST names, or of this host's own.
-    Docker,
 }

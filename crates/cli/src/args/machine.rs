@@ -1,4 +1,4 @@
-//! The options that describe a machine, what fills it, and a command on it; several subcommands have them in common.
+//! The options for a machine, its workspace and its command, which several subcommands share.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -6,43 +6,45 @@ use clap::{
     ValueEnum, ValueHint,
     builder::{OsStringValueParser, TypedValueParser},
 };
-use sandbar::Cpus;
+use sandbar::{Cpus, client::Source};
 
-use crate::values::{self, GrantArg, SandboxArg, Shown, Variable, WorkspaceDir};
+use crate::{
+    client,
+    values::{self, GrantArg, Shown, Variable, WorkspaceDir},
+};
 
-/// What a new machine should be.
+/// Options for a new machine.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MachineArgs {
-    /// Use this directory as /workspace, in place. Without it, the workspace is empty and deleted at the end.
+    /// Directory to use as /workspace, in place. Without this option, the workspace is empty, and deleted at the end.
     #[arg(long, value_name = "DIR[:ro]", help_heading = "Files", value_hint = ValueHint::DirPath,
         value_parser = OsStringValueParser::new().try_map(values::workspace))]
     pub(crate) workspace: Option<WorkspaceDir>,
 
-    /// Show a file or directory of the host, read-only. INSIDE is the same path unless given.
+    /// Show a file or directory of the host, read-only. INSIDE defaults to the same path.
     #[arg(long, value_name = "HOST[:INSIDE]", help_heading = "Files", value_hint = ValueHint::AnyPath,
         value_parser = OsStringValueParser::new().try_map(values::shown))]
     pub(crate) ro: Vec<Shown>,
 
-    /// Show a file or directory of the host that the command may change.
+    /// Show a file or directory of the host, writable.
     #[arg(long, value_name = "HOST[:INSIDE]", help_heading = "Files", value_hint = ValueHint::AnyPath,
         value_parser = OsStringValueParser::new().try_map(values::shown))]
     pub(crate) rw: Vec<Shown>,
 
-    /// Repositories in what the command may change are read-only. `ro` also shows a worktree's repository that lies elsewhere,
-    /// for reading. `rw` lets the command change repositories: what it puts into their hooks and configuration runs as you.
+    /// Access to git repositories. By default, repositories in writable directories are read-only. `ro` also shows, read-only,
+    /// the repository of a worktree that lies elsewhere. `rw` makes repositories writable: git runs their hooks as you.
     #[arg(long, value_name = "HOW", help_heading = "Files")]
     pub(crate) git: Option<GitArg>,
 
-    /// Use the programs of this file tree instead of the host's.
+    /// Root file system to use instead of the programs of the host.
     #[arg(long, value_name = "DIR", help_heading = "Files", value_hint = ValueHint::DirPath)]
     pub(crate) rootfs: Option<PathBuf>,
 
-    /// Where the machine comes from: `local`, the namespaces of this host, or `docker:IMAGE`, a container.
-    #[arg(long, value_name = "WHERE", default_value = "local", help_heading = "Isolation",
-        value_parser = values::sandbox)]
-    pub(crate) sandbox: SandboxArg,
+    #[arg(long, value_name = "WHERE", default_value = "local", help_heading = "Isolation", help = client::help(),
+        value_parser = client::source)]
+    pub(crate) sandbox: Source,
 
-    /// What the command can reach: nothing but itself, or everything the host can [default: off].
+    /// Network of the command: only its own loopback, the internet, or all networks of the host [default: off].
     #[arg(long, value_name = "WHICH", help_heading = "Isolation")]
     pub(crate) network: Option<NetworkArg>,
 
@@ -51,19 +53,19 @@ pub(crate) struct MachineArgs {
         value_parser = values::port)]
     pub(crate) ports: Vec<u16>,
 
-    /// The isolation below which nothing runs.
+    /// Minimum isolation. If the host cannot enforce it, the command does not run.
     #[arg(long, value_name = "LEVEL", default_value = "full", help_heading = "Isolation")]
     pub(crate) isolation: Level,
 
-    /// Processes and threads that may exist at once [default: 1024].
+    /// Maximum number of processes and threads [default: 1024].
     #[arg(long, value_name = "N", help_heading = "Limits", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) pids: Option<u64>,
 
-    /// Files that one process may have open [default: 4096].
+    /// Maximum number of open files per process [default: 4096].
     #[arg(long, value_name = "N", help_heading = "Limits", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) open_files: Option<u64>,
 
-    /// Room in /tmp, and again in /dev/shm: 64k, 512m, 1g; with --memory at most a third of it [default: 1g].
+    /// Size limit of /tmp, and of /dev/shm: 64k, 512m, 1g; with --memory at most a third of that [default: 1g].
     #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = values::size)]
     pub(crate) tmp_size: Option<u64>,
 
@@ -71,41 +73,42 @@ pub(crate) struct MachineArgs {
     pub(crate) usage: UsageArgs,
 }
 
-/// What all processes of a machine may use up together.
+/// Limits for all processes of a machine together.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct UsageArgs {
-    /// Memory of everything that runs: 64m, 2g. What goes past it is ended.
+    /// Memory limit of all processes together: 64m, 2g. If the sum is above the limit, processes are killed.
     #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = values::size)]
     pub(crate) memory: Option<u64>,
 
-    /// Processors for everything that runs, in parts: 2, 1.5.
+    /// CPU limit of all processes together: 2, 1.5.
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) cpus: Option<Cpus>,
 
-    /// Room on disk in the workspace and the homes: 512m, 2g. What goes past it is ended; no single file is larger anywhere.
+    /// Disk limit of the workspace and the home directories: 512m, 2g. Above the limit, commands are killed. No single file
+    /// can be larger.
     #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = values::size)]
     pub(crate) disk: Option<u64>,
 }
 
-/// What the workspace of a new machine begins with.
+/// Initial contents of the workspace of a new machine.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FillArgs {
-    /// Fill the workspace as this manifest says: JSON, YAML or TOML, by the end of its name.
+    /// Manifest that fills the workspace: JSON, YAML or TOML, as its extension says.
     #[arg(long, value_name = "FILE", help_heading = "Workspace", value_hint = ValueHint::FilePath)]
     pub(crate) manifest: Option<PathBuf>,
 
-    /// Give a secret that the manifest names, or copy one of your variables by its name. Sandbar does not write it down, and
-    /// hides it in what the tools of `run` and `mcp` answer; what commands do with it is up to them.
+    /// Set a secret that the manifest names, or copy an environment variable of that name. Sandbar does not store its value,
+    /// and hides it in the results of the tools of `run` and `mcp`. Commands can still store or print it.
     #[arg(long = "secret", value_name = "NAME[=VALUE]", help_heading = "Workspace",
         value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) secrets: Vec<Variable>,
 
-    /// Show a directory of the host, read-only unless it says :rw, and let the manifest copy from it.
+    /// Show a directory of the host, read-only unless `:rw` is added, and let the manifest copy from it.
     #[arg(long = "grant", value_name = "HOST[:INSIDE][:ro|rw]", help_heading = "Workspace",
         value_hint = ValueHint::AnyPath, value_parser = OsStringValueParser::new().try_map(values::grant))]
     pub(crate) grants: Vec<GrantArg>,
 
-    /// Let the manifest show directories below its own writable, not only for reading.
+    /// Let the manifest mount directories below its own directory writable, not only read-only.
     #[arg(long, requires = "manifest", help_heading = "Workspace")]
     pub(crate) allow_mounts: bool,
 
@@ -113,67 +116,69 @@ pub(crate) struct FillArgs {
     #[arg(long, help_heading = "Workspace")]
     pub(crate) allow_private_addresses: bool,
 
-    /// Let the manifest download through the proxies of the environment, which resolve names without this check.
+    /// Let the manifest download through the proxies of the environment, which resolve names without an address check.
     #[arg(long, help_heading = "Workspace")]
     pub(crate) fetch_via_proxy: bool,
 }
 
 impl FillArgs {
-    /// Whether there is nothing to fill it with.
+    /// Whether the workspace starts empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.manifest.is_none() && self.secrets.is_empty() && self.grants.is_empty()
     }
 }
 
-/// What to run, and how.
+/// Options for a command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CommandArgs {
-    /// Set a variable, or copy one of yours by its name. Nothing else of your environment gets in.
+    /// Set an environment variable, or copy yours of that name. The command gets no other variable of yours.
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) env: Vec<Variable>,
 
-    /// Run it as this user of the machine: a name, which a new machine is given if it does not have it, or a number, which
-    /// has no home. The workspace belongs to agent; others read it.
+    /// User of the machine that runs the command: a name, which a new machine creates if needed, or a number, which has no
+    /// home directory. The workspace belongs to the user `agent`; other users can only read it.
     #[arg(long, value_name = "NAME", value_parser = values::user)]
     pub(crate) user: Option<String>,
 
-    /// Give the command a terminal, as an interactive shell or a full-screen program needs.
+    /// Give the command a terminal, for interactive shells and full-screen programs.
     #[arg(long)]
     pub(crate) tty: bool,
 
-    /// End the command and everything it started after this long: 500ms, 10s, 5m, 1h.
+    /// Kill the command and everything it started after this time: 500ms, 10s, 5m, 1h.
     #[arg(long, value_name = "DURATION", help_heading = "Limits", value_parser = values::duration)]
     pub(crate) timeout: Option<Duration>,
 
-    /// The command and its arguments.
+    /// Command and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NetworkArg {
-    /// Its own loopback, nothing else.
+    /// Only its own loopback.
     Off,
-    /// The host's network, all of it.
+    /// Separate network with internet access; not available for machines on this host.
+    Open,
+    /// All networks of the host.
     Host,
 }
 
-/// What a sandbox may do to repositories. It is typed, and stands in no file.
+/// Access of a sandbox to repositories. It is accepted on the command line only, not from a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GitArg {
-    /// Read them, also the one of a worktree that lies elsewhere.
+    /// Read-only, including the repository of a worktree that lies elsewhere.
     Ro,
-    /// Change them, their hooks and configuration included.
+    /// Writable, including hooks and configuration.
     Rw,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Level {
-    /// Own namespaces and file tree, no capabilities, seccomp and Landlock.
+    /// Separate namespaces and file tree, no capabilities, seccomp and Landlock.
     Full,
-    /// Landlock and seccomp on the host's own file tree, where namespaces cannot be had.
+    /// Landlock and seccomp on the file tree of the host, if namespaces are not available.
     Landlock,
-    /// None: the command is an ordinary process of yours.
+    /// No isolation: the command is an ordinary process of yours.
     None,
 }
 

@@ -11,21 +11,21 @@ use super::{FillArgs, MachineArgs};
 use crate::values::{self, Variable};
 
 pub(super) const EXAMPLES: &str = "\
-In the configuration of an MCP client, among its servers:
+Entry in the list of servers of an MCP client:
   \"sandbox\": {\"command\": \"sandbar\", \"args\": [\"mcp\", \"--workspace\", \"/path/to/project\"]}
 
-Clients start it without a shell and from any directory: write whole paths there. It may say
+Clients start the server without a shell and from any directory, so write absolute paths. Commands:
   sandbar mcp                                       an empty workspace, deleted at the end
-  sandbar mcp --workspace /path/to/project          work there, and only there; repositories are read-only
-  sandbar mcp --workspace /path/to/project:ro       only look
-  sandbar mcp --ro /path/to/datasets:/data          show one more directory
+  sandbar mcp --workspace /path/to/project          of the host, only this directory is writable; repositories are read-only
+  sandbar mcp --workspace /path/to/project:ro       this directory is read-only
+  sandbar mcp --ro /path/to/datasets:/data          one more directory, read-only
   sandbar mcp --manifest /path/to/workspace.yaml --secret TOKEN
   sandbar mcp --workspace /path/to/project --port 8000 --audit /path/to/audit.jsonl
 
 Exit codes:
   0    the client closed the connection
-  1    the sandbox could not be made; nothing was said on standard output, and nothing is left
-  2    used wrongly
+  1    the sandbox could not be created; nothing was written to standard output, and nothing is left
+  2    the command line is wrong
   130  interrupted; 143 terminated";
 
 #[derive(Debug, clap::Args)]
@@ -36,21 +36,21 @@ pub(crate) struct McpArgs {
     #[command(flatten)]
     pub(crate) fill: FillArgs,
 
-    /// Let the secret of this name through where a tool's answer shows it, not hidden as [secret]. The model sees it then.
+    /// Do not replace the value of this secret by [secret] in the results of tools. The model then sees the value.
     #[arg(long = "show-secret", value_name = "NAME", help_heading = "Workspace")]
     pub(crate) show_secrets: Vec<String>,
 
-    /// Set a variable for every command, or copy one of yours by its name. Nothing else of your environment gets in.
+    /// Set an environment variable for every command, or copy yours of that name. Commands get no other variable of yours.
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) env: Vec<Variable>,
 
-    /// Do everything as this user of the machine, who is made if it does not have one. The workspace belongs to agent;
-    /// others read it.
+    /// User of the machine that all tools run as; created if needed. The workspace belongs to the user `agent`; other users
+    /// can only read it.
     #[arg(long, value_name = "NAME", value_parser = values::account)]
     pub(crate) user: Option<String>,
 
-    /// Append a record of everything the client did to this file: JSON, one line for each event. It must lie where the
-    /// sandbox cannot write.
+    /// Append an audit log of the client's calls to this file, one JSON line per event. The sandbox must not be able to write
+    /// to the file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) audit: Option<PathBuf>,
 }

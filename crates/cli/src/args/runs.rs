@@ -13,9 +13,9 @@ Examples:
   sandbar diff 0199f3a2 | git apply --check
 
 Exit codes:
-  0  shown, whether there are changes or not
+  0  shown, with or without changes
   1  failed
-  2  used wrongly";
+  2  the command line is wrong";
 
 pub(super) const APPLY_EXAMPLES: &str = "\
 Examples:
@@ -25,10 +25,10 @@ Examples:
   sandbar apply 0199f3a2 --yes
 
 Exit codes:
-  0  applied, or there was nothing to apply
-  1  refused, with nothing changed; or some links or parts of repositories were refused, and are named
-  2  used wrongly
-  3  tools run or obey some of the files by themselves, which takes a yes; nothing was changed";
+  0  applied, or nothing to apply
+  1  refused, and nothing was changed; or some links or parts of repositories were refused, and are named
+  2  the command line is wrong
+  3  tools run or read some of the files on their own, which needs your approval; nothing was changed";
 
 const RM_EXAMPLES: &str = "\
 Examples:
@@ -38,59 +38,59 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiffArgs {
-    /// The run: its id, or at least four characters that it begins or ends with.
+    /// Id of the run, or at least four characters that the id begins or ends with.
     #[arg(value_name = "ID")]
     pub(crate) run: String,
 
-    /// Show how much changed in each file instead.
+    /// Show the number of changed lines per file instead.
     #[arg(long, conflicts_with_all = ["name_only", "json"])]
     pub(crate) stat: bool,
 
-    /// Show only the names of what changed.
+    /// Show only the names of changed files.
     #[arg(long, conflicts_with = "json")]
     pub(crate) name_only: bool,
 
-    /// Include new files that the copy's ignore rules name, such as build output.
+    /// Include new files that match the ignore rules of the copy, such as build output.
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// The run: its id, or at least four characters that it begins or ends with.
+    /// Id of the run, or at least four characters that the id begins or ends with.
     #[arg(value_name = "ID")]
     pub(crate) run: String,
 
-    /// Apply them to this directory, instead of the one that was copied.
+    /// Directory to apply the changes to, instead of the one that was copied.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
 
-    /// Overwrite files that changed since they were copied, and apply what a run left that was killed.
+    /// Overwrite files that changed since they were copied, and apply the changes of a run that was killed.
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Do not ask about files that tools run or obey by themselves, such as .envrc, .vscode or .github/workflows.
+    /// Do not ask about files that tools run or read on their own, such as .envrc, .vscode or .github/workflows.
     #[arg(long, short)]
     pub(crate) yes: bool,
 
-    /// Say what would be done, and change nothing.
+    /// Show what would be changed, without changing it.
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Include new files that the copy's ignore rules name, such as build output.
+    /// Include new files that match the ignore rules of the copy, such as build output.
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What to do with runs.
+/// Tasks of `sandbar runs`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunsTask {
     /// List runs, newest first.
@@ -104,32 +104,32 @@ pub(crate) enum RunsTask {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunsLsArgs {
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunsRmArgs {
-    /// The runs: their ids, or at least four characters that they begin or end with.
+    /// Ids of runs, or at least four characters that each id begins or ends with.
     #[arg(value_name = "ID", required_unless_present_any = ["all", "older_than"], conflicts_with_all = ["all", "older_than"])]
     pub(crate) runs: Vec<String>,
 
-    /// All that nobody is at, those whose record is damaged too.
+    /// Remove all runs that are not in progress, including those with a damaged record.
     #[arg(long, conflicts_with = "older_than")]
     pub(crate) all: bool,
 
-    /// All that were made longer ago than this, like 30m or 48h, and that nobody is at.
+    /// Remove runs older than this (30m, 48h) that are not in progress.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) older_than: Option<Duration>,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 impl RunsTask {
-    /// Whether failures are told to programs.
+    /// Whether failures are reported as JSON.
     pub(crate) fn json(&self) -> bool {
         match self {
             Self::Ls(args) => args.json,

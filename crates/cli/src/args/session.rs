@@ -9,7 +9,7 @@ use clap::{
 use sandbar::{ProcessId, Signal};
 
 use super::{CommandArgs, FillArgs, GitArg, MachineArgs};
-use crate::values::{self, Inside, Place, Variable};
+use crate::values::{self, CopyPath, SessionPath, Variable};
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -18,14 +18,14 @@ Examples:
   sandbar session create --workspace . --port 8000 --json
   sandbar session create --manifest task.json --grant ~/datasets:/data
 
-The session lives until `sandbar session rm`, or until the host restarts, or, with --idle, until nobody has used it
-for so long.";
+The session lives until `sandbar session rm`, until the host restarts, or, with --idle, until it has been unused for
+that time.";
 
 const LS_EXAMPLES: &str = "\
 Examples:
-  sandbar session ls                      the sessions, newest first
-  sandbar session ls review               what is in a session's workspace
-  sandbar session ls -l review:src        a directory of it, with sizes and times";
+  sandbar session ls                      list the sessions, newest first
+  sandbar session ls review               list the workspace of a session
+  sandbar session ls -l review:src        list a directory of the workspace, with sizes and times";
 
 const EXEC_EXAMPLES: &str = "\
 Examples:
@@ -35,23 +35,25 @@ Examples:
 
   sandbar session exec --detach review -- make watch      prints a number for `session attach`
 
-Exit codes are those of `sandbar exec`: the command's own, 124 out of time, 125 sandbar itself failed.";
+Exit codes are those of `sandbar exec`: that of the command, 124 if it timed out, 125 if sandbar failed.";
 
 const ATTACH_EXAMPLES: &str = "\
 Examples:
-  sandbar session attach review           the only process that nobody is attached to
-  sandbar session attach review 3         this one
+  sandbar session attach review           the only detached process
+  sandbar session attach review 3         process 3
 
-What it printed while nobody was there comes first, at most its last mebibyte. A process with a terminal takes over
-yours; Ctrl-P Ctrl-Q leaves it. One without shows what it prints and is typed to line by line; Ctrl-C leaves it. It goes
-on when you leave, also when this command is killed or its input ends. The exit code is the process's own, or 0.";
+First, the output of the process while it was detached is shown, at most the last 1 MiB. If the process has a terminal,
+it takes over yours, and Ctrl-P Ctrl-Q detaches. Otherwise its output is shown, standard input is passed to it, and Ctrl-C
+detaches. The process continues after you detach, also if this command is killed or its input ends. The exit code is that
+of the process, or 0 if you detach.";
 
 const PS_EXAMPLES: &str = "\
 Examples:
   sandbar session ps review
   sandbar session ps review --json
 
-STATE is `held` while somebody is attached, `alone` while nobody is, `ended` until somebody attaches to hear how.";
+STATE is `attached` (to a client), `detached` (no client), or `exited`; with --json `held`, `alone`, or `ended`. An exited
+process is listed until its exit code is read with `session attach`.";
 
 const KILL_EXAMPLES: &str = "\
 Examples:
@@ -70,72 +72,73 @@ Examples:
 
 const CP_EXAMPLES: &str = "\
 Examples:
-  sandbar session cp src review:              copies the directory to /workspace/src
+  sandbar session cp src review:              copy the directory to /workspace/src
   sandbar session cp review:out/report.pdf .
-  sandbar session cp review:. result          copies the whole workspace
-  sandbar session cp notes.txt review:docs/   into a directory
-  sandbar session cp ./odd:name review:x      a colon in a name of the host needs a slash before it
+  sandbar session cp review:. result          copy the whole workspace
+  sandbar session cp notes.txt review:docs/   copy into a directory
+  sandbar session cp ./odd:name review:x      write ./ before a name of the host with a colon
 
-No file appears half-written: a copy is written to `.sandbar-copy-…` in or beside the place it goes to, which takes as much
-room once more, and renamed when all of it is there. What a killed copy left is removed by the next one to that place. Holes
-in a file are copied as zeros.";
+Incomplete files are never visible: the copy is first written to `.sandbar-copy-…` in or beside the destination, which
+needs the disk space twice, and then renamed. The next copy to the same destination removes the leftovers of a killed one.
+Holes in a file are copied as zeros.";
 
 const RM_EXAMPLES: &str = "\
 Examples:
   sandbar session rm review
   sandbar session rm --all
 
-Removing many files takes time: after a few seconds it is said what is waited for. Exit codes: 0 everything is gone,
-75 some files are still being removed after ten minutes, which goes on by itself, 1 anything else.";
+Removing many files takes time: after a few seconds, a note says what is being removed. Exit codes: 0 everything is
+removed, 75 the removal takes longer than ten minutes and continues in the background, 1 any other failure.";
 
-/// What to do with sessions. ID is a session's id, its name, or at least four characters its id begins or ends with.
+/// Tasks of `sandbar session`. ID is the id or the name of a session, or at least four characters its id begins or ends with.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionTask {
-    /// Make a sandbox that stays, and print its id.
+    /// Create a sandbox that outlives this command, and print its id.
     #[command(after_help = CREATE_EXAMPLES)]
     Create(Box<CreateArgs>),
-    /// List sessions, or the files of one.
+    /// List sessions, or the files of one session.
     #[command(after_help = LS_EXAMPLES)]
     Ls(LsArgs),
     /// Run a command in a session.
     ///
-    /// Its output, its exit code and its standard input pass through unchanged. When it ends it leaves the session and
-    /// its files as they are then. With --detach it is only started, and goes on by itself.
+    /// The output, the exit code and the standard input of the command pass through unchanged. The session and its files
+    /// remain when the command ends. With --detach, the command is only started, and continues without a client.
     #[command(after_help = EXEC_EXAMPLES, override_usage = "sandbar session exec [OPTIONS] <ID> -- <COMMAND>...")]
     Exec(Box<SessionExecArgs>),
-    /// Attach to a process of a session that goes on by itself.
+    /// Attach to a detached process of a session.
     #[command(after_help = ATTACH_EXAMPLES)]
     Attach(AttachArgs),
-    /// List the processes of a session: commands that run, and those that ended when nobody was attached.
+    /// List the processes of a session: running commands, and commands that exited while they were detached.
     #[command(after_help = PS_EXAMPLES)]
     Ps(PsArgs),
-    /// Send a signal to a process of a session and everything it started, whoever is attached to it.
+    /// Send a signal to a process of a session and everything it started, attached or not.
     #[command(after_help = KILL_EXAMPLES)]
     Kill(KillArgs),
-    /// Open a shell in a session. Without a terminal, it runs what is on standard input.
+    /// Open a shell in a session. Without a terminal, the shell reads standard input.
     #[command(after_help = "Examples:\n  sandbar session shell review\n  sandbar session shell review < setup.sh")]
     Shell(ShellArgs),
     /// Print a file of a session.
     #[command(after_help = READ_EXAMPLES)]
     Read(FileArgs),
-    /// Write standard input to a file of a session: all of it, or nothing.
+    /// Write standard input to a file of a session, completely or not at all.
     #[command(after_help = WRITE_EXAMPLES)]
     Write(FileArgs),
     /// Copy a file or a directory into or out of a session.
     ///
-    /// As with cp: what is copied to a directory that exists lands in it. A path is relative to the workspace. Copying out,
-    /// nothing is ever written outside of the destination, a tree with links that lead out of it is refused, and a
-    /// destination that is a symbolic link itself is followed only with a slash after it. Pipes, sockets and devices are
-    /// left out, and said to be.
+    /// As with cp, a copy to an existing directory is placed in it. Paths in a session are relative to the workspace. Copying
+    /// out of a session never writes outside of the destination, refuses a tree with links that lead out of it, and follows
+    /// a destination that is a symbolic link only if it ends with a slash. Pipes, sockets and devices are left out, with a
+    /// warning.
     #[command(after_help = CP_EXAMPLES)]
     Cp(CopyArgs),
-    /// Make the declared ports of a session reachable, until Ctrl-C.
+    /// Make the declared ports of a session reachable from the host, until Ctrl-C.
     #[command(after_help = "Example:\n  sandbar session ports review")]
     Ports(PortsArgs),
-    /// End a session's processes and its machine. A workspace that was not given is gone with it.
+    /// Stop the processes and the machine of a session. The workspace is deleted, unless it was given with
+    /// --workspace.
     #[command(after_help = "Example:\n  sandbar session stop review")]
     Stop(StopArgs),
-    /// Remove sessions and everything they have.
+    /// Remove sessions with their machines and files.
     #[command(after_help = RM_EXAMPLES,
         override_usage = "sandbar session rm [OPTIONS] <ID>...\n       sandbar session rm [OPTIONS] --all")]
     Rm(RmArgs),
@@ -143,20 +146,20 @@ pub(crate) enum SessionTask {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// A name to find it by: letters, digits, dots, dashes and underscores.
+    /// Name of the session: letters, digits, dots, dashes and underscores.
     #[arg(long, value_name = "NAME", value_parser = values::name)]
     pub(crate) name: Option<String>,
 
-    /// Set a variable for every command, or copy one of yours by its name. It is never saved.
+    /// Set an environment variable for every command, or copy yours of that name. Its value is never saved.
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(values::variable))]
     pub(crate) env: Vec<Variable>,
 
-    /// End it by itself when nobody has used it for this long: 10m, 8h. Everything it has is removed then, also what still
-    /// runs by itself.
+    /// Remove the session once it has been unused for this time: 10m, 8h. Its files are deleted, and its detached processes
+    /// are killed.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) idle: Option<Duration>,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -169,35 +172,35 @@ pub(crate) struct CreateArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LsArgs {
-    /// List the files of this session instead, in this directory.
+    /// Session, and directory of its workspace, whose files are listed instead of the sessions.
     #[arg(value_name = "ID[:PATH]", value_parser = OsStringValueParser::new().try_map(values::inside))]
-    pub(crate) place: Option<Inside>,
+    pub(crate) place: Option<SessionPath>,
 
     /// Show permissions, sizes and times of files.
     #[arg(short, long, requires = "place")]
     pub(crate) long: bool,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SessionExecArgs {
-    /// The session.
+    /// Session.
     #[arg(value_name = "ID")]
     pub(crate) session: String,
 
-    /// Start in this directory of the workspace.
+    /// Directory of the workspace to start in.
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<OsString>,
 
-    /// Start it, print the number it is known by, and leave it running; `session attach` comes back to it. At most 128 of
-    /// them run in a session at a time; `session kill` ends one.
+    /// Start the command, print its process number, and leave it running; `session attach` attaches to it. At most 128
+    /// commands run in a session at a time; `session kill` ends one.
     #[arg(short, long)]
     pub(crate) detach: bool,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long, requires = "detach")]
     pub(crate) json: bool,
 
@@ -207,133 +210,133 @@ pub(crate) struct SessionExecArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArgs {
-    /// The session.
+    /// Session.
     #[arg(value_name = "ID")]
     pub(crate) session: String,
 
-    /// The number of the process; needed when there is more than one that nobody is attached to.
+    /// Process number; required if several processes are detached.
     #[arg(value_name = "PROCESS")]
     pub(crate) process: Option<ProcessId>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PsArgs {
-    /// The session.
+    /// Session.
     #[arg(value_name = "ID")]
     pub(crate) session: String,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct KillArgs {
-    /// The session.
+    /// Session.
     #[arg(value_name = "ID")]
     pub(crate) session: String,
 
-    /// The number of the process.
+    /// Process number.
     #[arg(value_name = "PROCESS")]
     pub(crate) process: ProcessId,
 
-    /// Which signal: HUP, INT, QUIT, KILL, USR1, USR2 or TERM.
+    /// Signal: HUP, INT, QUIT, KILL, USR1, USR2 or TERM.
     #[arg(long, short, value_name = "NAME", default_value = "TERM", value_parser = values::signal)]
     pub(crate) signal: Signal,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShellArgs {
-    /// The session.
+    /// Session.
     #[arg(value_name = "ID")]
     pub(crate) session: String,
 
-    /// As this user of the session, which its manifest names: a name, or a number.
+    /// User of the session that runs the shell: a name from its manifest, or a number.
     #[arg(long, value_name = "NAME", value_parser = values::user)]
     pub(crate) user: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FileArgs {
-    /// The session, and the file in its workspace.
+    /// Session, and file in its workspace.
     #[arg(value_name = "ID:PATH", value_parser = OsStringValueParser::new().try_map(values::file_inside))]
-    pub(crate) file: Inside,
+    pub(crate) file: SessionPath,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CopyArgs {
-    /// What to copy: ID:PATH, or a path of the host.
+    /// Source: ID:PATH, or a path of the host.
     #[arg(value_name = "SRC", value_parser = OsStringValueParser::new().try_map(values::place))]
-    pub(crate) from: Place,
+    pub(crate) from: CopyPath,
 
-    /// Where to: the other of the two.
+    /// Destination: a path of the host, or ID:PATH.
     #[arg(value_name = "DST", value_parser = OsStringValueParser::new().try_map(values::place))]
-    pub(crate) to: Place,
+    pub(crate) to: CopyPath,
 
-    /// Copy symbolic links that lead out of the copied directory as they are, instead of refusing it.
+    /// Copy symbolic links that lead out of the copied directory unchanged, instead of refusing the directory.
     #[arg(long)]
     pub(crate) keep_links: bool,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// `rw` lets a copy out of a session replace what belongs to a repository of the host: hooks and configuration run as you.
+    /// `rw` lets a copy out of a session change git repositories of the host. Git runs their hooks and configuration as you.
     #[arg(long, value_name = "HOW")]
     pub(crate) git: Option<GitArg>,
 
-    /// Copy no more than this out of a session at once, like 512m or 64g.
+    /// Maximum size of a copy out of a session, like 512m or 64g.
     #[arg(long, value_name = "SIZE", default_value = "16g", value_parser = values::size)]
     pub(crate) max_bytes: u64,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PortsArgs {
-    /// The session.
+    /// Session.
     #[arg(value_name = "ID")]
     pub(crate) session: String,
 
-    /// Print one line for programs per port.
+    /// Print one JSON line per port.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StopArgs {
-    /// The session.
+    /// Session.
     #[arg(value_name = "ID")]
     pub(crate) session: String,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RmArgs {
-    /// The sessions.
+    /// Sessions.
     #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
     pub(crate) sessions: Vec<String>,
 
-    /// All of them, those whose record is damaged too, and machines that no session has.
+    /// Remove all sessions, including those with a damaged record, and machines without a session.
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Be content when there is no such session, and forget those whose machine cannot be removed, or not in half a minute.
+    /// Ignore missing sessions, and drop the record of a session even if its machine cannot be removed within 30 seconds.
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Print a document for programs.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 impl SessionTask {
-    /// Whether failures are told to programs.
+    /// Whether failures are reported as JSON.
     pub(crate) fn json(&self) -> bool {
         match self {
             Self::Create(args) => args.json,

@@ -1,4 +1,4 @@
-//! AppArmor's restriction of user namespaces, and the profile that lifts it for this program alone: `doctor --fix`.
+//! `doctor --fix`: an AppArmor profile that lets this program use user namespaces.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
     render::{Render, inert, inert_line},
 };
 
-/// The profile as it is shipped, for a program at [`SHIPPED_FOR`].
+/// The shipped profile, for a program at [`SHIPPED_FOR`].
 const PROFILE: &str = include_str!("../../apparmor/sandbar");
 const SHIPPED_FOR: &str = "/usr/local/bin/sandbar";
 
@@ -26,15 +26,15 @@ const SWITCH: &str = "kernel.apparmor_restrict_unprivileged_userns";
 const PROFILES: &str = "/etc/apparmor.d";
 const LOADERS: [&str; 2] = ["/usr/sbin/apparmor_parser", "/sbin/apparmor_parser"];
 
-/// How much of what a loader says is repeated.
+/// Maximum number of characters of a loader's error message.
 const EXPLANATION: usize = 2000;
 
-/// What AppArmor means for this program. Keys are only ever added.
+/// AppArmor restrictions of this program. Its JSON keys are stable; new versions only add keys.
 #[derive(Debug, Serialize)]
 pub(super) struct AppArmorFindings {
-    /// Whether it leaves the user namespaces of programs without a profile powerless.
+    /// Whether user namespaces of programs without a profile have no capabilities.
     restricts: bool,
-    /// The profile that this process runs under.
+    /// Profile of this process.
     profile: Option<String>,
 }
 
@@ -46,18 +46,18 @@ impl AppArmorFindings {
         Self { restricts, profile: label.filter(|label| !label.is_empty() && label != "unconfined") }
     }
 
-    /// For people; nothing where it restricts nothing.
+    /// Line of the report; `None` without restrictions.
     pub(super) fn line(&self) -> Option<String> {
-        let what = "leaves user namespaces without powers to programs that have no profile";
+        let what = "gives programs without a profile user namespaces without capabilities";
         match (self.restricts, &self.profile) {
             (false, _) => None,
-            (true, Some(profile)) => Some(inert_line(&format!("{what}; this one has {profile}"))),
-            (true, None) => Some(format!("{what}; this one has none")),
+            (true, Some(profile)) => Some(inert_line(&format!("{what}; sandbar has the profile {profile}"))),
+            (true, None) => Some(format!("{what}; sandbar has no profile")),
         }
     }
 }
 
-/// What `--fix` came to.
+/// Result of `--fix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
@@ -78,7 +78,7 @@ impl Outcome {
     }
 }
 
-/// A profile for one program, and where it goes.
+/// A profile for one program, and its destination.
 struct Profile {
     program: PathBuf,
     text: String,
@@ -127,15 +127,15 @@ fn tell(args: &DoctorArgs, outcome: Outcome, profile: Option<&Profile>, render: 
     let program = profile.map(|profile| profile.program.display().to_string()).unwrap_or_default();
     match outcome {
         Outcome::NothingToFix => render.note(
-            "nothing that --fix can change: AppArmor restricts no user namespaces here, or this program has a profile",
+            "nothing to fix; AppArmor does not restrict user namespaces on this host, or sandbar already has a profile",
         ),
         Outcome::NeedsRoot => {
-            render.note(&format!("only root can install it: sudo {program} doctor --fix"));
+            render.note(&format!("only root can install the profile; run sudo {program} doctor --fix"));
         }
-        Outcome::NeedsConsent => render.note("nothing was changed; add --yes to install it"),
+        Outcome::NeedsConsent => render.note("nothing was changed; add --yes to install the profile"),
         Outcome::NotWanted => render.note("nothing was changed"),
         Outcome::Installed => {
-            render.note(&format!("installed and loaded; see what it changed with: {program} doctor"));
+            render.note(&format!("the profile is installed and loaded; run {program} doctor to see the effect"));
         }
     }
     Ok(outcome.code())
@@ -152,30 +152,30 @@ impl Profile {
     fn describe(&self) -> String {
         let lines = self.text.lines().map(|line| if line.is_empty() { "\n".into() } else { format!("    {line}\n") });
         let mut text = format!(
-            "{SWITCH} = 1: AppArmor leaves the user namespaces of programs that have no profile without powers.\n\
-             This profile gives them back to {}, and to no other program:\n\n{}\n\
-             It goes to {}, and apparmor_parser --replace loads it.\n",
+            "{SWITCH} = 1: AppArmor gives programs without a profile user namespaces without capabilities.\n\
+             This profile lifts the restriction for {} only:\n\n{}\n\
+             It is written to {}, and loaded by apparmor_parser --replace.\n",
             self.program.display(),
             lines.collect::<String>(),
             self.file.display(),
         );
         if let Some(place) = changeable(&self.program) {
             text.push_str(&format!(
-                "Caution: {} does not belong to root alone. A program that can change it can use the profile too;\n\
-                 install sandbar in a place of root's, such as {SHIPPED_FOR}, and run --fix there.\n",
+                "Caution: users other than root can change {}. A program that replaces sandbar can use the profile too;\n\
+                 install sandbar in a directory of root, such as {SHIPPED_FOR}, and run --fix there.\n",
                 place.display()
             ));
         }
         if fs::read(&self.file).is_ok_and(|there| there != self.text.as_bytes()) {
-            text.push_str(&format!("It replaces another {}.\n", self.file.display()));
+            text.push_str(&format!("It replaces an existing {}.\n", self.file.display()));
         }
         inert(&text)
     }
 
-    /// Puts it in place and loads it; one that cannot be loaded is taken away again.
+    /// Installs and loads the profile; if it cannot be loaded, the previous state is restored.
     fn install(&self) -> Result<(), Failure> {
         let Some(loader) = LOADERS.iter().find(|loader| Path::new(loader).exists()) else {
-            let failure = Failure::new("cannot load the profile: apparmor_parser is missing; nothing was changed");
+            let failure = Failure::new("cannot load the profile; apparmor_parser is missing; nothing was changed");
             return Err(failure.next("install the package `apparmor`"));
         };
         let failed = |error: io::Error| Failure::new(format!("cannot write {}", self.file.display())).because(error);
@@ -195,12 +195,11 @@ impl Profile {
             Some(before) => replace(&self.file, &before).map_err(failed)?,
             None => fs::remove_file(&self.file).map_err(failed)?,
         }
-        Err(Failure::new(format!("{loader} refuses the profile, and nothing was changed: {why}")))
+        Err(Failure::new(format!("{loader} refuses the profile, and nothing was changed; {why}")))
     }
 }
 
-/// Writes a file that is there as a whole or not at all. The loader's directory takes names with a dot in front for no
-/// profiles.
+/// Writes a file atomically. The loader ignores files whose names begin with a dot.
 fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let staged = file.with_file_name(format!(".{name}.{}", std::process::id()));
@@ -215,7 +214,7 @@ fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// The profile for a program at this path. In one, some characters stand for others.
+/// The profile for a program at this path, which must not contain characters with a meaning in profiles.
 fn text_for(program: &Path) -> Result<String, Failure> {
     let refused = |why: &str| {
         let what = format!("cannot write a profile for {}: its path {why}", inert_line(&program.display().to_string()));
@@ -224,12 +223,12 @@ fn text_for(program: &Path) -> Result<String, Failure> {
     let path = program.to_str().ok_or_else(|| refused("is not UTF-8"))?;
     let special = |c: char| c.is_control() || "\"\\*?[]{}^@,#".contains(c);
     if path.ends_with(" (deleted)") || path.contains(special) {
-        return Err(refused("has characters that mean something else in a profile"));
+        return Err(refused("has characters with a special meaning in a profile"));
     }
     Ok(PROFILE.replace(&format!("\"{SHIPPED_FOR}\""), &format!("\"{path}\"")))
 }
 
-/// The first part of a path that a user other than root can change.
+/// First part of a path that a user other than root can change.
 fn changeable(program: &Path) -> Option<&Path> {
     program.ancestors().find(|place| {
         fs::metadata(place).is_ok_and(|meta| {
@@ -244,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_names_the_program_and_nothing_that_stands_for_more() {
+    fn a_profile_names_only_the_program() {
         let text = text_for(Path::new("/opt/my tools/sandbar")).expect("a profile");
         assert!(text.contains("profile sandbar \"/opt/my tools/sandbar\" flags=(unconfined) {\n  userns,\n"), "{text}");
         assert!(!text.contains(&format!("\"{SHIPPED_FOR}\"")), "{text}");

@@ -1,6 +1,9 @@
-//! What was removed, kept and left, told as it happens to people, and at the end to programs.
+//! The report of `sandbar gc`: one line for each event, and a summary or a JSON document at the end.
 
-use sandbar::{MachineError, Signal, client::docker::Engine};
+use std::collections::BTreeMap;
+
+use sandbar::Signal;
+use sandbar_runs::gc::{Garbage, GcEvent};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -10,17 +13,17 @@ use crate::{
     render::{self, CLOSED, Render, Style, inert_line},
 };
 
-/// Something that was found.
+/// Something that was removed or retained, in the document.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Item {
+struct Item {
     kind: &'static str,
     name: String,
     why: String,
 }
 
-impl Item {
-    pub(super) fn new(kind: &'static str, name: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { kind, name: name.into(), why: why.into() }
+impl From<Garbage> for Item {
+    fn from(garbage: Garbage) -> Self {
+        Self { kind: garbage.kind, name: garbage.name, why: garbage.reason }
     }
 }
 
@@ -32,105 +35,109 @@ pub(super) struct Report<'a> {
     removing: Vec<Item>,
     kept: Vec<Item>,
     failed: Vec<Value>,
-    /// Nothing when none was to be looked at.
-    engine: Value,
-    /// Whether there is a line on the terminal that is to go away.
+    /// Whether each provider was reached.
+    providers: BTreeMap<&'static str, Value>,
+    /// Whether a progress line is on the terminal.
     busy: bool,
-    /// Nobody reads the result any more.
+    /// The reader of standard output closed the pipe.
     closed: bool,
+    /// The first error of writing to standard output.
+    unwritten: Option<Failure>,
 }
 
 impl<'a> Report<'a> {
     pub(super) fn new(args: &GcArgs, render: &'a Render) -> Self {
         let (is_dry, json) = (args.dry_run, args.json);
         let (removed, removing, kept, failed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { render, is_dry, json, removed, removing, kept, failed, engine: Value::Null, busy: false, closed: false }
+        let providers = BTreeMap::new();
+        Self {
+            render,
+            is_dry,
+            json,
+            removed,
+            removing,
+            kept,
+            failed,
+            providers,
+            busy: false,
+            closed: false,
+            unwritten: None,
+        }
     }
 
-    /// Whether nothing is to be changed.
-    pub(super) fn is_dry(&self) -> bool {
-        self.is_dry
+    /// Reports an event.
+    pub(super) fn event(&mut self, event: GcEvent) {
+        match event {
+            GcEvent::Progress(text) => self.progress(&text),
+            GcEvent::Searched(provider, address) => {
+                self.providers.insert(provider, json!({"address": address, "reached": true, "reason": null}));
+            }
+            GcEvent::Unreachable(provider, error) => {
+                self.unreachable(provider, &Failure::from(error).without_machine())
+            }
+            GcEvent::Note(text) => self.note(&text),
+            GcEvent::Removed(garbage) => self.removed(garbage.into()),
+            GcEvent::Removing(garbage) => self.removing(garbage.into()),
+            GcEvent::Retained(garbage) => self.retained(garbage.into()),
+            GcEvent::Failed(what, error) => self.failed(&what, &error.into()),
+            _ => {}
+        }
     }
 
-    /// What is being done, where somebody watches.
-    pub(super) fn doing(&mut self, what: &str) {
+    fn progress(&mut self, text: &str) {
         if self.render.has_terminal() {
-            let line: String = inert_line(what).chars().take(70).collect();
+            let line: String = inert_line(text).chars().take(70).collect();
             render::status(&line);
             self.busy = true;
         }
     }
 
-    pub(super) fn removed(&mut self, item: Item) -> Result<(), Failure> {
+    fn removed(&mut self, item: Item) {
         if !self.json {
             let verb = if self.is_dry { "would remove" } else { "removed" };
             let Item { kind, name, why } = &item;
-            let line = format!("{verb} {kind} {}: {}\n", inert_line(name), inert_line(why));
-            self.print(&line)?;
+            self.print(&format!("{verb} {kind} {}: {}\n", inert_line(name), inert_line(why)));
         }
         self.kept.retain(|kept| (kept.kind, &kept.name) != (item.kind, &item.name));
         self.removed.push(item);
-        Ok(())
     }
 
-    /// Something that is not gone yet, and whose removal goes on without this command.
-    pub(super) fn removing(&mut self, item: Item) -> Result<(), Failure> {
+    /// Something whose removal continues without this command.
+    fn removing(&mut self, item: Item) {
         if !self.json {
             let Item { kind, name, why } = &item;
-            self.print(&format!("{kind} {} is being removed: {}\n", inert_line(name), inert_line(why)))?;
+            self.print(&format!("{kind} {} is being removed: {}\n", inert_line(name), inert_line(why)));
         }
         self.kept.retain(|kept| (kept.kind, &kept.name) != (item.kind, &item.name));
         self.removing.push(item);
-        Ok(())
     }
 
-    pub(super) fn is_removing(&self, kind: &str, name: &str) -> bool {
-        self.removing.iter().any(|item| (item.kind, item.name.as_str()) == (kind, name))
-    }
-
-    /// What became of a machine, a container or a volume that was to be removed.
-    pub(super) fn outcome(&mut self, item: Item, outcome: Result<(), MachineError>) -> Result<(), Failure> {
-        match outcome {
-            Ok(()) => self.removed(item),
-            Err(MachineError::StillBeingRemoved { .. }) => {
-                self.removing(Item { why: "it takes long".to_owned(), ..item })
-            }
-            Err(error) => {
-                self.failed(&format!("{} {}", item.kind, item.name), error.into());
-                Ok(())
-            }
-        }
-    }
-
-    pub(super) fn kept(&mut self, item: Item) {
-        tracing::info!(kind = item.kind, name = item.name, why = item.why, "kept");
+    fn retained(&mut self, item: Item) {
+        tracing::info!(kind = item.kind, name = item.name, why = item.why, "retained");
         self.kept.push(item);
     }
 
-    pub(super) fn failed(&mut self, what: &str, failure: Failure) {
+    fn failed(&mut self, what: &str, failure: &Failure) {
         self.quiet();
         self.failed.push(json!({"what": what, "error": failure.to_string()}));
         let failure = Failure::new(format!("cannot clean up {what}; {failure}"));
         if self.json { self.render.failure_document(&failure) } else { self.render.failure(&failure) }
     }
 
-    pub(super) fn note(&mut self, text: &str) {
+    fn note(&mut self, text: &str) {
         self.quiet();
         self.render.note(text);
     }
 
-    pub(super) fn looked_at(&mut self, engine: &Engine) {
-        self.engine = json!({"address": engine.to_string(), "reached": true, "reason": null});
-    }
-
-    pub(super) fn not_looked_at(&mut self, reason: &str) {
-        self.engine = json!({"address": null, "reached": false, "reason": reason});
+    fn unreachable(&mut self, provider: &'static str, failure: &Failure) {
+        let reason = failure.to_string();
+        self.providers.insert(provider, json!({"address": null, "reached": false, "reason": reason}));
         if !self.json {
-            self.note(&format!("no engine was looked at: {reason}"));
+            self.note(&format!("{provider} was not looked at: {reason}"));
         }
     }
 
-    /// The last word, and the exit code.
+    /// Prints the summary or the document, and returns the exit code.
     pub(super) fn end(mut self, signal: Option<Signal>) -> Result<u8, Failure> {
         let text = if self.json {
             let document = json!({
@@ -140,7 +147,7 @@ impl<'a> Report<'a> {
                 "removing": self.removing,
                 "kept": self.kept,
                 "failed": self.failed,
-                "engine": self.engine,
+                "providers": self.providers,
             });
             format!("{document}\n")
         } else {
@@ -148,7 +155,10 @@ impl<'a> Report<'a> {
             let interrupted = if signal.is_some() { "; interrupted" } else { "" };
             format!("{}\n", self.render.paint(Style::Strong, &format!("{summary}{interrupted}")))
         };
-        self.print(&text)?;
+        self.print(&text);
+        if let Some(failure) = self.unwritten {
+            return Err(failure);
+        }
         Ok(match (self.closed, self.failed.is_empty()) {
             (true, _) => CLOSED,
             (false, true) => 0,
@@ -156,16 +166,18 @@ impl<'a> Report<'a> {
         })
     }
 
-    fn print(&mut self, text: &str) -> Result<(), Failure> {
+    /// Prints to standard output. Without a reader, the removal continues.
+    fn print(&mut self, text: &str) {
         self.quiet();
-        // What was begun is brought to an end, whoever listens.
-        if !self.closed {
-            self.closed = self.render.result(text.as_bytes())? == CLOSED;
+        if !self.closed && self.unwritten.is_none() {
+            match self.render.result(text.as_bytes()) {
+                Ok(code) => self.closed = code == CLOSED,
+                Err(failure) => self.unwritten = Some(failure),
+            }
         }
-        Ok(())
     }
 
-    /// Takes what is being done off the terminal.
+    /// Removes the progress line from the terminal.
     pub(super) fn quiet(&mut self) {
         if std::mem::take(&mut self.busy) {
             render::status("");
@@ -173,7 +185,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// All of it in one line.
+/// The result in one line.
 fn summary(removed: &[Item], (removing, failed): (usize, usize), is_dry: bool) -> String {
     let counts = ["container", "volume", "machine", "session", "record", "run"].into_iter().filter_map(|kind| {
         let count = removed.iter().filter(|item| item.kind == kind).count();
@@ -198,9 +210,13 @@ fn summary(removed: &[Item], (removing, failed): (usize, usize), is_dry: bool) -
 mod tests {
     use super::*;
 
+    fn item(kind: &'static str) -> Item {
+        Item { kind, name: "x".to_owned(), why: "y".to_owned() }
+    }
+
     #[test]
     fn a_summary_counts_each_kind() {
-        let items = |kinds: &[&'static str]| kinds.iter().map(|kind| Item::new(kind, "x", "y")).collect::<Vec<_>>();
+        let items = |kinds: &[&'static str]| kinds.iter().map(|kind| item(kind)).collect::<Vec<_>>();
         let none = (0, 0);
         assert_eq!(summary(&[], none, false), "nothing to remove");
         assert_eq!(summary(&items(&["volume", "container", "volume"]), none, false), "removed 1 container, 2 volumes");

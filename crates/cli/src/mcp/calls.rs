@@ -1,4 +1,4 @@
-//! The four tools that models know from elsewhere: commands, typing to them, patches, images.
+//! The four tools of the Codex harness: exec_command, write_stdin, apply_patch and view_image.
 
 use std::time::Instant;
 
@@ -11,13 +11,13 @@ use sandbar::{
 };
 use serde_json::Value;
 
-use super::server::{Answer, Server, read, refused, said};
+use super::server::{Answer, Server, read, refused, text_result};
 
 impl Server {
     pub(super) async fn exec_command(&self, arguments: JsonObject) -> Answer {
         let args: ExecCommandArgs = read(arguments)?;
         let begun = Instant::now();
-        // Nothing inside answers to that name: the patch is what was meant.
+        // The machine has no program named apply_patch: apply the patch instead of running the command.
         if let Some(invocation) = patch::from_script(&args.cmd) {
             let applied = self.invoked(invocation, args.directory()).await;
             return self
@@ -34,24 +34,24 @@ impl Server {
 
     fn updated(&self, update: Result<Update, SandboxError>, begun: Instant) -> Answer {
         match update {
-            Ok(update) => Ok(said(update.to_text())),
+            Ok(update) => Ok(text_result(update.to_text())),
             Err(error) => Err(self.session.refusal(&error, begun.elapsed()).to_text()),
         }
     }
 
     pub(super) async fn apply_patch(&self, arguments: JsonObject) -> Answer {
         if let Some(invocation) = commanded(&arguments) {
-            return Ok(said(self.invoked(invocation, None).await.map_err(refused)?.codex_text()));
+            return Ok(text_result(self.invoked(invocation, None).await.map_err(refused)?.codex_text()));
         }
         let is_text = ["patch", "input"].iter().any(|name| arguments.get(*name).is_some_and(Value::is_string));
         let profile = if is_text { Profile::Codex } else { Profile::Sdk };
         let options = PatchOptions { profile, ..PatchOptions::default() };
         let applied =
             self.session.apply_patch(&Value::Object(arguments).to_string(), options).await.map_err(refused)?;
-        Ok(said(if is_text { applied.codex_text() } else { applied.sdk_text() }))
+        Ok(text_result(if is_text { applied.codex_text() } else { applied.sdk_text() }))
     }
 
-    /// Applies a patch that was written as a command, from the directory where that would have run.
+    /// Applies a patch that was written as a command, in the working directory of the command.
     async fn invoked(&self, invocation: Invocation, workdir: Option<String>) -> Result<Applied, SandboxError> {
         let cwd = invocation.directory(workdir.as_deref());
         self.session.apply_patch(&invocation.patch, PatchOptions { cwd, ..PatchOptions::default() }).await
@@ -70,7 +70,7 @@ impl Server {
     }
 }
 
-/// The patch in `command`, whichever way it is called there.
+/// Finds an apply_patch invocation in `command`.
 fn commanded(arguments: &JsonObject) -> Option<Invocation> {
     let words = arguments.get("command")?.as_array()?.iter().map(Value::as_str);
     patch::from_command(&words.collect::<Option<Vec<_>>>()?)

@@ -1,4 +1,4 @@
-//! The plain file tools: a file's lines, a new file, what is in a directory; none answers with more than a model can read.
+//! The file tools: read_file, write_file and list_directory, with bounded results.
 
 use std::{collections::VecDeque, num::NonZeroU64, ops::ControlFlow, time::Duration};
 
@@ -9,21 +9,21 @@ use serde_json::Number;
 use tokio::time::timeout;
 
 use super::{
-    server::{Answer, Server, read, refused, said},
+    server::{Answer, Server, read, refused, text_result},
     window::{ANSWER, Window},
 };
 use crate::render::inert_line;
 
-/// How many lines are read unless told otherwise.
+/// Default number of lines to read.
 pub(super) const LINES: u64 = 2_000;
 
-/// How many entries are listed, and so how many directories are looked into.
+/// Maximum number of entries in a listing, and so of directories that are read.
 const ENTRIES: usize = 1_000;
 
-/// How deep a listing goes.
+/// Maximum depth of a listing.
 pub(super) const DEPTH: u64 = 16;
 
-/// How long one call may take.
+/// Time limit of a call.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
@@ -51,12 +51,15 @@ struct ListDirectory {
     depth: Option<NonZeroU64>,
 }
 
-/// A number from 1 on as models write them: `3` and `3.0` are the same.
+/// A positive integer as models write it: `3` or `3.0`.
 fn count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroU64>, D::Error> {
     let Some(number) = Option::<Number>::deserialize(from)? else { return Ok(None) };
     let spelt = number.to_string();
     let whole = number.as_u64().or_else(|| spelt.strip_suffix(".0")?.parse().ok());
-    whole.and_then(NonZeroU64::new).map(Some).ok_or_else(|| de::Error::custom(format!("{spelt} is no count from 1 on")))
+    whole
+        .and_then(NonZeroU64::new)
+        .map(Some)
+        .ok_or_else(|| de::Error::custom(format!("{spelt} is not a positive integer")))
 }
 
 impl Server {
@@ -66,27 +69,27 @@ impl Server {
         let mut window = window.hiding(self.session.secrets().mask().map(|mask| mask.stream()));
         let reading = async { window.fill(&args.path, self.session.read_stream(&args.path).await?).await };
         within(reading).await?;
-        window.answer().map(said)
+        window.answer().map(text_result)
     }
 
     pub(super) async fn write_file(&self, arguments: JsonObject) -> Answer {
         let WriteFile { path, content } = read(arguments)?;
         let bytes = content.len();
         within(self.session.write(&path, content)).await?;
-        Ok(said(format!("Wrote {bytes} bytes to {}", inert_line(&path))))
+        Ok(text_result(format!("Wrote {bytes} bytes to {}", inert_line(&path))))
     }
 
     pub(super) async fn list_directory(&self, arguments: JsonObject) -> Answer {
         let ListDirectory { path, depth } = read(arguments)?;
         let depth = depth.map_or(1, NonZeroU64::get);
         if depth > DEPTH {
-            return Err(format!("invalid arguments: depth is from 1 to {DEPTH}"));
+            return Err(format!("invalid arguments: depth must be from 1 to {DEPTH}"));
         }
         let path = path.filter(|path| !path.is_empty()).unwrap_or_else(|| ".".to_owned());
-        within(self.listing(&path, depth)).await.map(said)
+        within(self.listing(&path, depth)).await.map(text_result)
     }
 
-    /// Level by level, so that what lies deep never hides what lies above it.
+    /// Lists breadth-first, so that deep entries never displace the entries above them.
     async fn listing(&self, path: &str, depth: u64) -> Result<String, SandboxError> {
         let mut listing = Listing::default();
         let mut waiting = VecDeque::from([(String::new(), depth)]);
@@ -95,7 +98,7 @@ impl Server {
             let entries = match self.session.list(place).await {
                 Ok(entries) => entries,
                 Err(error) if below.is_empty() => return Err(error),
-                // Removed meanwhile, or closed to this user: its own line says that it is there.
+                // The directory was removed, or this user cannot read it; its own line remains in the listing.
                 Err(_) => continue,
             };
             for entry in &entries {
@@ -110,7 +113,7 @@ impl Server {
     }
 }
 
-/// The lines of a listing, as many as an answer holds.
+/// Lines of a listing, up to the size of a result.
 #[derive(Default)]
 struct Listing {
     lines: Vec<String>,
@@ -132,19 +135,19 @@ impl Listing {
     fn text(mut self) -> String {
         self.lines.sort_unstable();
         if self.is_full {
-            self.lines.push("[there is more; list a directory below, or use exec_command]".to_owned());
+            self.lines.push("[there is more; list a subdirectory, or use exec_command]".to_owned());
         }
         if self.lines.is_empty() { "[empty]".to_owned() } else { self.lines.join("\n") }
     }
 }
 
-/// Does it in time, or says why not.
+/// Runs the work with a time limit.
 async fn within<T>(work: impl Future<Output = Result<T, SandboxError>>) -> Result<T, String> {
     let done = timeout(PATIENCE, work).await;
-    done.map_err(|_elapsed| "it takes too long; use exec_command".to_owned())?.map_err(refused)
+    done.map_err(|_elapsed| "the call took too long; use exec_command".to_owned())?.map_err(refused)
 }
 
-/// One entry, in one line whatever its name is.
+/// Formats an entry as one line.
 fn line(below: &str, entry: &DirEntry) -> String {
     let path = inert_line(&format!("{below}{}", entry.name.to_string_lossy()));
     match entry.kind {
@@ -165,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_is_never_longer_than_a_model_can_read() {
+    fn a_listing_is_never_longer_than_a_result() {
         for (length, most) in [(3, ENTRIES), (4000, ANSWER / 4000)] {
             let mut listing = Listing::default();
             let taken = (0..ENTRIES + 1).take_while(|_| listing.add("x".repeat(length)).is_continue()).count();
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_a_whole_number_from_one_on() {
+    fn a_count_is_a_positive_integer() {
         let offset = |value: serde_json::Value| {
             let args: Result<ReadFile, _> = serde_json::from_value(json!({"path": "a", "offset": value}));
             args.ok().map(|args| args.offset.map(NonZeroU64::get))

@@ -1,26 +1,26 @@
-//! Lines out of pieces: each no longer than allowed, whatever the other side sends.
+//! Splits a stream into lines of bounded length.
 
 use bytes::Bytes;
 
-/// The longest line that is read: a patch or a file of this size fits, and more is no conversation.
+/// Maximum length of a line, which must hold a large patch or file.
 pub(super) const LIMIT: usize = 16 << 20;
 
-/// One line.
+/// A line of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// All of it, without its end.
+    /// A complete line, without the line feed.
     Whole(Vec<u8>),
-    /// It is longer than allowed, and thrown away.
+    /// A line above the limit, which was discarded.
     TooLong,
 }
 
-/// What came, and is not yet a line.
+/// Received bytes that are not yet a complete line.
 #[derive(Debug)]
 pub(super) struct Lines {
     limit: usize,
     partial: Vec<u8>,
     piece: Bytes,
-    /// Whether the rest of a line that was too long is still to come.
+    /// Whether the rest of a discarded line is still to come.
     skipping: bool,
 }
 
@@ -29,7 +29,7 @@ impl Lines {
         Self { limit, partial: Vec::new(), piece: Bytes::new(), skipping: false }
     }
 
-    /// Takes another piece; only when there is no line in the one before.
+    /// Adds a piece; only valid if [`next`](Self::next) returned `None`.
     pub(super) fn push(&mut self, piece: Bytes) {
         self.piece = piece;
     }
@@ -60,7 +60,7 @@ impl Lines {
         None
     }
 
-    /// What is left when nothing more comes: a line all the same.
+    /// Last line at the end of the stream, without a line feed.
     pub(super) fn last(&mut self) -> Option<Vec<u8>> {
         Some(std::mem::take(&mut self.partial)).filter(|line| !line.is_empty())
     }
@@ -87,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_however_they_are_cut() {
+    fn lines_do_not_depend_on_how_the_stream_is_split() {
         let whole = read(9, &["one\n\nthree\nfour"]);
         assert_eq!(whole, ["one", "", "three", "four$"]);
         assert_eq!(read(9, &["o", "ne\n\nth", "ree", "\n", "four"]), whole);
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_said_once_and_the_next_is_read() {
+    fn a_line_above_the_limit_is_reported_once_and_the_next_is_read() {
         let table: [(&[&str], &[&str]); 5] = [
             (&["12345\nok\n"], &["!", "ok"]),
             (&["123", "45\nok\n"], &["!", "ok"]),

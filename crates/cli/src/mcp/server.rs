@@ -1,4 +1,4 @@
-//! The MCP server: says what tools there are, and makes the calls to them side by side.
+//! The MCP server: lists the tools, and runs calls concurrently.
 
 use std::borrow::Cow;
 
@@ -21,13 +21,13 @@ use super::{
 };
 use crate::{args::NetworkArg, failure::without_number};
 
-/// How many calls may be under way at once. Each may hold a message of the largest size.
+/// Maximum number of concurrent calls. Each may hold a message of the maximum size.
 const CALLS: usize = 64;
 
-/// What a call leads to; the words of a failure are for the model too.
+/// Result of a call; the text of a failure is for the model too.
 pub(super) type Answer = Result<CallToolResult, String>;
 
-/// A live sandbox, and what its tools remember.
+/// A live sandbox with the state of its tools.
 pub(super) struct Server {
     pub(super) session: SandboxSession,
     instructions: String,
@@ -40,8 +40,8 @@ impl Server {
         Self { session, instructions, reaches, places: Semaphore::new(CALLS) }
     }
 
-    /// An answer without the values of secrets: the one place that every answer comes through. Failures are shortened here,
-    /// after that, as a cut could leave half a value.
+    /// Masks the values of secrets; every result passes through this function. Failures are shortened after masking, because
+    /// a cut could leave half a value.
     fn hidden(&self, answer: Answer) -> CallToolResult {
         let mask = self.session.secrets().mask();
         let mut answer = match answer {
@@ -88,8 +88,8 @@ impl ServerHandler for Server {
         Ok(ListToolsResult::with_all_items(tools::all(self.reaches)))
     }
 
-    /// Whatever goes wrong once the tool is known is for the model to read. A call that is cancelled is dropped, which ends
-    /// a command that it was starting.
+    /// Errors of a known tool are results for the model, not protocol errors. A cancelled call is dropped, which ends a
+    /// command that it was starting.
     async fn call_tool(
         &self,
         call: CallToolRequestParams,
@@ -98,10 +98,10 @@ impl ServerHandler for Server {
         let Some(tool) = ToolName::parse(&call.name) else {
             let known = ToolName::ALL.map(ToolName::name).join(", ");
             let asked: String = call.name.chars().take(64).collect();
-            return Err(ErrorData::invalid_params(format!("unknown tool {asked:?}; there are {known}"), None));
+            return Err(ErrorData::invalid_params(format!("unknown tool {asked:?}; use {known}"), None));
         };
         let Ok(_place) = self.places.try_acquire() else {
-            return Ok(failed(format!("{CALLS} calls are under way already; wait for one of them")).into());
+            return Ok(failed(format!("{CALLS} calls are already running; wait until one of them ends")).into());
         };
         tokio::select! {
             answer = self.call(tool, call.arguments.unwrap_or_default()) => {
@@ -112,23 +112,23 @@ impl ServerHandler for Server {
     }
 }
 
-/// Something for the model to read.
-pub(super) fn said(text: impl Into<String>) -> CallToolResult {
+/// A text result for the model.
+pub(super) fn text_result(text: impl Into<String>) -> CallToolResult {
     CallToolResult::success(vec![ContentBlock::text(text)])
 }
 
-/// The same where it is about what did not work. It may quote what the client wrote, however long that is.
+/// A failed result. The text may quote arguments of the client, and is not yet shortened.
 fn failed(text: impl AsRef<str>) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(processes::truncate_bytes(text.as_ref(), ANSWER))])
 }
 
-/// What is wrong, in words for the model.
+/// Error text for the model.
 #[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
 pub(super) fn refused(error: SandboxError) -> String {
     without_number(&error.full_message())
 }
 
-/// A tool's arguments, or what is wrong with them.
+/// Parses the arguments of a tool.
 pub(super) fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
     serde_json::from_value(Value::Object(arguments)).map_err(|error| format!("invalid arguments: {error}"))
 }

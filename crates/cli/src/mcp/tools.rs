@@ -1,4 +1,4 @@
-//! The tools by name: what each is for, what it takes, and what it may do.
+//! The tools: names, descriptions, schemas and annotations.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl ToolName {
             Self::ExecCommand => ExecCommandArgs::schema(),
             Self::WriteStdin => WriteStdinArgs::schema(),
             Self::ViewImage => ViewImageArgs::schema(),
-            // Written out where it is used: not every client follows references.
+            // Written inline, because not every client resolves references.
             Self::ApplyPatch => json!({"type": "object", "additionalProperties": true, "properties": {
                 "patch": {"type": "string", "description": "The whole patch."},
                 "input": {"type": "string", "description": "The same, by its other name."},
@@ -106,7 +106,7 @@ impl ToolName {
         }
     }
 
-    /// What is true of it without looking at the call.
+    /// Properties of the tool that do not depend on the call.
     fn annotations(self, reaches: Option<NetworkArg>) -> ToolAnnotations {
         let hints = ToolAnnotations::new();
         match self {
@@ -121,7 +121,7 @@ impl ToolName {
     }
 }
 
-/// What a patch of single operations is made of.
+/// Schema of one operation of a patch.
 fn operation() -> Value {
     json!({"type": "object", "required": ["type", "path"], "properties": {
         "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
@@ -131,7 +131,7 @@ fn operation() -> Value {
     }})
 }
 
-/// Every tool, as clients are told of it.
+/// All tools as listed to clients.
 pub(super) fn all(reaches: Option<NetworkArg>) -> Vec<Tool> {
     let tool = |tool: ToolName| {
         let schema: JsonObject = match tool.schema() {
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tool_is_known_by_its_name_and_takes_an_object() {
+    fn every_tool_has_a_name_and_takes_an_object() {
         for tool in all(None) {
             assert_eq!(ToolName::parse(&tool.name).map(ToolName::name), Some(&*tool.name));
             assert_eq!(tool.input_schema["type"], "object", "{}", tool.name);

@@ -1,4 +1,4 @@
-//! Standard input and output as a conversation: one JSON-RPC message a line, and an answer to what is none.
+//! JSON-RPC over standard input and output: one message per line, and an error response to an invalid message.
 
 use std::{io, os::fd::AsFd, thread, time::Duration};
 
@@ -17,25 +17,25 @@ use tokio::{
 use super::lines::{LIMIT, Line, Lines};
 use crate::relay;
 
-/// How many pieces of input and how many answers may wait.
+/// Capacity of the queues of input pieces and of responses.
 const QUEUE: usize = 16;
 
-/// How long answers may wait for somebody who reads them before nobody is taken to be there.
+/// How long responses may stay unread before the client counts as gone.
 const STALLED: Duration = Duration::from_secs(600);
 
-/// What this server answers, and so has something to say about.
+/// Methods that this server answers.
 const KNOWN: [&str; 5] = ["initialize", "ping", "server/discover", "tools/list", "tools/call"];
 
-/// The client, as far as it can be heard and told something.
+/// The connection to the client.
 pub(super) struct Streams {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
     lines: Lines,
     answers: mpsc::Sender<Bytes>,
-    /// Whether the conversation has begun; until then nothing but a request makes sense.
+    /// Whether the handshake is done; until then, only requests are valid.
     begun: bool,
 }
 
-/// Takes over both streams. What comes second is heard from when everything was written, or nobody reads any more.
+/// Takes over both streams. The receiver fires when everything is written, or when the client stops reading.
 pub(super) fn open() -> io::Result<(Streams, oneshot::Receiver<()>)> {
     let (to_us, pieces) = mpsc::channel(QUEUE);
     relay::pieces(io::stdin(), to_us)?;
@@ -48,7 +48,7 @@ pub(super) fn open() -> io::Result<(Streams, oneshot::Receiver<()>)> {
                 break;
             }
         }
-        let _nobody_waits = tell.send(());
+        let _receiver_gone = tell.send(());
     };
     thread::Builder::new().name("answers".to_owned()).spawn(write)?;
     Ok((Streams { pieces, lines: Lines::new(LIMIT), answers, begun: false }, written))
@@ -66,8 +66,8 @@ impl Transport<RoleServer> for Streams {
         }
     }
 
-    /// Reads on only while there is room for an answer: who does not listen is not heard. May be dropped at any time; no
-    /// message is lost then.
+    /// Receives the next message while there is room for a response, so that a client that does not read is not read from.
+    /// Cancel-safe: no message is lost if the future is dropped.
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
             let room = timeout(STALLED, self.answers.clone().reserve_owned()).await;
@@ -102,13 +102,13 @@ impl Transport<RoleServer> for Streams {
     }
 }
 
-/// What a line is.
+/// Classification of a line.
 #[derive(Debug)]
 enum Verdict {
     Message(Box<ClientJsonRpcMessage>),
-    /// Something to which there is nothing to say.
+    /// A line that needs no response.
     Nothing,
-    /// No message; what to say to it.
+    /// An invalid message, and its error response.
     Answer(Value),
 }
 
@@ -130,7 +130,11 @@ fn judge(line: Line) -> Verdict {
         Err(error) => return refuse(&Value::Null, ErrorCode::PARSE_ERROR, &format!("not JSON: {error}")),
     };
     if value.is_array() {
-        return refuse(&Value::Null, ErrorCode::INVALID_REQUEST, "send one message a line; batches are not read");
+        return refuse(
+            &Value::Null,
+            ErrorCode::INVALID_REQUEST,
+            "send one message per line; batches are not supported",
+        );
     }
     let id = value.get("id").filter(|id| id.is_string() || id.is_i64() || id.is_u64());
     match (value.get("method").and_then(Value::as_str), id) {
@@ -141,13 +145,13 @@ fn judge(line: Line) -> Verdict {
             let text = format!("the parameters are not those of {method}");
             refuse(id, ErrorCode::INVALID_PARAMS, &text)
         }
-        // Nobody waits for an answer to a notification.
+        // A notification gets no response.
         (Some(_), None) if value.get("id").is_none() => Verdict::Nothing,
-        _ => refuse(&Value::Null, ErrorCode::INVALID_REQUEST, "neither a request nor a notification nor an answer"),
+        _ => refuse(&Value::Null, ErrorCode::INVALID_REQUEST, "not a request, a notification or a response"),
     }
 }
 
-/// Whether it has the name of a request that is known, but not its parameters.
+/// Whether the message has a known method, but invalid parameters.
 fn is_misspelt(message: &ClientJsonRpcMessage) -> bool {
     let ClientJsonRpcMessage::Request(request) = message else { return false };
     match &request.request {
@@ -160,7 +164,7 @@ fn refuse(id: &Value, code: ErrorCode, message: &str) -> Verdict {
     Verdict::Answer(json!({"jsonrpc": "2.0", "id": id, "error": {"code": code.0, "message": message}}))
 }
 
-/// Whether a conversation is open after this: a handshake, or a request that brings with it what a handshake would say.
+/// Whether the connection is open after this message: a handshake, or a request that contains the data of a handshake.
 fn opens(message: &ClientJsonRpcMessage) -> bool {
     let ClientJsonRpcMessage::Request(request) = message else { return false };
     match &request.request {
@@ -187,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_answered_by_what_is_wrong_with_it() {
+    fn an_invalid_message_gets_an_error_response() {
         let table = [
             ("{", -32700, Value::Null),
             ("hello", -32700, Value::Null),
@@ -212,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_answer_gets_none() {
+    fn notifications_and_empty_lines_get_no_response() {
         for line in ["", "  \r", r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":7}"#] {
             assert!(matches!(judge(Line::Whole(line.into())), Verdict::Nothing), "{line}");
         }
     }
 
     #[test]
-    fn a_conversation_opens_with_a_handshake_or_a_request_that_needs_none() {
+    fn a_connection_opens_with_a_handshake_or_a_request_that_needs_none() {
         let opens_with = |line: &str| match judge(Line::Whole(line.into())) {
             Verdict::Message(message) => opens(&message),
             other => panic!("{other:?}"),

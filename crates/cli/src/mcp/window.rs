@@ -1,38 +1,38 @@
-//! Some lines of a file, found while it passes by, and never more than a model can read.
+//! A range of lines of a file, read from a stream, with bounded size.
 
 use futures::StreamExt;
 use sandbar::{ByteStream, MaskStream, SandboxError};
 
-/// What one answer holds at most: as much as a command's output, which is 10,000 tokens.
+/// Maximum size of a result: as for the output of a command, 10,000 tokens.
 pub(super) const ANSWER: usize = 40_000;
 
-/// How much of a file is gone through in search of a line.
+/// Maximum number of bytes to skip in search of the first line.
 const SEARCH: u64 = 256 << 20;
 
-/// The lines that were asked for. Secret values are hidden before lines are counted and cut, as a cut could leave half a
-/// value; one of several lines counts as one.
+/// The requested lines. Secret values are masked before lines are counted and cut, because a cut could leave half a value; a
+/// masked value of several lines counts as one line.
 pub(super) struct Window {
     first: u64,
     wanted: u64,
-    /// The number of the line that comes next.
+    /// Number of the next line.
     line: u64,
-    /// Whether some of that line has come.
+    /// Whether a part of that line was read.
     is_open: bool,
     kept: Vec<u8>,
     end: End,
     mask: Option<MaskStream>,
 }
 
-/// Why there is no more.
+/// Why the window ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The file has none.
+    /// End of the file.
     File,
-    /// There are as many lines as were asked for.
+    /// The requested number of lines was read.
     Lines,
-    /// There is as much as an answer holds.
+    /// The result is full.
     Full,
-    /// The file is too large to look for the first line.
+    /// The first line is too far into the file.
     TooFar,
 }
 
@@ -41,7 +41,7 @@ impl Window {
         Self { first, wanted, line: 1, is_open: false, kept: Vec::new(), end: End::File, mask: None }
     }
 
-    /// The same window, through which these values are not seen.
+    /// Masks these secret values.
     pub(super) fn hiding(self, mask: Option<MaskStream>) -> Self {
         Self { mask, ..self }
     }
@@ -73,7 +73,7 @@ impl Window {
         }
     }
 
-    /// Takes what could have become a value and did not.
+    /// Takes the rest that the mask withheld as a possible value.
     fn finish(&mut self) {
         if let Some(mask) = &mut self.mask {
             let rest = mask.finish();
@@ -103,32 +103,30 @@ impl Window {
         }
     }
 
-    /// What a model reads.
+    /// Text for the model.
     pub(super) fn answer(self) -> Result<String, String> {
         let Self { first, line, kept, end, is_open, .. } = self;
         if kept.contains(&0) {
-            return Err(
-                "it is not a text file; look at it with exec_command, or view_image if it is a picture".to_owned()
-            );
+            return Err("the file is not a text file; use exec_command, or view_image for an image".to_owned());
         }
         if end == End::TooFar {
             return Err(format!("line {first} is more than 256 MiB into the file; use exec_command"));
         }
         if kept.is_empty() && first > 1 {
-            return Err(format!("there is no line {first}; there are {}", line - 1 + u64::from(is_open)));
+            return Err(format!("there is no line {first}; the file has {} lines", line - 1 + u64::from(is_open)));
         }
         let mut text = String::from_utf8_lossy(&kept).into_owned();
         let break_before = if text.ends_with('\n') { "" } else { "\n" };
         let note = match end {
             End::File | End::TooFar => return Ok(text),
-            End::Lines => format!("{break_before}[there is more; go on with offset {line}]"),
+            End::Lines => format!("{break_before}[there is more; continue with offset {line}]"),
             End::Full if line == first => {
-                format!("{break_before}[line {line} is longer than what can be shown; use exec_command for the rest]")
+                format!("{break_before}[line {line} is longer than a result; use exec_command for the rest]")
             }
             End::Full => {
-                // The last line is not whole: it is better read again.
+                // The last line is incomplete: continue at its beginning.
                 text.truncate(text.rfind('\n').map_or(0, |at| at + 1));
-                format!("[there is more; go on with offset {line}]")
+                format!("[there is more; continue with offset {line}]")
             }
         };
         Ok(text + &note)
@@ -162,16 +160,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_by_lines() {
+    fn a_range_of_lines_is_read() {
         let table = [
             ("", 1, 5, Ok("")),
             ("a\nb\n", 1, 5, Ok("a\nb\n")),
             ("a\nb", 1, 5, Ok("a\nb")),
-            ("a\nb\nc\n", 2, 1, Ok("b\n[there is more; go on with offset 3]")),
+            ("a\nb\nc\n", 2, 1, Ok("b\n[there is more; continue with offset 3]")),
             ("a\nb\nc\n", 3, 1, Ok("c\n")),
             ("a\nb\nc", 3, u64::MAX, Ok("c")),
-            ("a\nb\nc\n", 4, 1, Err("there is no line 4; there are 3")),
-            ("a\nb\nc", u64::MAX, 1, Err("there is no line 18446744073709551615; there are 3")),
+            ("a\nb\nc\n", 4, 1, Err("there is no line 4; the file has 3 lines")),
+            ("a\nb\nc", u64::MAX, 1, Err("there is no line 18446744073709551615; the file has 3 lines")),
         ];
         for (text, first, wanted, expected) in table {
             let expected = expected.map(str::to_owned).map_err(str::to_owned);
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_leaves_a_part_of_a_secret() {
+    fn a_cut_never_leaves_a_part_of_a_secret() {
         let value = "first-half-second-half";
         let secrets = sandbar::SecretStore::new().with("TOKEN", value).with("KEY", "line-one\nline-two\n");
         for before in ANSWER - value.len() - 8..=ANSWER + 1 {
@@ -193,20 +191,20 @@ mod tests {
             let shown = looking(&secrets, "a\nline-one\nline-two\nb\nc\n", first, 1).expect("text");
             assert!(!shown.contains("line-"), "{first}: {shown}");
         }
-        // What only begins like one is shown, also at the very end.
+        // A prefix of a value is shown, also at the end of the file.
         assert_eq!(looking(&secrets, "a\nfirst-half", 2, 9), Ok("first-half".to_owned()));
     }
 
     #[test]
-    fn an_answer_is_never_longer_than_a_model_can_read() {
+    fn a_result_is_never_longer_than_its_limit() {
         let long = "x".repeat(ANSWER + 10);
         let text = window(&long, 1, 1).expect("text");
-        assert!(text.len() < ANSWER + 200 && text.contains("longer than what can be shown"), "{}", text.len());
+        assert!(text.len() < ANSWER + 200 && text.contains("longer than a result"), "{}", text.len());
         let many = "0123456789\n".repeat(ANSWER);
         let text = window(&many, 5, u64::MAX).expect("text");
         let kept = ANSWER / 11;
         assert!(
-            text.ends_with(&format!("9\n[there is more; go on with offset {}]", 5 + kept)),
+            text.ends_with(&format!("9\n[there is more; continue with offset {}]", 5 + kept)),
             "{}",
             &text[text.len() - 80..]
         );

@@ -1,4 +1,4 @@
-//! What a person is asked during a run, at the terminal, and what they may answer.
+//! Asks for approvals at the terminal during a run.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -11,30 +11,30 @@ use crate::{
     view::{self, Decision, Mode, View},
 };
 
-/// What comes of asking.
+/// Result of asking.
 pub(super) enum Verdict {
-    /// Everything is decided.
+    /// All calls are decided.
     GoOn(Box<RunState>),
-    /// There is nobody to ask.
-    Nobody,
-    /// The person wants to stop, perhaps by a signal.
+    /// There is no terminal to ask on.
+    NoTerminal,
+    /// The user stopped the run, with an answer or with a signal.
     Cancelled(Option<Signal>),
 }
 
-/// What a person answered.
+/// Answer of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
     Yes,
-    /// To every call of the same tool.
+    /// Yes to every call of the same tool.
     Always,
-    /// With a reason for the model, perhaps.
+    /// No, with an optional reason for the model.
     No(Option<String>),
-    /// To be shown all of it first.
+    /// Show the complete call first.
     View,
-    /// To be told what can be answered.
+    /// Explain the answers.
     Help,
     Quit,
-    /// Nothing that can be understood.
+    /// An unknown answer.
     Unclear,
 }
 
@@ -54,28 +54,28 @@ impl Answer {
     }
 }
 
-/// Who is asked, and how.
-pub(super) struct Desk<'a> {
+/// Source of the answers.
+pub(super) struct ApprovalPrompt<'a> {
     pub(super) approver: Approver,
     pub(super) mode: Mode,
     pub(super) keyboard: Option<&'a Keyboard>,
 }
 
-impl Desk<'_> {
-    /// Asks about every call that waits.
+impl ApprovalPrompt<'_> {
+    /// Asks about every call that needs an approval.
     pub(super) async fn decide(&self, mut state: RunState, view: &mut View, signals: &mut Signals) -> Verdict {
-        // What is said about one call may settle another.
+        // An answer about one call may decide another.
         while let Some(call) = state.interruptions().into_iter().next() {
             view.ask(&call);
             let answer = match self.approver {
-                Approver::Itself => Answer::Yes,
-                Approver::Person if self.mode != Mode::Terminal || !io::stdin().is_terminal() => {
-                    return Verdict::Nobody;
+                Approver::Demo => Answer::Yes,
+                Approver::Terminal if self.mode != Mode::Terminal || !io::stdin().is_terminal() => {
+                    return Verdict::NoTerminal;
                 }
-                Approver::Person => match self.ask(&call.tool, view, signals).await {
-                    Typed::Answer(answer) => answer,
-                    Typed::Nothing => return Verdict::Nobody,
-                    Typed::Signal(signal) => return Verdict::Cancelled(Some(signal)),
+                Approver::Terminal => match self.ask(&call.tool, view, signals).await {
+                    Input::Answer(answer) => answer,
+                    Input::Ended => return Verdict::NoTerminal,
+                    Input::Signal(signal) => return Verdict::Cancelled(Some(signal)),
                 },
             };
             let (decided, decision, reason) = match &answer {
@@ -92,28 +92,28 @@ impl Desk<'_> {
                 return Verdict::Cancelled(None);
             }
             let by = match self.approver {
-                Approver::Person => "you",
-                Approver::Itself => "the demo itself",
+                Approver::Terminal => "you",
+                Approver::Demo => "the demo itself",
             };
             view.answered(&view::Verdict { call_id: &call.call_id, decision, by, reason });
         }
         Verdict::GoOn(Box::new(state))
     }
 
-    /// One answer from the terminal.
-    async fn ask(&self, tool: &str, view: &mut View, signals: &mut Signals) -> Typed {
+    /// Asks until the user gives a valid answer.
+    async fn ask(&self, tool: &str, view: &mut View, signals: &mut Signals) -> Input {
         if let Err(signal) = self.listen(view, signals).await {
-            return Typed::Signal(signal);
+            return Input::Signal(signal);
         }
         let typed = loop {
             view.prompt(&question(tool));
             match line(signals).await {
-                Typed::Answer(Answer::Unclear) => {}
-                Typed::Answer(Answer::Help) => view.explain(&answers(tool)),
-                Typed::Answer(Answer::View) => {
+                Input::Answer(Answer::Unclear) => {}
+                Input::Answer(Answer::Help) => view.explain(&answers(tool)),
+                Input::Answer(Answer::View) => {
                     view.show_all();
                     if let Err(signal) = self.listen(view, signals).await {
-                        break Typed::Signal(signal);
+                        break Input::Signal(signal);
                     }
                 }
                 typed => break typed,
@@ -125,7 +125,7 @@ impl Desk<'_> {
         typed
     }
 
-    /// From here on what is typed counts: what was typed before all was shown is no answer to it.
+    /// Starts to accept input, after the call is shown and earlier input is discarded.
     async fn listen(&self, view: &View, signals: &mut Signals) -> Result<(), Signal> {
         tokio::select! {
             () = view.settle() => {}
@@ -142,40 +142,40 @@ fn question(tool: &str) -> String {
     format!("allow it? [y]es, [a]ll {tool} calls from now on, [n]o REASON, [v]iew, [q]uit, [?]: ")
 }
 
-/// What can be answered, and what it means.
+/// Explanations of the answers.
 fn answers(tool: &str) -> [String; 5] {
     [
-        "y         this call, and no other".to_owned(),
-        format!("a         this call, and every later call of {tool} in this run, whatever it is, without a question"),
-        "n REASON  not this call; the model is told the reason".to_owned(),
-        "v         shows all of what would be allowed".to_owned(),
-        "q         stops the run".to_owned(),
+        "y         allow this call only".to_owned(),
+        format!("a         allow this call, and every later call of {tool} in this run, without a question"),
+        "n REASON  reject this call; the model gets the reason".to_owned(),
+        "v         show the complete call".to_owned(),
+        "q         stop the run".to_owned(),
     ]
 }
 
-/// What comes from the keyboard.
-enum Typed {
+/// Input from the keyboard.
+enum Input {
     Answer(Answer),
-    /// Nobody types any more.
-    Nothing,
+    /// Standard input ended.
+    Ended,
     /// A signal came first.
     Signal(Signal),
 }
 
-async fn line(signals: &mut Signals) -> Typed {
+async fn line(signals: &mut Signals) -> Input {
     let (sender, line) = oneshot::channel();
-    // Reading a line cannot be given up; the thread ends with the process.
+    // Reading a line cannot be cancelled; the thread ends with the process.
     let reader = std::thread::Builder::new().spawn(move || {
         let mut line = String::new();
         let read = io::stdin().lock().read_line(&mut line);
-        let _nobody_waits = sender.send(read.ok().filter(|read| *read > 0).map(|_| line));
+        let _receiver_gone = sender.send(read.ok().filter(|read| *read > 0).map(|_| line));
     });
     if reader.is_err() {
-        return Typed::Nothing;
+        return Input::Ended;
     }
     tokio::select! {
-        line = line => line.ok().flatten().map_or(Typed::Nothing, |line| Typed::Answer(Answer::of(&line))),
-        signal = signals.next() => Typed::Signal(signal),
+        line = line => line.ok().flatten().map_or(Input::Ended, |line| Input::Answer(Answer::of(&line))),
+        signal = signals.next() => Input::Signal(signal),
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_understood_in_any_case_and_nothing_counts_as_yes_by_accident() {
+    fn answers_are_case_insensitive_and_only_exact_answers_are_a_yes() {
         let no = |reason: &str| Answer::No(Some(reason.to_owned()));
         for (line, answer) in [
             ("y\n", Answer::Yes),

@@ -1,4 +1,4 @@
-//! The options that stand in a file: as words of a command line, before those that were typed.
+//! Options from a configuration file: inserted into the command line before the typed options.
 
 use std::{
     env,
@@ -12,24 +12,24 @@ use serde_json::{Map, Value};
 
 use crate::{args::Args, failure::Failure};
 
-/// What stands in a file, by its keys.
+/// Contents of a configuration file.
 type Table = Map<String, Value>;
 
-/// The words of a command line with those of the configuration file put in, where it is `sandbar run`.
+/// Inserts the options of the configuration file into a command line of `sandbar run`.
 ///
-/// What is typed comes later and wins. Where the two do not go together although what is typed makes sense, the file is
-/// to blame.
+/// Typed options come later, and override those of the file. If the typed options alone are valid, but not together with the
+/// file, the error names the file.
 pub(crate) fn words(typed: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let Some(place) = typed.iter().position(|word| word == "run").filter(|place| *place > 0) else { return Ok(typed) };
     let before = &typed[1..place];
-    // Only options may stand before a subcommand; `run` after another word is that word's own.
+    // Only options precede a subcommand; `run` after another subcommand is an argument of that one.
     let is_option = |word: &&OsString| word.as_encoded_bytes().starts_with(b"-");
     if !before.iter().all(|word| is_option(&word) || is_value_of_color(before, word)) {
         return Ok(typed);
     }
     let alone = Args::read(typed.clone()).err();
     if alone.as_ref().is_some_and(|error| error.exit_code() == 0) {
-        // Help must not depend on what a file says.
+        // Help must not depend on the file.
         return Ok(typed);
     }
     let Some((path, table)) = table(&typed[place..])? else { return Ok(typed) };
@@ -43,7 +43,7 @@ pub(crate) fn words(typed: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     }
 }
 
-/// What clap says, of a file.
+/// Converts an error of clap into a failure that names the file.
 fn blame(path: &Path, error: &clap::Error) -> Failure {
     let text = error.render().to_string();
     let lines =
@@ -58,9 +58,9 @@ fn is_value_of_color(before: &[OsString], word: &OsStr) -> bool {
     before.windows(2).any(|pair| pair[0] == "--color" && pair[1] == *word)
 }
 
-/// The file that was named, or the usual one if it is there.
+/// Reads the file that `--config` names, or the default one if it exists.
 fn table(typed: &[OsString]) -> Result<Option<(PathBuf, Table)>, Failure> {
-    // What stands behind `--` is no option.
+    // Arguments after `--` are not options.
     let end = typed.iter().position(|word| word == "--").unwrap_or(typed.len());
     let named = typed[..end].iter().enumerate().find_map(|(place, word)| {
         let given = word.to_str()?.strip_prefix("--config=").map(PathBuf::from);
@@ -78,7 +78,7 @@ fn table(typed: &[OsString]) -> Result<Option<(PathBuf, Table)>, Failure> {
     let wrong = |reason: String| Failure::new(format!("cannot use {}; {reason}", path.display())).code("config");
     match format.document(&text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))? {
         Value::Object(table) => Ok(Some((path, table))),
-        _ => Err(wrong("it is not a table of options".to_owned())),
+        _ => Err(wrong("its top level must be a table of options".to_owned())),
     }
 }
 
@@ -88,7 +88,7 @@ fn usual(config_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf>
     Some(dir.join("sandbar").join("config.toml"))
 }
 
-/// Each key as the option of the same name.
+/// Converts each key into the option of the same name.
 fn options(path: &Path, table: &Table) -> Result<Vec<OsString>, Failure> {
     let command = Args::command();
     let known: Vec<&str> = command
@@ -102,7 +102,7 @@ fn options(path: &Path, table: &Table) -> Result<Vec<OsString>, Failure> {
     for (key, value) in table {
         let name = key.replace('_', "-");
         if name == "git" {
-            return Err(wrong("git must be typed: --git on the command line".to_owned()));
+            return Err(wrong("git is not allowed in a file; use --git on the command line".to_owned()));
         }
         if !known.contains(&name.as_str()) || matches!(name.as_str(), "config" | "help") {
             return Err(wrong(format!("there is no option {key:?}; the keys are those of `sandbar run --help`")));
@@ -151,11 +151,11 @@ mod tests {
         assert!(of(json!({"modle": "x"})).expect_err("unknown").contains("no option \"modle\""));
         assert!(of(json!({"model": {"a": 1}})).expect_err("a table").contains("must be text"));
         assert!(of(json!({"config": "x"})).is_err());
-        assert!(of(json!({"git": "rw"})).expect_err("not from a file").contains("git must be typed"));
+        assert!(of(json!({"git": "rw"})).expect_err("not from a file").contains("git is not allowed in a file"));
     }
 
     #[test]
-    fn the_usual_file_is_where_configuration_is_kept() {
+    fn the_default_file_is_in_the_configuration_directory() {
         let path = |text: &str| Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty());
         let found = |config: &str, home: &str| usual(path(config), path(home)).map(|path| path.display().to_string());
         assert_eq!(found("/c", "/h").as_deref(), Some("/c/sandbar/config.toml"));

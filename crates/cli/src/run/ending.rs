@@ -1,48 +1,53 @@
-//! How a run ends: what came of it, what is kept, and what to do next.
+//! The end of a run: its outcome, its record, and the next steps.
 
 use std::{sync::Arc, time::Duration};
 
 use sandbar::{AgentError, Exec, RunError, RunResult, RunState, SandboxSession, Signal, Usage, takes_an_account};
+use sandbar_runs::{RunDir, RunRecord, RunStatus};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{Begun, Ground, status, watch::Meter};
+use super::{
+    RunWorkspace, StartedRun, status,
+    transfer::{self, Sharing},
+    watch::Meter,
+};
 use crate::{
     failure::{self, Failure},
-    making::Halt,
+    provision::Halt,
     render::{self, Render},
-    runs::{self, RunDir, RunRecord, RunStatus, Summary},
+    runs::{self, Summary},
     signals::{self, Signals},
     view::{self, Finished, Mode, Status, View},
 };
 
-/// How long the machine may take to be removed.
+/// Time limit for the removal of the machine.
 const REMOVAL: Duration = Duration::from_secs(60);
 
-/// As much of an id as tells runs apart.
+/// Number of characters of an id that identify a run.
 const SHORT: usize = 8;
 
-/// What came of a run.
+/// Outcome of a run.
 pub(crate) struct Outcome {
     pub(crate) status: RunStatus,
     pub(crate) output: Option<Value>,
     pub(crate) message: Option<String>,
     pub(crate) usage: Usage,
     pub(crate) cost: Option<f64>,
-    /// The run itself, where it could be gone on with.
+    /// State of the run, if it did not complete.
     pub(crate) state: Option<RunState>,
-    /// The signal that stopped it.
+    /// The signal that stopped the run.
     pub(crate) signal: Option<Signal>,
 }
 
 impl Outcome {
-    /// Of a run that nobody waited for any more.
+    /// Outcome of a run that was stopped before its current turn ended.
     pub(super) fn abandoned(signal: Signal, meter: &Meter) -> Self {
         let usage = meter.read();
         Self {
             status: RunStatus::Cancelled,
             output: None,
-            message: Some("stopped in the middle".to_owned()),
+            message: Some("stopped during a turn".to_owned()),
             cost: meter.cost(&usage),
             usage,
             state: None,
@@ -77,7 +82,7 @@ impl Outcome {
                 };
                 let message = match error.error() {
                     AgentError::MaxTurns(most) => {
-                        format!("it has taken all of its turns ({most}); give it more with --max-turns")
+                        format!("the run used all of its {most} turns; allow more with --max-turns")
                     }
                     other => {
                         let failure = Failure::new(failure::without_number(&other.to_string()));
@@ -112,39 +117,51 @@ fn waiting(result: &RunResult) -> String {
     let calls = result.interruptions();
     let tools: Vec<&str> = calls.iter().map(|call| call.tool.as_str()).collect();
     format!(
-        "an approval is needed for {}, and nobody can be asked here; run it on a terminal, or with --ask never",
+        "an approval is needed for {}, but there is no terminal to ask on; run sandbar on a terminal, or with --ask never",
         tools.join(", ")
     )
 }
 
-/// Opens what users of the machine made in the run's own workspace: on the host it belongs to ids that are nobody's there,
-/// and whoever ran this is to read and remove it.
+/// Makes files that users of the machine created in the working copy accessible: on the host, they belong to ids without an
+/// account, and the user must be able to read and remove them.
 async fn hand_over(session: &SandboxSession) {
     if rustix::process::geteuid().is_root() {
         return;
     }
     let (manifest, root) = (session.manifest(), session.paths().root().to_string());
     for name in manifest.all_users().into_iter().filter(|name| takes_an_account(name)) {
-        // Directories one by one, because only then what is in them can be seen.
+        // Directories one by one, because `find` can read a directory only after its mode has changed.
         let words = ["find", &root, "-user", name, "-type", "d", "-exec", "chmod", "a+rwx", "{}", ";"];
         let more = ["-o", "-user", name, "-type", "f", "-exec", "chmod", "a+r", "{}", "+"];
         let _where_there_is_such_a_program = session.user(name).exec(Exec::new(words.into_iter().chain(more))).await;
     }
 }
 
-/// Ends the machine, keeps what must be kept, and says how it went.
+/// Fetches the workspace from a remote machine; a second attempt covers a broken connection.
+async fn fetched(run: &RunDir, session: &SandboxSession) -> Result<(), Failure> {
+    match transfer::fetch(run, session).await {
+        Err(_broken) => transfer::fetch(run, session).await,
+        done => done,
+    }
+}
+
+/// Removes the machine, saves the record, and shows the outcome.
 pub(super) async fn conclude(
-    begun: Begun,
+    begun: StartedRun,
     outcome: Outcome,
     elapsed: Duration,
     view: &mut View,
     (signals, render): (&mut Signals, &Render),
 ) -> u8 {
-    // The keyboard is hushed to the end.
-    let Begun { run, mut record, session, ground, guard, keyboard: _keyboard, .. } = begun;
-    // Whatever is left of the machine when somebody cannot wait ends with this process.
+    // The echo stays off until the end.
+    let StartedRun { run, mut record, session, ground, sharing, guard, keyboard: _keyboard, .. } = begun;
+    // After a signal, the rest of the machine ends with this process.
     let ending = async {
-        if !matches!(ground, Ground::InPlace(_)) {
+        if sharing == Sharing::Sent
+            && let Err(failure) = fetched(&run, &session).await
+        {
+            view.notice(&format!("{failure}; the changes of the run are lost"));
+        } else if !matches!(ground, RunWorkspace::InPlace(_)) {
             let _as_much_as_can_be = timeout(REMOVAL, hand_over(&session)).await;
         }
         timeout(REMOVAL, session.delete()).await
@@ -153,13 +170,13 @@ pub(super) async fn conclude(
         removed = ending => match removed {
             Ok(Ok(())) => {}
             Ok(Err(error)) => view.notice(&Failure::from(error).to_string()),
-            Err(_) => view.notice("the machine does not end; it is left to end with this process"),
+            Err(_) => view.notice("the machine did not stop in time; it ends with this process"),
         },
         _again = signals.next() => view.hurry(),
     }
     let lost = session.audit().dropped() + session.audit().failed();
     if lost > 0 {
-        view.notice(&format!("the audit is not complete: {lost} events could not be written"));
+        view.notice(&format!("the audit log is incomplete; {lost} events could not be written"));
     }
     guard.findings().iter().for_each(|finding| view.notice(finding));
     record.status = outcome.status;
@@ -168,7 +185,7 @@ pub(super) async fn conclude(
     if let Err(failure) = keep(&run, &record, outcome.state.as_ref()) {
         view.notice(&failure.to_string());
     }
-    let next_steps = next_steps((&run, &record), &ground, view, (signals, render)).await;
+    let next_steps = next_steps(&run, &ground, view, (signals, render)).await;
     view.finished(&Finished {
         id: run.id(),
         session_id: record.session_id.as_deref().unwrap_or_default(),
@@ -191,11 +208,11 @@ pub(super) async fn conclude(
         view.hurry();
         view.settle().await;
     }
-    // Without a reader, how it ended is told in the way of other programs.
+    // If the reader closed the pipe, the exit code is that of SIGPIPE.
     if view.is_closed() { render::CLOSED } else { code(&outcome) }
 }
 
-/// The last line for programs, of a run that there never was.
+/// Writes the last JSON line of a run that never began.
 pub(crate) fn never_began(message: &str, status: Status, render: &Render) {
     let line = view::last_line(&Finished {
         id: "",
@@ -220,25 +237,27 @@ fn keep(run: &RunDir, record: &RunRecord, state: Option<&RunState>) -> Result<()
     Ok(())
 }
 
-/// What somebody may want to do next; what changed in a copy is shown first.
+/// Shows the changes in a working copy, and returns the next steps.
 async fn next_steps(
-    (run, record): (&Arc<RunDir>, &RunRecord),
-    ground: &Ground,
+    run: &Arc<RunDir>,
+    ground: &RunWorkspace,
     view: &mut View,
     (signals, render): (&mut Signals, &Render),
 ) -> Vec<String> {
     let mut steps = Vec::new();
     match ground {
-        Ground::InPlace(_) => {}
-        Ground::Empty | Ground::Declared => steps.push(format!("its files are in {}", run.workspace().display())),
-        Ground::Copy(source) => {
-            let (copy, known, paint) = (Arc::clone(run), record.clone(), *render);
-            let is_read = view.is_for_people();
-            let summing = tokio::task::spawn_blocking(move || runs::summary(&copy, &known, is_read.then_some(&paint)));
+        RunWorkspace::InPlace(_) => {}
+        RunWorkspace::Empty | RunWorkspace::Declared => {
+            steps.push(format!("its files are in {}", run.workspace().display()))
+        }
+        RunWorkspace::Copy(source) => {
+            let (copy, paint) = (Arc::clone(run), *render);
+            let is_read = view.is_text();
+            let summing = tokio::task::spawn_blocking(move || runs::summary(&copy, is_read.then_some(&paint)));
             let summary = tokio::select! {
                 summary = summing => summary.unwrap_or_else(|error| Err(Failure::new("cannot compare").because(error))),
-                // A large tree takes a while, and can be looked at later.
-                _signal = signals.next() => Err(Failure::new("what it changed was not looked at")),
+                // Comparing a large tree takes time, and `sandbar diff` can do it later.
+                _signal = signals.next() => Err(Failure::new("the changes were not compared")),
             };
             match &summary {
                 Err(failure) => view.notice(&failure.to_string()),
@@ -272,7 +291,7 @@ fn shown(status: RunStatus) -> Status {
         RunStatus::MaxTurns => Status::MaxTurns,
         RunStatus::Budget => Status::Budget,
         RunStatus::Cancelled => Status::Cancelled,
-        RunStatus::Failed | RunStatus::Running | RunStatus::Lost => Status::Failed,
+        _ => Status::Failed,
     }
 }
 
@@ -282,18 +301,18 @@ fn code(outcome: &Outcome) -> u8 {
         RunStatus::Interrupted => 3,
         RunStatus::MaxTurns | RunStatus::Budget => 4,
         RunStatus::Cancelled => outcome.signal.map_or(130, signals::code),
-        RunStatus::Failed | RunStatus::Running | RunStatus::Lost => 1,
+        _ => 1,
     }
 }
 
-/// What a run that never began exits with.
+/// Exit code of a run that never began.
 pub(crate) fn halted(halt: Halt, mode: Mode, render: &Render) -> Result<u8, (Failure, u8)> {
     match halt {
         Halt::Signal(signal) => {
             if mode == Mode::Json {
-                never_began("stopped before it began", Status::Cancelled, render);
+                never_began("stopped before the run began", Status::Cancelled, render);
             } else {
-                render.note("stopped before it began; nothing is left");
+                render.note("stopped before the run began; nothing is left");
             }
             Ok(signals::code(signal))
         }

@@ -1,5 +1,5 @@
-//! The keyboard of a terminal during a run: what is typed is not shown between the lines of the view, and what was typed
-//! before a question is no answer to it.
+//! The keyboard of a terminal during a run: keys are not echoed between the lines of the view, and input before a question is
+//! discarded.
 
 use std::io;
 
@@ -8,34 +8,34 @@ use rustix::{
     termios::{LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetpgrp, tcsetattr},
 };
 
-/// The keyboard, without an echo for as long as this lives; Ctrl-C works as ever.
+/// The keyboard, without echo until dropped; Ctrl-C still works.
 pub(super) struct Keyboard {
     usual: Termios,
 }
 
 impl Keyboard {
-    /// Nothing where nobody types: without a terminal, or behind another program's back.
-    pub(super) fn hush() -> Option<Self> {
+    /// Turns the echo off; `None` without a terminal, or in the background.
+    pub(super) fn mute() -> Option<Self> {
         let usual = tcgetattr(io::stdin()).ok().filter(|_| is_ours())?;
         let keyboard = Self { usual };
         keyboard.quiet();
         Some(keyboard)
     }
 
-    /// From here on somebody sees what they type, and it counts.
+    /// Discards earlier input, and turns the echo on.
     pub(super) fn ask(&self) {
         self.set(&self.usual);
         let _no_terminal_any_more = tcflush(io::stdin(), QueueSelector::IFlush);
     }
 
-    /// From here on they do not.
+    /// Turns the echo off.
     pub(super) fn quiet(&self) {
         let mut quiet = self.usual.clone();
         quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL);
         self.set(&quiet);
     }
 
-    /// Whoever changes a terminal that is somebody else's is stopped.
+    /// Changes the mode only in the foreground: the kernel stops a background process that changes its terminal.
     fn set(&self, modes: &Termios) {
         if is_ours() {
             let _no_terminal_any_more = tcsetattr(io::stdin(), OptionalActions::Now, modes);

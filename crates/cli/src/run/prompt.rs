@@ -1,17 +1,17 @@
-//! What the agent is asked to do: an argument, or standard input.
+//! The prompt: from the arguments, or from standard input.
 
 use std::io::{self, IsTerminal, Read};
 
 use crate::failure::Failure;
 
-/// The longest prompt.
+/// Maximum length of a prompt.
 const LIMIT: u64 = 1 << 20;
 
-/// Several words are one prompt, for those who leave the quotes out.
+/// Reads the prompt. Several arguments are one prompt, so that quotes are optional.
 pub(super) fn read(words: &[String]) -> Result<String, Failure> {
     let given = (!words.is_empty()).then(|| words.join(" "));
     let missing = |what: &str| {
-        Failure::new(what).next("say what to do: sandbar run \"fix the failing test\" --workspace .").code("usage")
+        Failure::new(what).next("pass a prompt: sandbar run \"fix the failing test\" --workspace .").code("usage")
     };
     let text = match given.as_deref() {
         Some("-") => typed()?,
@@ -30,7 +30,7 @@ fn typed() -> Result<String, Failure> {
     let read = io::stdin().lock().take(LIMIT + 1).read_to_string(&mut text);
     read.map_err(|error| Failure::new("cannot read the prompt from standard input").because(error))?;
     if text.len() as u64 > LIMIT {
-        return Err(Failure::new("the prompt is longer than 1 MiB").next("put it into a file of the workspace"));
+        return Err(Failure::new("the prompt is longer than 1 MiB").next("write it to a file of the workspace"));
     }
     Ok(text)
 }

@@ -1,4 +1,4 @@
-//! A run being watched: its events are shown as they come, and signals reach it in the order of people's patience.
+//! Watches a run: shows its events, and stops it on signals.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,18 +14,18 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{signals::Signals, view::View};
 
-/// How often the status line is drawn.
+/// Interval between updates of the status line.
 const PACE: Duration = Duration::from_millis(100);
 
-/// How a run was watched to its end.
+/// Result of watching a run.
 pub(super) enum Watched {
-    /// It is over; and the signal that asked for that, if one did.
+    /// The run ended; holds the signal that asked it to stop, if any.
     Over(Box<Result<RunResult, RunError>>, Option<Signal>),
-    /// A third signal came before it had stopped.
+    /// A third signal arrived before the run had stopped.
     Abandoned(Signal),
 }
 
-/// What was used so far, and what that cost, for the status line.
+/// Usage and cost so far, for the status line.
 #[derive(Clone, Default)]
 pub(super) struct Meter {
     used: Arc<Mutex<Usage>>,
@@ -42,7 +42,7 @@ impl Hooks for Meter {
 }
 
 impl Meter {
-    /// A meter that knows what this model costs, if these prices say it.
+    /// Creates a meter with the price of this model, if known.
     pub(super) fn new(prices: &Prices, model: &str) -> Self {
         Self { prices: prices.clone(), is_priced: prices.of(model).is_some(), ..Self::default() }
     }
@@ -51,15 +51,15 @@ impl Meter {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What some usage cost, if that is known.
+    /// Cost of a usage, if the price is known.
     pub(super) fn cost(&self, usage: &Usage) -> Option<f64> {
-        // A sum of nothing is a negative zero, which looks odd.
+        // The sum of no items is negative zero, which would be shown with a sign.
         self.is_priced.then(|| self.prices.cost(usage) + 0.0)
     }
 }
 
-/// Shows the run until it is over. The first Ctrl-C lets the current turn finish, the second stops at once, and the third
-/// does not even wait for that. It stops too once the reader of its results is gone.
+/// Shows the run until it ends. The first Ctrl-C stops after the current turn, the second stops immediately, and the third
+/// abandons the run. The run also stops if the reader of its results closes the pipe.
 pub(super) async fn watch(run: RunBuilder, meter: &Meter, view: &mut View, signals: &mut Signals) -> Watched {
     let mut stream = run.hooks(meter.clone()).stream();
     let mut ticks = interval(PACE);
@@ -74,7 +74,7 @@ pub(super) async fn watch(run: RunBuilder, meter: &Meter, view: &mut View, signa
         }
         let has_room = view.has_room();
         tokio::select! {
-            // A reader that does not read holds up the run, as it would any program, but no signal.
+            // A stalled reader blocks the run, as it blocks any program, but not the signals.
             () = view.room(), if !has_room => {}
             event = stream.next(), if has_room => match event {
                 Some(event) => view.event(&event),
@@ -87,7 +87,7 @@ pub(super) async fn watch(run: RunBuilder, meter: &Meter, view: &mut View, signa
                 match times {
                     1 => {
                         stream.cancel_after_turn();
-                        view.notice("stopping after this turn; Ctrl-C again stops at once");
+                        view.notice("stopping after this turn; press Ctrl-C again to stop immediately");
                     }
                     2 | 3 => {
                         stream.cancel_now();

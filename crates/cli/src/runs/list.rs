@@ -1,19 +1,15 @@
-//! `sandbar runs ls` and `rm`: which runs there are, and how they go.
+//! `sandbar runs ls` and `rm`: lists and removes runs.
 
+use sandbar_runs::{DamagedRun, PathBytes, RunRecord, RunStatus, RunStore};
 use serde_json::{Value, json};
 
-use super::{
-    record::{RunRecord, RunStatus},
-    show::lossy,
-    store::{DamagedRun, RunStore, age},
-};
 use crate::{
     args::{RunsLsArgs, RunsRmArgs},
     failure::Failure,
     render::{Render, Style, inert_line},
 };
 
-/// As much of a prompt, and of a directory's name, as is shown.
+/// Maximum number of characters of a prompt, and of a directory, in the table.
 const PROMPT: usize = 60;
 const SOURCE: usize = 40;
 
@@ -25,7 +21,7 @@ pub(super) fn list(args: &RunsLsArgs, store: &RunStore, render: &Render) -> Resu
         return render.result(format!("{}\n", json!({"runs": runs})).as_bytes());
     }
     let printed = render.result(table(&sound, &damaged, render).as_bytes())?;
-    for DamagedRun { id, reason } in &damaged {
+    for DamagedRun { id, reason, .. } in &damaged {
         render.note(&format!("the record of {id} is damaged: {reason}; `sandbar runs rm {id}` removes it"));
     }
     Ok(printed)
@@ -36,7 +32,7 @@ fn document(record: &RunRecord) -> Value {
         "id": record.id,
         "created_at": record.created_at,
         "status": record.status.name(),
-        "source": record.source.as_ref().map(lossy),
+        "source": record.source.as_ref().map(PathBytes::to_lossy),
         "prompt": record.prompt,
         "session_id": record.session_id,
         "final_output": record.final_output,
@@ -46,14 +42,14 @@ fn document(record: &RunRecord) -> Value {
 
 fn table(sound: &[RunRecord], damaged: &[DamagedRun], render: &Render) -> String {
     let source =
-        |record: &RunRecord| record.source.as_ref().map_or("-".to_owned(), |path| last(&inert_line(&lossy(path))));
+        |record: &RunRecord| record.source.as_ref().map_or("-".to_owned(), |path| last(&inert_line(&path.to_lossy())));
     let wide = sound.iter().map(|record| source(record).chars().count()).max().unwrap_or(0).max(6);
     let head = format!("{:36}  {:>4}  {:11}  {:wide$}  PROMPT", "ID", "AGE", "STATUS", "SOURCE");
     let mut text = render.paint(Style::Faint, &head);
     text.push('\n');
     for record in sound {
-        let status = render.paint(record.status.style(), &format!("{:11}", record.status.name()));
-        let (id, age) = (inert_line(&record.id), short(age(record).as_secs()));
+        let status = render.paint(style(record.status), &format!("{:11}", record.status.name()));
+        let (id, age) = (inert_line(&record.id), short(record.age().as_secs()));
         text.push_str(&format!("{id:36}  {age:>4}  {status}  {:wide$}  {}\n", source(record), first(&record.prompt)));
     }
     for DamagedRun { id, .. } in damaged {
@@ -61,6 +57,16 @@ fn table(sound: &[RunRecord], damaged: &[DamagedRun], render: &Render) -> String
         text.push_str(&format!("{id:36}  {:>4}  {status}  {:wide$}  -\n", "-", "-"));
     }
     text
+}
+
+fn style(status: RunStatus) -> Style {
+    match status {
+        RunStatus::Completed => Style::Good,
+        RunStatus::Running => Style::Strong,
+        RunStatus::Cancelled => Style::Faint,
+        RunStatus::Failed => Style::Bad,
+        _ => Style::Doubtful,
+    }
 }
 
 /// The beginning of a prompt, on one line.
@@ -81,7 +87,7 @@ fn last(path: &str) -> String {
     }
 }
 
-/// Seconds in the largest unit of which there is one.
+/// A duration in its largest unit.
 fn short(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -96,7 +102,7 @@ pub(super) fn remove(args: &RunsRmArgs, store: &RunStore, render: &Render) -> Re
     let (mut wanted, mut failures) = (Vec::new(), Vec::new());
     if args.runs.is_empty() {
         let (sound, damaged) = store.list()?;
-        let is_old = |record: &&RunRecord| args.older_than.is_none_or(|limit| age(record) > limit);
+        let is_old = |record: &&RunRecord| args.older_than.is_none_or(|limit| record.age() > limit);
         let idle = sound.iter().filter(|record| record.status != RunStatus::Running).filter(is_old);
         wanted.extend(idle.map(|record| record.id.clone()));
         wanted.extend(damaged.into_iter().map(|run| run.id).filter(|_| args.all));
@@ -105,14 +111,14 @@ pub(super) fn remove(args: &RunsRmArgs, store: &RunStore, render: &Render) -> Re
         match store.find_id(given) {
             Ok(id) if wanted.contains(&id) => {}
             Ok(id) => wanted.push(id),
-            Err(failure) => failures.push(failure),
+            Err(error) => failures.push(Failure::from(error)),
         }
     }
     let mut removed = Vec::new();
     for id in wanted {
         match store.remove(&id) {
             Ok(()) => removed.push(id),
-            Err(failure) => failures.push(failure),
+            Err(error) => failures.push(Failure::from(error)),
         }
     }
     if args.json && (failures.is_empty() || !removed.is_empty()) {

@@ -1,60 +1,46 @@
-//! `sandbar diff`: what a run changed, for people, for git and for programs.
+//! `sandbar diff`: the changes of a run, for a terminal, for git and for programs.
 
-use std::time::{Duration, Instant};
-
+use sandbar_runs::{Change, Changes, Diff, IndexEntry, PathBytes, RunDir, RunRecord, RunStatus, Scope, quoted};
 use serde_json::{Value, json};
 
-use super::{
-    changes::{Change, Changes, Scope},
-    contents::Sides,
-    index::{Entry, Name},
-    record::{RunRecord, RunStatus},
-    store::{RunDir, RunStore},
-    unified::{Patch, patch, quoted},
-};
 use crate::{
     args::DiffArgs,
     failure::Failure,
     render::{Render, Style, inert, inert_line},
 };
 
-/// How long the lines of one file are compared at most, and those of all of them.
-const ONE: Duration = Duration::from_secs(2);
-const ALL: Duration = Duration::from_secs(20);
-
-/// The longest diff that is shown at the end of a run, in lines and in bytes; of a longer one only how much changed in
-/// as many files.
+/// Maximum lines and bytes of the diff at the end of a run. For a longer diff, only the numbers of changed lines are shown.
 const BRIEF: usize = 200;
 const BRIEF_BYTES: usize = 64 << 10;
 
-/// In how many files lines are counted for a summary.
+/// Maximum number of files whose changed lines `--stat` counts.
 const COUNTED: usize = 2_000;
 
-/// Longer names do not move the amounts of the others.
+/// Maximum width of the column of names.
 const NAME: usize = 100;
 
-/// How many names of one kind are told.
+/// Maximum number of names in a note.
 const NAMED: usize = 3;
 
-/// How wide the bar of a summary is at most.
+/// Maximum width of the bar in a summary.
 const BAR: usize = 40;
 
 pub(crate) fn run(args: &DiffArgs, render: &Render) -> Result<u8, Failure> {
-    let (run, record) = RunStore::open()?.find(&args.run)?;
-    let changes = run.changes(if args.all { Scope::All } else { Scope::Wanted })?;
-    let diff = Diff::open(&run, &record)?;
+    let (run, record) = super::store()?.find(&args.run)?;
+    let changes = run.changes(if args.all { Scope::All } else { Scope::NotIgnored })?;
+    let diff = Rendered { diff: run.diff()?, render };
     let code = if args.json {
         render.result(format!("{}\n", diff.document(&record, &changes)).as_bytes())?
     } else if args.name_only {
         let names: String = changes.shown().map(|change| format!("{}\n", quoted("", &change.path))).collect();
         render.result(names.as_bytes())?
     } else if args.stat {
-        render.result(diff.stat(&changes, render, COUNTED).as_bytes())?
+        render.result(diff.stat(&changes, COUNTED).as_bytes())?
     } else {
-        diff.print(&changes, render)?
+        diff.print(&changes)?
     };
-    if record.status == RunStatus::Lost && !args.json {
-        render.note(&lost(&run));
+    if record.status == RunStatus::Killed && !args.json {
+        render.note(&run.killed_note());
     }
     if code == 0 && !args.json {
         tell(&changes, render);
@@ -62,33 +48,28 @@ pub(crate) fn run(args: &DiffArgs, render: &Render) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// What is said about a run that was killed.
-pub(super) fn lost(run: &RunDir) -> String {
-    format!("the run {} was killed before it ended, and what it was writing may be half written", run.id())
-}
-
-/// What a run changed, in as many lines as somebody wants to read at its end; in none if nobody reads them.
-pub(crate) fn summary(run: &RunDir, record: &RunRecord, reader: Option<&Render>) -> Result<Summary, Failure> {
-    let changes = run.changes(Scope::Wanted)?;
+/// The summary that is shown at the end of a run; without a diff if there is no terminal to show it on.
+pub(crate) fn summary(run: &RunDir, reader: Option<&Render>) -> Result<Summary, Failure> {
+    let changes = run.changes(Scope::NotIgnored)?;
     let text = match reader {
         Some(render) => {
-            let diff = Diff::open(run, record)?;
-            diff.brief(&changes, render).unwrap_or_else(|| diff.stat(&changes, render, BRIEF))
+            let diff = Rendered { diff: run.diff()?, render };
+            diff.brief(&changes).unwrap_or_else(|| diff.stat(&changes, BRIEF))
         }
         None => String::new(),
     };
     Ok(Summary { text, is_empty: changes.shown().next().is_none(), notes: notes(&changes) })
 }
 
-/// What a run changed.
+/// The changes of a run, as text.
 pub(crate) struct Summary {
-    /// The diff, or only how much changed where if it is long. Empty if nobody reads it.
+    /// The diff, or only the number of changed lines per file if the diff is long. Empty without a terminal.
     pub(crate) text: String,
     pub(crate) is_empty: bool,
     pub(crate) notes: Vec<String>,
 }
 
-/// What a diff does not show.
+/// Prints notes about what the diff does not show.
 pub(super) fn tell(changes: &Changes, render: &Render) {
     if changes.shown().next().is_none() {
         render.note("no changes");
@@ -117,7 +98,7 @@ fn notes(changes: &Changes) -> Vec<String> {
             "{what} became a repository by what was put there, {first} first; its HEAD, objects and refs are left out"
         ));
     }
-    let names = |names: &mut dyn Iterator<Item = &Name>| {
+    let names = |names: &mut dyn Iterator<Item = &PathBytes>| {
         names.take(NAMED).map(|name| quoted("", name)).collect::<Vec<_>>().join(", ")
     };
     if !changes.special.is_empty() {
@@ -140,34 +121,22 @@ pub(super) fn many(count: usize, what: &str) -> String {
     }
 }
 
-/// A run's changes being shown.
-pub(crate) struct Diff {
-    sides: Sides,
-    until: Instant,
+/// The diff of a run for a terminal, or for programs.
+struct Rendered<'a> {
+    diff: Diff,
+    render: &'a Render,
 }
 
-impl Diff {
-    pub(crate) fn open(run: &RunDir, record: &RunRecord) -> Result<Self, Failure> {
-        let failed = |error| Failure::new(format!("cannot read {}", run.workspace().display())).because(error);
-        let sides = Sides::open(run, record.source.as_ref()).map_err(failed)?;
-        Ok(Self { sides, until: Instant::now() + ALL })
-    }
-
-    /// One change as git would write it.
-    pub(super) fn patch(&self, change: &Change) -> Result<Patch, String> {
-        let old = self.sides.before(&change.path, change.old.as_ref());
-        let new = self.sides.now(&change.path, change.new.as_ref()).map_err(|error| error.to_string())?;
-        Ok(patch(change, &old, &new, self.until.min(Instant::now() + ONE)))
-    }
-
-    /// All of them, one after the other.
-    pub(crate) fn print(&self, changes: &Changes, render: &Render) -> Result<u8, Failure> {
+impl Rendered<'_> {
+    /// Prints all changes.
+    fn print(&self, changes: &Changes) -> Result<u8, Failure> {
+        let render = self.render;
         for change in changes.shown() {
-            let code = match self.patch(change) {
+            let code = match self.diff.patch(change) {
                 Ok(patch) if render.is_watched() => render.result(painted(&patch.text, render).as_bytes())?,
                 Ok(patch) => render.result(&patch.text)?,
-                Err(reason) => {
-                    render.note(&format!("cannot show {}: {reason}", quoted("", &change.path)));
+                Err(error) => {
+                    render.note(&Failure::from(error).to_string());
                     0
                 }
             };
@@ -178,35 +147,37 @@ impl Diff {
         Ok(0)
     }
 
-    /// The whole diff, if it is short and soon known.
-    fn brief(&self, changes: &Changes, render: &Render) -> Option<String> {
+    /// The whole diff if it is short; `None` if it is long, or takes too long.
+    fn brief(&self, changes: &Changes) -> Option<String> {
         let mut text = String::new();
         let (mut lines, mut bytes) = (0, 0);
         for change in changes.shown() {
-            if Instant::now() > self.until {
+            if self.diff.is_late() {
                 return None;
             }
-            let Ok(patch) = self.patch(change) else { continue };
+            let Ok(patch) = self.diff.patch(change) else { continue };
             lines += patch.text.iter().filter(|byte| **byte == b'\n').count();
             bytes += patch.text.len();
             if lines > BRIEF || bytes > BRIEF_BYTES {
                 return None;
             }
-            text.push_str(&painted(&patch.text, render));
+            text.push_str(&painted(&patch.text, self.render));
         }
         Some(text)
     }
 
-    /// How many lines changed, if lines can be compared. The text is not kept.
+    /// Number of changed lines; `None` for a binary file.
     fn amount(&self, change: &Change) -> Option<Amount> {
-        let patch = self.patch(change).ok().filter(|patch| !patch.is_opaque)?;
+        let patch = self.diff.patch(change).ok().filter(|patch| !patch.is_opaque)?;
         Some(Amount { insertions: patch.insertions, deletions: patch.deletions })
     }
 
-    /// How much changed where, and in all. After so many files, or when it takes too long, the rest is only a number.
-    pub(crate) fn stat(&self, changes: &Changes, render: &Render, most_files: usize) -> String {
+    /// The number of changed lines per file and in all, for at most `most_files` files. The rest is one number, also of files
+    /// that are reached too late.
+    fn stat(&self, changes: &Changes, most_files: usize) -> String {
         let files = changes.shown().count();
-        let in_time = |_: &&Change| Instant::now() < self.until;
+        let render = self.render;
+        let in_time = |_: &&Change| !self.diff.is_late();
         let rows: Vec<(String, Option<Amount>)> = changes
             .shown()
             .take(most_files)
@@ -244,26 +215,29 @@ impl Diff {
 
     fn document(&self, record: &RunRecord, changes: &Changes) -> Value {
         let shown: Vec<Value> = changes.shown().map(|change| self.change_document(change)).collect();
-        let unreadable = changes.unreadable.iter().map(|(path, reason)| json!({"path": lossy(path), "reason": reason}));
+        let unreadable =
+            changes.unreadable.iter().map(|(path, reason)| json!({"path": path.to_lossy(), "reason": reason}));
         json!({
             "id": record.id,
-            "source": record.source.as_ref().map(lossy),
+            "source": record.source.as_ref().map(PathBytes::to_lossy),
             "changes": shown,
             "git_files_changed": changes.in_git,
-            "new_repositories": changes.new_repositories.iter().map(lossy).collect::<Vec<_>>(),
+            "new_repositories": changes.new_repositories.iter().map(PathBytes::to_lossy).collect::<Vec<_>>(),
             "left_out": {
                 "ignored": changes.ignored,
-                "special": changes.special.iter().map(lossy).collect::<Vec<_>>(),
+                "special": changes.special.iter().map(PathBytes::to_lossy).collect::<Vec<_>>(),
                 "unreadable": unreadable.collect::<Vec<_>>(),
             },
         })
     }
 
     fn change_document(&self, change: &Change) -> Value {
-        let mode = |entry: &Option<Entry>| entry.as_ref().and_then(Entry::git_mode).map(|mode| format!("{mode:06o}"));
+        let mode = |entry: &Option<IndexEntry>| {
+            entry.as_ref().and_then(IndexEntry::git_mode).map(|mode| format!("{mode:06o}"))
+        };
         let lines = self.amount(change);
         json!({
-            "path": lossy(&change.path),
+            "path": change.path.to_lossy(),
             "change": change.verb(),
             "old_mode": mode(&change.old),
             "new_mode": mode(&change.new),
@@ -274,7 +248,7 @@ impl Diff {
     }
 }
 
-/// How many lines changed.
+/// Numbers of changed lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Amount {
     insertions: usize,
@@ -299,11 +273,7 @@ fn sum(files: usize, all: &Amount) -> String {
     text
 }
 
-pub(super) fn lossy(name: &Name) -> String {
-    String::from_utf8_lossy(&name.0).into_owned()
-}
-
-/// A patch for somebody's eyes: in colour, and without anything that could give orders to a terminal.
+/// A patch for a terminal: in colour, and without control characters.
 fn painted(text: &[u8], render: &Render) -> String {
     let mut shown = String::with_capacity(text.len() * 2);
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -320,4 +290,45 @@ fn painted(text: &[u8], render: &Render) -> String {
         shown.push('\n');
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use sandbar_runs::{CopyOptions, RunStore};
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_run_shows_a_short_diff_and_counts_a_long_one() {
+        let render = Render::default().uncoloured();
+        let shown = |files: &[(&str, String)]| {
+            let temp = tempfile::tempdir().unwrap();
+            let source = temp.path().join("source");
+            fs::create_dir(&source).unwrap();
+            fs::write(source.join("a"), "x\n").unwrap();
+            let run = RunStore::at(temp.path().join("runs")).unwrap().begin("do it").unwrap();
+            run.copy_in(&source, &CopyOptions::default()).unwrap();
+            for (path, content) in files {
+                fs::write(run.workspace().join(path), content).unwrap();
+            }
+            let unread = summary(&run, None).unwrap();
+            assert!(unread.text.is_empty() && !unread.is_empty);
+            summary(&run, Some(&render)).unwrap().text
+        };
+        assert!(shown(&[("a", "y\n".to_owned())]).ends_with("@@ -1 +1 @@\n-x\n+y\n"));
+        let many = shown(&[("a", "y\n".repeat(300))]);
+        assert!(
+            many.starts_with(" a | 301 +") && many.ends_with(" 1 file changed, 300 insertions(+), 1 deletion(-)\n")
+        );
+        // One line is long too if it is very long.
+        let wide = shown(&[("a", "y".repeat(60 << 10)), ("b", "y".repeat(60 << 10))]);
+        assert_eq!(wide, " a |   2 +-\n b |   1 +\n 2 files changed, 2 insertions(+), 1 deletion(-)\n");
+        let names: Vec<String> = (0..250).map(|at| format!("f{at:03}")).collect();
+        let files: Vec<(&str, String)> = names.iter().map(|name| (name.as_str(), "y\n".to_owned())).collect();
+        let crowd = shown(&files);
+        assert_eq!(crowd.lines().count(), 202, "{crowd}");
+        assert!(crowd.contains("\n and 50 more files, whose lines are not counted\n 250 files changed"), "{crowd}");
+    }
 }

@@ -1,7 +1,7 @@
 //! `sandbar session cp`: files and directories between a session and the host.
 //!
-//! Whatever comes out of a session is hostile. It is looked at as a whole first, and then written by the guest of a machine
-//! that sees nothing of the host but the destination. In both directions it is written aside and renamed (`stage.rs`).
+//! Files from a session are hostile. The whole tree is checked first, and then written by the guest of a machine that sees
+//! only the destination of the host. In both directions, files are written to a staging directory and renamed (`stage.rs`).
 
 use std::{
     ffi::{OsStr, OsString},
@@ -21,33 +21,32 @@ use sandbar::{
 use serde_json::json;
 
 use super::{
-    Home,
-    blame::{self, Reading},
-    files,
+    Sessions, files,
+    side::{self, Reading},
     stage::Stage,
 };
 use crate::{
     args::{CopyArgs, GitArg},
     failure::Failure,
     host_side::{HostSide, OpenDir},
-    making::{Halt, unless_signalled},
+    provision::{Halt, unless_signalled},
     render::Render,
     signals::{self, Signals},
-    values::{Inside, Place},
+    values::{CopyPath, SessionPath},
 };
 
-/// What to do when a copy is refused for its size.
+/// Advice for a copy that is refused for its size.
 const RAISE: &str = "raise --max-bytes, or copy it in parts";
 
-/// What is copied out.
+/// Options of a copy out of a session.
 #[derive(Clone, Copy)]
-struct Terms {
+struct CopyOptions {
     links: Links,
     max_bytes: u64,
     git: Option<GitArg>,
 }
 
-impl Terms {
+impl CopyOptions {
     fn limits(self) -> ArchiveLimits {
         ArchiveLimits {
             max_input_bytes: NonZeroU64::new(self.max_bytes),
@@ -58,15 +57,15 @@ impl Terms {
     }
 }
 
-pub(super) async fn run(args: CopyArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
+pub(super) async fn run(args: CopyArgs, sessions: &Sessions, render: &Render) -> Result<u8, Failure> {
     let links = if args.keep_links { Links::KeepAll } else { Links::KeepInside };
-    let terms = Terms { links, max_bytes: args.max_bytes, git: args.git };
+    let terms = CopyOptions { links, max_bytes: args.max_bytes, git: args.git };
     let mut signals = Signals::listen()?;
     let copied = match (args.from, args.to) {
-        (Place::Host(from), Place::Inside(to)) => copy_in(&from, &to, home, &mut signals).await,
-        (Place::Inside(from), Place::Host(to)) => copy_out(&from, &to, terms, home, &mut signals).await,
-        // Refused before.
-        (Place::Host(_), Place::Host(_)) | (Place::Inside(_), Place::Inside(_)) => return Ok(2),
+        (CopyPath::Host(from), CopyPath::Session(to)) => copy_in(&from, &to, sessions, &mut signals).await,
+        (CopyPath::Session(from), CopyPath::Host(to)) => copy_out(&from, &to, terms, sessions, &mut signals).await,
+        // Refused by `Args::read`.
+        (CopyPath::Host(_), CopyPath::Host(_)) | (CopyPath::Session(_), CopyPath::Session(_)) => return Ok(2),
     };
     match copied {
         Ok(copied) => copied.tell(args.json, render),
@@ -75,27 +74,27 @@ pub(super) async fn run(args: CopyArgs, home: &Home, render: &Render) -> Result<
     }
 }
 
-/// What was copied, and what cannot be: pipes, sockets and devices mean nothing elsewhere.
-struct Copied {
+/// Report of a copy. Pipes, sockets and devices are not copied.
+struct CopyReport {
     session: String,
     left_out: Vec<String>,
-    /// What interrupted commands of sandbar left in the tree, which is not copied either.
+    /// Leftovers of interrupted sandbar commands in the tree, which are not copied.
     leftovers: Vec<String>,
-    /// What came out of the session and git obeys.
+    /// Findings about git repositories that were copied out of the session.
     repositories: Vec<String>,
 }
 
-/// How many of them are named to people.
+/// Maximum number of names in a message.
 const NAMED: usize = 3;
 
-impl Copied {
+impl CopyReport {
     fn of(session: &SandboxSession) -> Self {
         let session = session.id().to_owned();
         Self { session, left_out: Vec::new(), leftovers: Vec::new(), repositories: Vec::new() }
     }
 
-    /// Finds out what of a tree is not copied, and returns what packing it has to skip. Where that cannot be found out,
-    /// everything is copied.
+    /// Finds the entries of a tree that are not copied, and returns those that packing must skip. If the tree cannot be
+    /// scanned, everything is copied.
     async fn look(&mut self, machine: &dyn Machine, tree: &Target) -> Vec<OsString> {
         let index = match machine.scan(tree, &ScanOptions::default()).await {
             Ok(index) => index,
@@ -129,10 +128,11 @@ impl Copied {
         }
         if let Some(names) = named(&self.left_out) {
             let count = self.left_out.len();
-            render.note(&format!("left out {count} that cannot be copied: {names}: not a file, a directory or a link"));
+            render
+                .note(&format!("left out {count} of the entries, which are not files, directories or links: {names}"));
         }
         if let Some(names) = named(&self.leftovers) {
-            render.note(&format!("left out {names}: sandbar left it there when it was interrupted"));
+            render.note(&format!("left out {names}: leftovers of an interrupted sandbar command"));
         }
         Ok(0)
     }
@@ -149,28 +149,33 @@ fn is_leftover(path: &Path) -> bool {
     path.file_name().is_some_and(|name| sandbar::is_leftover(name.as_bytes()))
 }
 
-async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -> Result<Copied, Halt> {
+async fn copy_in(
+    from: &Path,
+    to: &SessionPath,
+    sessions: &Sessions,
+    signals: &mut Signals,
+) -> Result<CopyReport, Halt> {
     let unreadable = |error| Failure::new(format!("cannot copy {}", from.display())).because(error);
     let source = fs::metadata(from).map_err(unreadable)?;
     if !source.is_dir() && !source.is_file() {
-        return Err(unreadable(io::Error::other("it is neither a file nor a directory")).into());
+        return Err(unreadable(io::Error::other("not a file or a directory")).into());
     }
     let name = name_of(from.as_os_str(), || fs::canonicalize(from)).map_err(unreadable)?;
-    let session = unless_signalled(home.attach(&to.session), signals).await?;
+    let session = unless_signalled(sessions.attach(&to.session), signals).await?;
     let (machine, shown) = (session.machine().as_ref(), to.path.to_string_lossy());
     let shown = if shown.is_empty() { session.paths().root().to_string() } else { shown.into_owned() };
     let target = landing(&session, &to.path, name.as_deref()).await?;
     let reading = Reading::default();
     let blame = |written: Result<(), MachineError>| match (reading.failed(), written) {
-        (Some(error @ MachineError::Denied { .. }), _) => Err(match blame::first_unreadable(from) {
+        (Some(error @ MachineError::Denied { .. }), _) => Err(match side::first_unreadable(from) {
             Some((path, error)) => Failure::new(format!("cannot copy {}", path.display())).because(error),
-            None => blame::host(format!("cannot copy {}", from.display()), error),
+            None => side::host(format!("cannot copy {}", from.display()), error),
         }),
-        (Some(error), _) => Err(blame::host(format!("cannot copy {}", from.display()), error)),
+        (Some(error), _) => Err(side::host(format!("cannot copy {}", from.display()), error)),
         (None, Err(cause)) => Err(SandboxError::writing(shown, cause).into()),
         (None, Ok(())) => Ok(()),
     };
-    let mut copied = Copied::of(&session);
+    let mut copied = CopyReport::of(&session);
     if source.is_file() {
         let content = reading.watch(files::input(File::open(from).map_err(unreadable)?)?);
         let target = target.mode(source.permissions().mode() & 0o777);
@@ -178,7 +183,7 @@ async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -
         unless_signalled(write, signals).await?;
         return Ok(copied);
     }
-    // It may be unreadable, which its machine would tell in its own way.
+    // The source may be unreadable; the error of its machine would name another path.
     fs::read_dir(from).map_err(unreadable)?;
     let host = HostSide::open(from.to_owned(), Access::ReadOnly, Demand::met_by(session.features().isolation)).await?;
     let (root, side, stage) = (host.target(None)?, host.machine(), Stage::new(machine));
@@ -195,7 +200,7 @@ async fn copy_in(from: &Path, to: &Inside, home: &Home, signals: &mut Signals) -
     done.map(|()| copied)
 }
 
-/// Where in the session something of this name goes: into a directory that is there, else to the path itself.
+/// Destination in the session: below the path if the path is a directory, otherwise the path itself.
 async fn landing(session: &SandboxSession, path: &OsStr, name: Option<&OsStr>) -> Result<Target, Failure> {
     let mut target = session.paths().target(whole(path), Intent::Write)?;
     let found = session.stat(whole(path)).await?;
@@ -206,8 +211,14 @@ async fn landing(session: &SandboxSession, path: &OsStr, name: Option<&OsStr>) -
     Ok(target)
 }
 
-async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: &mut Signals) -> Result<Copied, Halt> {
-    let session = unless_signalled(home.attach(&from.session), signals).await?;
+async fn copy_out(
+    from: &SessionPath,
+    to: &Path,
+    terms: CopyOptions,
+    sessions: &Sessions,
+    signals: &mut Signals,
+) -> Result<CopyReport, Halt> {
+    let session = unless_signalled(sessions.attach(&from.session), signals).await?;
     let path = whole(&from.path);
     let source = session.paths().target(path, Intent::Read)?;
     let Some(found) = session.stat(path).await? else {
@@ -217,7 +228,7 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
     let name = name_of(path, || Ok(PathBuf::from(source.path.as_os_str())));
     let name = name.map_err(|error| Failure::new("cannot name the copy").because(error))?;
     let (dir, name) = destination(to, name)?;
-    let mut copied = Copied::of(&session);
+    let mut copied = CopyReport::of(&session);
     let content = if is_directory(session.machine().as_ref(), &source, &found).await {
         let skip = copied.look(session.machine().as_ref(), &source).await;
         Content::Tree(unless_signalled(tree_of(&session, &source, &skip, terms), signals).await?)
@@ -242,8 +253,8 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
             (Some(cause), _) => Err(Failure::from(SandboxError::reading(shown, cause))),
             (None, Err(cause)) => {
                 let is_protected = cause.to_string().contains("ead-only") && terms.git != Some(GitArg::Rw);
-                let failure = blame::host(format!("cannot write {to}"), cause).code("workspace_archive_write_error");
-                let next = "what belongs to a repository there is not written; copy the rest, or add --git rw";
+                let failure = side::host(format!("cannot write {to}"), cause).code("workspace_archive_write_error");
+                let next = "files that belong to git (.git) are not written; copy the other files, or add --git rw";
                 Err(if is_protected { failure.next(next) } else { failure })
             }
             (None, Ok(())) => Ok(()),
@@ -259,9 +270,9 @@ async fn copy_out(from: &Inside, to: &Path, terms: Terms, home: &Home, signals: 
     Ok(copied)
 }
 
-/// What is on its way to the host.
+/// Contents of a copy to the host.
 enum Content {
-    /// A clean archive.
+    /// A checked archive.
     Tree(ByteStream),
     /// A file's bytes and its permission bits.
     File(ByteStream, u32),
@@ -271,7 +282,7 @@ fn too_large(shown: &str, max_bytes: u64) -> Failure {
     Failure::new(format!("{shown} is larger than {max_bytes} bytes")).code("limit_exceeded").next(RAISE)
 }
 
-/// A file, of which there may be more than anybody said.
+/// Reads a file, which may be larger than its size says.
 async fn file_of(session: &SandboxSession, source: &Target, max_bytes: u64) -> Result<ByteStream, Failure> {
     let shown = source.path.to_string();
     let bytes = session.machine().read(source).await.map_err(|cause| SandboxError::reading(&shown, cause))?;
@@ -279,28 +290,28 @@ async fn file_of(session: &SandboxSession, source: &Target, max_bytes: u64) -> R
     Ok(Box::pin(bytes.map(move |piece| {
         let piece = piece?;
         left = left.checked_sub(piece.len() as u64).ok_or_else(|| MachineError::Exhausted {
-            what: "what is copied at once".to_owned(),
+            what: "the size of a copy".to_owned(),
             reason: format!("{shown} is larger than {max_bytes} bytes; {RAISE}"),
         })?;
         Ok(piece)
     })))
 }
 
-/// A directory as an archive, of which everything was looked at.
+/// Reads a directory as a checked archive.
 async fn tree_of(
     session: &SandboxSession,
     source: &Target,
     skip: &[OsString],
-    terms: Terms,
+    terms: CopyOptions,
 ) -> Result<ByteStream, Failure> {
     let shown = source.path.to_string();
     let policy = Policy { links: terms.links, modes: Modes::Usable, names: Names::Any, ..Policy::default() };
     let packed = session.machine().pack(source, skip).await.map_err(|cause| SandboxError::reading(&shown, cause))?;
     let checked = archive::check(packed, Format::Tar, &terms.limits(), &policy, &shown).await.map_err(|error| {
         let next = match error.code() {
-            "archive_refused" => "copy what is needed of it one by one, or keep its links with --keep-links",
+            "archive_refused" => "copy its files one by one, or copy its links with --keep-links",
             "limit_exceeded" => RAISE,
-            _ => "make all of it readable, say with chmod, or copy it in parts",
+            _ => "make its files readable, for example with chmod, or copy it in parts",
         };
         Failure::from(error).next(next)
     })?;
@@ -315,15 +326,15 @@ async fn is_directory(machine: &dyn Machine, source: &Target, found: &DirEntry) 
     }
 }
 
-/// The directory of the host that is written to, and the name in it; without a name, the directory itself.
+/// Directory of the host to write to, and the name in it; without a name, the directory itself.
 fn destination(to: &Path, name: Option<OsString>) -> Result<(OpenDir, Option<OsString>), Failure> {
     let refuse = || Failure::new(format!("cannot copy to {}", to.display()));
-    // It may have come out of a session itself.
+    // The link may have been copied out of a session.
     if fs::symlink_metadata(to).is_ok_and(|found| found.is_symlink()) {
-        let next = "name what it leads to, or write a slash after it to follow it";
+        let next = "name the target of the link, or add a slash to follow the link";
         return Err(refuse().because(io::Error::other("it is a symbolic link")).next(next));
     }
-    // What is a link by now is not opened.
+    // A path that has become a link meanwhile is not opened.
     if let Ok(dir) = OpenDir::open(to) {
         return Ok((dir, name));
     }
@@ -333,16 +344,16 @@ fn destination(to: &Path, name: Option<OsString>) -> Result<(OpenDir, Option<OsS
     };
     if to.as_os_str().as_bytes().ends_with(b"/") {
         let missing = io::Error::other("there is no such directory");
-        return Err(refuse().because(missing).next("make it first"));
+        return Err(refuse().because(missing).next("create it first"));
     }
-    // The slash after it is there: with the empty name, it is here too.
+    // Joining the empty name adds the slash, which makes the kernel follow the link.
     let dir = OpenDir::open(&parent.join(""));
-    let dir = dir.map_err(|error| refuse().because(error).next("make the directory first"))?;
-    let name = to.file_name().ok_or_else(|| refuse().next("give it a name"))?;
+    let dir = dir.map_err(|error| refuse().because(error).next("create the directory first"))?;
+    let name = to.file_name().ok_or_else(|| refuse().next("add a file name"))?;
     Ok((dir, Some(name.to_owned())))
 }
 
-/// What a copy of this is called; `None` when its contents are meant, as with `dir/.`.
+/// Name of the copy; `None` if only the contents of the source are copied, as with `dir/.`.
 fn name_of(path: &OsStr, real: impl Fn() -> io::Result<PathBuf>) -> io::Result<Option<OsString>> {
     if path == "." || path.as_bytes().ends_with(b"/.") {
         return Ok(None);
@@ -354,7 +365,7 @@ fn name_of(path: &OsStr, real: impl Fn() -> io::Result<PathBuf>) -> io::Result<O
     }
 }
 
-/// A path in the workspace; nothing means all of it.
+/// A path in the workspace; the empty path is the whole workspace.
 fn whole(path: &OsStr) -> &OsStr {
     if path.is_empty() { OsStr::new(".") } else { path }
 }
@@ -364,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_called_like_its_source_unless_contents_are_meant() {
+    fn a_copy_has_the_name_of_its_source_unless_only_the_contents_are_copied() {
         let name = |path: &str| name_of(OsStr::new(path), || Ok(PathBuf::from("/real/dir"))).expect("a name");
         assert_eq!(name("a/b"), Some("b".into()));
         assert_eq!(name("a/b/"), Some("b".into()));

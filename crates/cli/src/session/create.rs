@@ -1,41 +1,39 @@
-//! `sandbar session create`: a sandbox that stays, or nothing at all.
+//! `sandbar session create`: creates a session, or leaves nothing behind.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use sandbar::{Lifetime, Materialised, SandboxClient as _, SandboxError, SandboxSession, SessionOptions, SessionState};
+use sandbar::{Lifetime, Materialised, SandboxError, SandboxSession, SessionOptions, SessionState};
+use sandbar_runs::{git::Guard, sessions::Condition};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{
-    Home,
-    list::{self, Condition},
-};
+use super::Sessions;
 use crate::{
     args::CreateArgs,
+    client,
     failure::Failure,
-    git::Guard,
-    making::{self, Halt},
     plan, progress,
+    provision::{self, Halt},
     render::Render,
     signals::{self, Signals},
 };
 
-/// How long a session that is not to be may take to be removed.
+/// Time limit for the removal of a session whose creation failed.
 const REMOVAL: Duration = Duration::from_secs(60);
 
-pub(super) async fn run(args: CreateArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
-    free_name(&args, home).await?;
-    let options = options(&args, home, render)?;
+pub(super) async fn run(args: CreateArgs, sessions: &Sessions, render: &Render) -> Result<u8, Failure> {
+    free_name(&args, sessions).await?;
+    let options = options(&args, sessions, render)?;
     let mut signals = Signals::listen()?;
-    match make(options, &args, home, &mut signals, render).await {
+    match make(options, &args, sessions, &mut signals, render).await {
         Ok((session, arrived)) => {
             let told = tell(&session, &arrived, &args, render);
             if !matches!(told, Ok(0)) {
-                // Nobody knows its id.
-                undo(&session.state(), home, render).await?;
+                // The caller did not get the id of the session.
+                undo(&session.state(), sessions, render).await?;
             }
             told
         }
@@ -44,25 +42,25 @@ pub(super) async fn run(args: CreateArgs, home: &Home, render: &Render) -> Resul
     }
 }
 
-/// Takes the name from a session that was never made: its maker was killed after it had written the record.
-async fn free_name(args: &CreateArgs, home: &Home) -> Result<(), Failure> {
+/// Frees the name of a session that was never created: its creator was killed after it had written the record.
+async fn free_name(args: &CreateArgs, sessions: &Sessions) -> Result<(), Failure> {
     let Some(name) = &args.name else { return Ok(()) };
-    let Some(id) = home.store.named(name)? else { return Ok(()) };
-    if !home.abandoned()?.contains(&id) {
+    let Some(id) = sessions.store().named(name)? else { return Ok(()) };
+    if !sessions.abandoned()?.contains(&id) {
         return Ok(());
     }
-    match home.store.find(&id) {
-        Ok(state) if list::condition(&state, &*home.client).await == Condition::Gone => home.remove_gone(&state).await,
+    match sessions.store().find(&id) {
+        Ok(state) if sessions.condition(&state).await == Condition::Gone => Ok(sessions.remove_gone(&state).await?),
         _ => Ok(()),
     }
 }
 
-fn options(args: &CreateArgs, home: &Home, render: &Render) -> Result<(SessionOptions, Guard), Failure> {
+fn options(args: &CreateArgs, sessions: &Sessions, render: &Render) -> Result<(SessionOptions, Guard), Failure> {
     if let Some(name) = &args.name
-        && home.store.named(name)?.is_some()
+        && sessions.store().named(name)?.is_some()
     {
-        let next = format!("choose another name, or remove it: sandbar session rm {name}");
-        return Err(Failure::new(format!("there is a session {name} already")).code("session_exists").next(next));
+        let next = format!("choose another name, or remove the session: sandbar session rm {name}");
+        return Err(Failure::new(format!("session {name} already exists")).code("session_exists").next(next));
     }
     plan::can_be_filled(&args.machine)?;
     let mut spec = plan::spec(&args.machine)?;
@@ -79,37 +77,37 @@ fn options(args: &CreateArgs, home: &Home, render: &Render) -> Result<(SessionOp
 async fn make(
     (mut options, guard): (SessionOptions, Guard),
     args: &CreateArgs,
-    home: &Home,
+    sessions: &Sessions,
     signals: &mut Signals,
     render: &Render,
 ) -> Result<(SandboxSession, Materialised), Halt> {
-    let _until_it_has_a_record = making::unless_signalled(home.making(), signals).await?;
+    let _until_it_has_a_record = provision::unless_signalled(sessions.creation(), signals).await?;
     let meter = if args.json { None } else { progress::Meter::choose(render) };
     options.progress = meter.as_ref().map(progress::Meter::listener);
-    let maker = home.maker(&args.machine.sandbox, render)?;
-    let records = Records { home, guard: &guard, begun: Mutex::default() };
-    let session = match making::recorded(maker, options, &|state| records.begin(state), signals).await {
+    let maker = sessions.client_for(&args.machine.sandbox, client::context(render))?;
+    let records = Records { sessions, guard: &guard, begun: Mutex::default() };
+    let session = match provision::recorded(maker, options, &|state| records.begin(state), signals).await {
         Ok(session) => session,
         Err(halt) => return Err(records.undo(halt, render).await),
     };
-    match keep(&session, home, signals).await {
+    match keep(&session, sessions, signals).await {
         Ok(arrived) => Ok((session, arrived)),
         Err(halt) => Err(records.undo(halt, render).await),
     }
 }
 
-/// Fills the session, which is saved already, so that what a killed process leaves can be seen and removed.
-async fn keep(session: &SandboxSession, home: &Home, signals: &mut Signals) -> Result<Materialised, Halt> {
-    let arrived = making::fill(session, signals).await?;
-    home.store.save(&session.state())?;
+/// Fills the session after its record is saved, so that the leftovers of a killed process can be listed and removed.
+async fn keep(session: &SandboxSession, sessions: &Sessions, signals: &mut Signals) -> Result<Materialised, Halt> {
+    let arrived = provision::fill(session, signals).await?;
+    sessions.store().save(&session.state())?;
     Ok(arrived)
 }
 
-/// What is written down of a session before its machine can outlive this process.
+/// Records of a session, saved before its machine can outlive this process.
 struct Records<'a> {
-    home: &'a Home,
+    sessions: &'a Sessions,
     guard: &'a Guard,
-    /// The session that was begun, and why it could not be written down.
+    /// The session whose creation began, and the error if its record could not be saved.
     begun: Mutex<(Option<SessionState>, Option<Failure>)>,
 }
 
@@ -117,20 +115,20 @@ impl Records<'_> {
     fn begin(&self, state: &SessionState) -> Result<(), SandboxError> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         begun.0 = Some(state.clone());
-        let repositories = self.home.repositories(&state.session_id);
-        if let Err(failure) = self.guard.save(&repositories) {
-            begun.1 = Some(failure);
+        let repositories = self.sessions.guard_path(&state.session_id);
+        if let Err(error) = self.guard.save(&repositories) {
+            begun.1 = Some(error.into());
             let place = repositories.display().to_string();
             return Err(SandboxError::session_store_error(place, "the session's repositories cannot be saved"));
         }
-        self.home.store.save(state)
+        self.sessions.store().save(state)
     }
 
-    /// Removes what was begun, and says why nothing was made.
+    /// Removes the incomplete session, and returns why the creation failed.
     async fn undo(self, halt: Halt, render: &Render) -> Halt {
         let (begun, trouble) = self.begun.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(state) = begun
-            && let Err(failure) = undo(&state, self.home, render).await
+            && let Err(failure) = undo(&state, self.sessions, render).await
         {
             return failure.into();
         }
@@ -138,16 +136,16 @@ impl Records<'_> {
     }
 }
 
-/// Removes a session that is not to be. One whose machine cannot be removed keeps its record: it is listed, and can be
-/// removed later.
-async fn undo(state: &SessionState, home: &Home, render: &Render) -> Result<(), Failure> {
+/// Removes a session whose creation failed. If its machine cannot be removed, the record is retained, so that the session
+/// is listed and can be removed later.
+async fn undo(state: &SessionState, sessions: &Sessions, render: &Render) -> Result<(), Failure> {
     let id = &state.session_id;
-    let why = match timeout(REMOVAL, home.client.delete(&state.machine)).await {
-        Ok(Ok(())) => return home.forget(id),
+    let why = match timeout(REMOVAL, sessions.client().delete(&state.machine)).await {
+        Ok(Ok(())) => return Ok(sessions.forget(id)?),
         Ok(Err(error)) => Failure::from(error).without_next().to_string(),
         Err(_late) => format!("its machine did not end within {} seconds", REMOVAL.as_secs()),
     };
-    render.note(&format!("the session {id} is left unfinished: {why}; `sandbar session rm {id}` removes it"));
+    render.note(&format!("session {id} remains unfinished; {why}; `sandbar session rm {id}` removes it"));
     Ok(())
 }
 

@@ -1,11 +1,10 @@
-//! `sandbar session stop` and `rm`: how a sandbox that stays comes to its end.
+//! `sandbar session stop` and `rm`: end and remove sessions.
 
-use sandbar::{DamagedSession, MachineError, MachineHandle, SandboxClient as _, SandboxError, SessionState};
+use sandbar::{DamagedSession, MachineError, MachineHandle, SandboxError, SessionState, client::registry::Fate};
 use serde_json::json;
 
 use super::{
-    Home,
-    orphans::{self, Orphans},
+    Sessions,
     removal::{self, Removals},
 };
 use crate::{
@@ -14,18 +13,18 @@ use crate::{
     render::Render,
 };
 
-pub(super) async fn stop(args: &StopArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
-    let mut state = home.find(&args.session)?;
+pub(super) async fn stop(args: &StopArgs, sessions: &Sessions, render: &Render) -> Result<u8, Failure> {
+    let mut state = sessions.find(&args.session)?;
     let id = state.session_id.clone();
     let removals = Removals::patient(render, args.json);
-    let ended = removals.wait(&format!("session {id}"), || home.client.delete(&state.machine)).await;
+    let ended = removals.wait(&format!("session {id}"), || sessions.client().delete(&state.machine)).await;
     let has_ended = matches!(ended, Ok(()) | Err(MachineError::StillBeingRemoved { .. }));
     if has_ended {
-        home.tell_repositories(&id, render);
-        // A machine that is gone is listed as stopped, and not as lost.
+        super::report_repositories(sessions, &id, render);
+        // Without the machine, the session is listed as `stopped`, not as `gone`.
         (state.workspace_root_ready, state.unfinished) = (false, false);
-        home.store.save(&state).map_err(|error| {
-            let what = "the session was stopped, but that cannot be written down, so it is listed as gone";
+        sessions.store().save(&state).map_err(|error| {
+            let what = "the session was stopped, but its record cannot be saved, so it is listed as gone";
             Failure::from(error).saying(what)
         })?;
     }
@@ -36,16 +35,16 @@ pub(super) async fn stop(args: &StopArgs, home: &Home, render: &Render) -> Resul
     Ok(0)
 }
 
-pub(super) async fn remove(args: &RmArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
+pub(super) async fn remove(args: &RmArgs, sessions: &Sessions, render: &Render) -> Result<u8, Failure> {
     let removals = match args.force {
         true => Removals::hurried(render, args.json),
         false => Removals::patient(render, args.json),
     };
-    let Wanted { records, mut failures } = wanted(args, home)?;
+    let RemovalSet { records, mut failures } = wanted(args, sessions)?;
     let (mut removed, mut left) = (Vec::new(), Vec::new());
     let mut is_lost = false;
     for record in records {
-        match remove_one(&record, &removals, (args, home, render)).await {
+        match remove_one(&record, &removals, (args, sessions, render)).await {
             Ok(remainder) => {
                 is_lost |= record.machine.is_none();
                 left.extend(remainder.map(|error| json!({"id": record.id, "error": error.to_string()})));
@@ -55,19 +54,18 @@ pub(super) async fn remove(args: &RmArgs, home: &Home, render: &Render) -> Resul
         }
     }
     if args.all {
-        for name in home.store.half_written()? {
-            home.store.remove_half_written(&name)?;
+        for name in sessions.store().half_written()? {
+            sessions.store().remove_half_written(&name)?;
         }
     }
     let mut orphans = Vec::new();
-    // Without a record, nobody can tell whose machine it was, unless only one can have been.
-    if args.all || (is_lost && !home.store.damaged()?.iter().any(|one| one.machine.is_none())) {
-        orphans = sweep(home, &removals, render, &mut failures).await?;
+    // Without a record, the machine of a session is unknown, unless only one machine has no record.
+    if args.all || (is_lost && !sessions.store().damaged()?.iter().any(|one| one.machine.is_none())) {
+        orphans = sweep(sessions, &removals, render, &mut failures).await?;
     }
     if is_lost && orphans.is_empty() && !args.json {
-        render.note(
-            "a damaged record did not say which machine was its own; if it was a container, `sandbar gc` removes it",
-        );
+        render
+            .note("a damaged record did not name its machine; if the machine was a container, `sandbar gc` removes it");
     }
     if args.json && (failures.is_empty() || !removed.is_empty() || !orphans.is_empty()) {
         let mut document = json!({"removed": removed});
@@ -81,7 +79,7 @@ pub(super) async fn remove(args: &RmArgs, home: &Home, render: &Render) -> Resul
     conclude(failures, args, render)
 }
 
-/// Tells all failures. One that is final decides the exit code; a removal that goes on does so only among its like.
+/// Reports all failures. A final failure decides the exit code; removals in progress do so only if there is no final one.
 fn conclude(mut failures: Vec<Failure>, args: &RmArgs, render: &Render) -> Result<u8, Failure> {
     failures.sort_by_key(|failure| !failure.is("still_being_removed"));
     let Some(last) = failures.pop() else { return Ok(0) };
@@ -91,31 +89,33 @@ fn conclude(mut failures: Vec<Failure>, args: &RmArgs, render: &Render) -> Resul
     Err(last)
 }
 
-/// Removes machines that no session has.
+/// Removes machines without a session.
 async fn sweep(
-    home: &Home,
+    sessions: &Sessions,
     removals: &Removals<'_>,
     render: &Render,
     failures: &mut Vec<Failure>,
 ) -> Result<Vec<String>, Failure> {
-    let found = match home.orphans()? {
-        Orphans::Found(found) => found,
-        Orphans::Unclear(why) => {
-            render.note(&format!("{why}; machines without a session were left as they are"));
-            return Ok(Vec::new());
-        }
-    };
+    let found = sessions.orphans().await?;
+    found.notes.iter().for_each(|note| render.note(note));
+    failures.extend(found.failures.into_iter().map(Failure::from));
+    let Some(leftovers) = sessions.registry().default_provider()?.leftovers() else { return Ok(Vec::new()) };
     let mut swept = Vec::new();
-    for id in found {
-        match removals.wait(&format!("machine {id}"), || home.remove_orphan(&id)).await {
-            Ok(()) => swept.push(id),
-            Err(error) => failures.push(orphans::failure(&id, error)),
+    for thing in found.things.into_iter().filter(|thing| thing.fate == Fate::Remove) {
+        let id = &thing.name;
+        match removals.wait(&format!("machine {id}"), || leftovers.remove(&thing)).await {
+            Ok(()) => swept.push(thing.name),
+            Err(error) => {
+                let code = error.code();
+                let what = format!("cannot remove machine {id}, which has no session");
+                failures.push(Failure::new(what).because(error).code(code));
+            }
         }
     }
     Ok(swept)
 }
 
-/// What is known of a session that is to be removed.
+/// A session to remove.
 struct Record {
     id: String,
     machine: Option<MachineHandle>,
@@ -134,23 +134,23 @@ impl From<DamagedSession> for Record {
 }
 
 #[derive(Default)]
-struct Wanted {
+struct RemovalSet {
     records: Vec<Record>,
     failures: Vec<Failure>,
 }
 
-fn wanted(args: &RmArgs, home: &Home) -> Result<Wanted, Failure> {
-    let mut wanted = Wanted::default();
+fn wanted(args: &RmArgs, sessions: &Sessions) -> Result<RemovalSet, Failure> {
+    let mut wanted = RemovalSet::default();
     if args.all {
-        wanted.records.extend(home.store.list()?.into_iter().map(Record::from));
-        wanted.records.extend(home.store.damaged()?.into_iter().map(Record::from));
+        wanted.records.extend(sessions.store().list()?.into_iter().map(Record::from));
+        wanted.records.extend(sessions.store().damaged()?.into_iter().map(Record::from));
         return Ok(wanted);
     }
     for given in &args.sessions {
-        let found = match home.store.find(given) {
+        let found = match sessions.store().find(given) {
             Ok(state) => Ok(Record::from(state)),
             Err(SandboxError::SessionDamaged { session, .. }) => {
-                let damaged = home.store.damaged()?.into_iter().find(|one| one.session_id == session);
+                let damaged = sessions.store().damaged()?.into_iter().find(|one| one.session_id == session);
                 Ok(damaged.map_or(Record { id: session, machine: None }, Record::from))
             }
             Err(error) => Err(error),
@@ -165,16 +165,16 @@ fn wanted(args: &RmArgs, home: &Home) -> Result<Wanted, Failure> {
     Ok(wanted)
 }
 
-/// The machine first: as long as it is there, so is what finds it. Gives back why something of it is left, if its session
-/// is to be forgotten all the same.
+/// Removes the machine, then the record, so that an existing machine always has a record. With `--force`, the record is
+/// removed even if the machine cannot be, and that failure is returned.
 async fn remove_one(
     record: &Record,
     removals: &Removals<'_>,
-    (args, home, render): (&RmArgs, &Home, &Render),
+    (args, sessions, render): (&RmArgs, &Sessions, &Render),
 ) -> Result<Option<Failure>, Failure> {
     let mut left = None;
     if let Some(machine) = &record.machine
-        && let Err(error) = removals.wait(&format!("session {}", record.id), || home.client.delete(machine)).await
+        && let Err(error) = removals.wait(&format!("session {}", record.id), || sessions.client().delete(machine)).await
     {
         let failure = removal::failure("rm", &record.id, error);
         if !args.force {
@@ -182,15 +182,15 @@ async fn remove_one(
         }
         left = Some(failure.without_next());
     }
-    home.tell_repositories(&record.id, render);
-    home.forget(&record.id).map_err(|failure| match &left {
+    super::report_repositories(sessions, &record.id, render);
+    sessions.forget(&record.id).map_err(Failure::from).map_err(|failure| match &left {
         Some(left) => Failure::new(format!("{left}; {failure}")).code(left.name()),
         None => failure,
     })?;
     if let Some(left) = &left
         && !args.json
     {
-        render.note(&format!("forgot the session {} all the same: {left}", record.id));
+        render.note(&format!("removed the record of session {}, but not its machine; {left}", record.id));
     }
     Ok(left)
 }

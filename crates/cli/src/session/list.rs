@@ -1,79 +1,46 @@
 //! `sandbar session ls`: the sessions of this user, or the files of one of them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::{StreamExt, stream};
-use sandbar::{DamagedSession, DirEntry, EntryKind, SandboxClient, SandboxError, SandboxSession, SessionState};
+use sandbar::{DamagedSession, DirEntry, EntryKind, SandboxError, SandboxSession, SessionState};
+use sandbar_runs::sessions::Condition;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
-use super::Home;
+use super::Sessions;
 use crate::{
     args::LsArgs,
     failure::Failure,
     progress::size,
     render::{Render, Style, inert_line},
-    values::Inside,
+    values::SessionPath,
 };
 
-/// How many machines are asked at once whether they live.
+/// Maximum number of machines that are queried concurrently.
 const AT_ONCE: usize = 16;
 
-/// How long one may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
-
-/// How a session is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    /// It answers.
-    Running,
-    /// It answers, but its workspace is not filled: somebody is at it, or was killed.
-    Unfinished,
-    /// Somebody stopped it.
-    Stopped,
-    /// Its machine ended by itself or with the host, or its maker was killed before the machine could stay.
-    Gone,
-    /// It cannot be asked.
-    Unknown,
-    /// What was saved of it cannot be read.
-    Damaged,
-}
-
-impl Condition {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Unfinished => "unfinished",
-            Self::Stopped => "stopped",
-            Self::Gone => "gone",
-            Self::Unknown => "unknown",
-            Self::Damaged => "damaged",
-        }
-    }
-
-    fn style(self) -> Style {
-        match self {
-            Self::Running => Style::Good,
-            Self::Unfinished | Self::Unknown => Style::Doubtful,
-            Self::Stopped | Self::Gone => Style::Faint,
-            Self::Damaged => Style::Bad,
-        }
+fn style(condition: Condition) -> Style {
+    match condition {
+        Condition::Running => Style::Good,
+        Condition::Stopped | Condition::Gone => Style::Faint,
+        Condition::Damaged => Style::Bad,
+        _ => Style::Doubtful,
     }
 }
 
-pub(super) async fn sessions(args: &LsArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
-    let abandoned = home.abandoned()?;
-    let states = home.store.list()?;
+pub(super) async fn sessions(args: &LsArgs, sessions: &Sessions, render: &Render) -> Result<u8, Failure> {
+    let abandoned = sessions.abandoned()?;
+    let states = sessions.store().list()?;
     let asked = stream::iter(states).map(|state| async {
-        let condition = match condition(&state, home.client.as_ref()).await {
-            // Its machine is not there yet.
+        let condition = match sessions.condition(&state).await {
+            // The machine does not exist yet.
             Condition::Gone if state.unfinished && !abandoned.contains(&state.session_id) => Condition::Unfinished,
             condition => condition,
         };
         (state, condition)
     });
     let found: Vec<(SessionState, Condition)> = asked.buffered(AT_ONCE).collect().await;
-    let damaged = home.store.damaged()?;
+    let damaged = sessions.store().damaged()?;
     let text = if args.json {
         let sound = found.iter().map(|(state, condition)| document(state, *condition));
         let sessions: Vec<Value> = sound.chain(damaged.iter().map(damaged_document)).collect();
@@ -102,23 +69,13 @@ fn damaged_document(damaged: &DamagedSession) -> Value {
     })
 }
 
-pub(super) async fn condition(state: &SessionState, client: &dyn SandboxClient) -> Condition {
-    match (timeout(ANSWER, client.attach(&state.machine)).await, state.workspace_root_ready) {
-        (Ok(Ok(Some(_))), true) => Condition::Running,
-        (Ok(Ok(Some(_))), false) => Condition::Unfinished,
-        (Ok(Ok(None)), false) if !state.unfinished => Condition::Stopped,
-        (Ok(Ok(None)), _) => Condition::Gone,
-        (Ok(Err(_)) | Err(_), _) => Condition::Unknown,
-    }
-}
-
 fn document(state: &SessionState, condition: Condition) -> Value {
     json!({
         "id": state.session_id,
         "name": state.name,
         "created_at": state.created_at,
         "state": condition.name(),
-        "workspace": state.manifest.manifest.root.to_string(),
+        "workspace": state.workspace().to_string(),
         "ports": state.exposed_ports,
     })
 }
@@ -132,18 +89,18 @@ fn table(found: &[(SessionState, Condition)], damaged: &[DamagedSession], now: i
     for (state, condition) in found {
         let name = inert_line(state.name.as_deref().unwrap_or("-"));
         let age = age(now.saturating_sub(state.created_at.as_second()));
-        let condition = render.paint(condition.style(), &format!("{:10}", condition.name()));
-        let (id, root) = (inert_line(&state.session_id), inert_line(&state.manifest.manifest.root.to_string()));
+        let condition = render.paint(style(*condition), &format!("{:10}", condition.name()));
+        let (id, root) = (inert_line(&state.session_id), inert_line(&state.workspace().to_string()));
         text.push_str(&format!("{id:36}  {name:wide$}  {age:>4}  {condition}  {root}\n"));
     }
     for DamagedSession { session_id: id, .. } in damaged {
-        let condition = render.paint(Condition::Damaged.style(), &format!("{:10}", Condition::Damaged.name()));
+        let condition = render.paint(style(Condition::Damaged), &format!("{:10}", Condition::Damaged.name()));
         text.push_str(&format!("{id:36}  {:wide$}  {:>4}  {condition}  -\n", "-", "-"));
     }
     text
 }
 
-/// Seconds in the largest unit of which there is one.
+/// Formats seconds in the largest unit that is at least one.
 pub(super) fn age(seconds: i64) -> String {
     match seconds.max(0) {
         seconds @ 0..60 => format!("{seconds}s"),
@@ -158,8 +115,13 @@ pub(super) fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-pub(super) async fn files(args: &LsArgs, place: &Inside, home: &Home, render: &Render) -> Result<u8, Failure> {
-    let session = home.attach(&place.session).await?;
+pub(super) async fn files(
+    args: &LsArgs,
+    place: &SessionPath,
+    sessions: &Sessions,
+    render: &Render,
+) -> Result<u8, Failure> {
+    let session = sessions.attach(&place.session).await?;
     let path = if place.path.is_empty() { ".".into() } else { place.path.clone() };
     let entries = match session.list(&path).await {
         Ok(entries) => entries,
@@ -177,8 +139,8 @@ pub(super) async fn files(args: &LsArgs, place: &Inside, home: &Home, render: &R
     render.result(text.as_bytes())
 }
 
-/// What is there, if it is something else than a directory.
-async fn itself(session: &SandboxSession, place: &Inside, error: SandboxError) -> Result<DirEntry, Failure> {
+/// The entry at the path, if it is not a directory.
+async fn itself(session: &SandboxSession, place: &SessionPath, error: SandboxError) -> Result<DirEntry, Failure> {
     match session.stat(&place.path).await {
         Ok(Some(entry)) if entry.kind != EntryKind::Dir => Ok(entry),
         _ => Err(error.into()),

@@ -1,4 +1,4 @@
-//! A staged tree on its way into a directory that exists: planned as a whole, then renamed into place.
+//! Moves a staged tree into an existing directory: plans all renames, then executes them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,38 +18,38 @@ use super::stage::{Stage, below};
 
 type Result<T> = std::result::Result<T, MachineError>;
 
-/// How many renames are on their way at once.
+/// Maximum number of concurrent renames.
 const AT_ONCE: usize = 16;
 
-/// What the owner of a directory needs to change what is in it, or to move it.
+/// Permissions that the owner of a directory needs to change its entries, or to move it.
 const OWNER_ALL: u32 = 0o700;
 
-/// What is renamed in one directory.
+/// Renames in one directory.
 struct Level {
     dir: Vec<u8>,
     moves: Vec<Move>,
 }
 
-/// One rename.
+/// A rename.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Move {
     path: Vec<u8>,
     kind: EntryKind,
     mode: u32,
-    /// Whether a directory has to go first.
+    /// Whether an existing directory must be removed first.
     replaces_dir: bool,
 }
 
-/// What becomes of a staged entry.
+/// Action for a staged entry.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Its name is free, or that of a file or link.
+    /// Renamed: the name is free, or names a file or a link.
     Rename,
-    /// A directory is replaced by something else.
+    /// Renamed after the existing directory is removed.
     Replace,
-    /// Both are directories: what is in them is merged.
+    /// Merged: both are directories.
     Enter,
-    /// Something else is where a directory should go.
+    /// Refused: the destination of a directory exists, and is not a directory.
     Refuse,
 }
 
@@ -64,17 +64,17 @@ fn judge(staged: EntryKind, found: Option<EntryKind>) -> Verdict {
     }
 }
 
-/// The renames of a merge, and permission bits of directories.
+/// Renames of a merge, and permission bits of directories.
 #[derive(Default)]
 struct Plan {
     levels: Vec<Level>,
-    /// Directories that are moved, and that their owner may not write to: they have to be opened first.
+    /// Directories to move that their owner cannot write to: their permissions must be changed first.
     locked: Vec<(Vec<u8>, u32)>,
-    /// What is set at the end.
+    /// Permission bits to set at the end.
     modes: Vec<(Vec<u8>, u32)>,
 }
 
-/// Renames everything in `stage` to where it belongs in `target`. Nothing is changed if something is in the way.
+/// Renames all entries of `stage` into `target`. If an entry is refused, nothing is changed.
 pub(super) async fn merge(stage: &Stage<'_>, from: &Target, target: &Target) -> Result<()> {
     let machine = stage.machine;
     let plan = plan(machine, from, target).await?;
@@ -93,7 +93,7 @@ pub(super) async fn merge(stage: &Stage<'_>, from: &Target, target: &Target) -> 
             Ok(()) => {}
             Err(error) if dir.is_empty() || !is_refusal(&error) => return Err(error),
             Err(error) => {
-                // A mount of its own, into which nothing can be renamed from elsewhere: the copy is staged again in it.
+                // The directory is a separate mount, and renames do not cross mounts: stage the copy again inside the mount.
                 tracing::debug!(%error, "staging again");
                 restage(stage, &below(from, OsStr::from_bytes(&dir))?, &below(target, OsStr::from_bytes(&dir))?)
                     .await?;
@@ -143,7 +143,7 @@ async fn plan(machine: &dyn Machine, from: &Target, target: &Target) -> Result<P
         }
         plan.levels.push(Level { dir, moves });
     }
-    // The top goes last: what cannot be written to is usually below, and is found before anything new appears.
+    // The top level comes last: directories that cannot be written to are usually below, and fail before new entries appear.
     if !plan.levels.is_empty() {
         plan.levels.rotate_left(1);
     }
@@ -157,7 +157,7 @@ async fn rename(machine: &dyn Machine, from: &Target, target: &Target, one: &Mov
         machine.remove(&place).await?;
     }
     match machine.rename(&staged, &place).await {
-        // The name may be a mount of its own, which cannot be replaced; writing to it says what is wrong otherwise.
+        // The name may be a separate mount, which cannot be replaced; for other causes, writing gives a better error.
         Err(MachineError::File { .. }) if one.kind == EntryKind::File => {
             machine.write(&place.mode(one.mode), machine.read(&staged).await?).await
         }
@@ -165,15 +165,15 @@ async fn rename(machine: &dyn Machine, from: &Target, target: &Target, one: &Mov
     }
 }
 
-/// Copies a staged directory into one that cannot be reached by renaming.
+/// Copies a staged directory into a directory that renames cannot reach.
 async fn restage(stage: &Stage<'_>, from: &Target, target: &Target) -> Result<()> {
     stage.sweep(target).await;
     let tar = stage.machine.pack(from, &[]).await?;
-    // It calls itself through `merge`, once for each mount inside a mount.
+    // Recursive through `merge`, once for each mount inside a mount.
     Box::pin(stage.fill(target, tar)).await
 }
 
-/// Sets the permission bits of directories, which are members of an archive then.
+/// Sets the permission bits of directories by unpacking an archive of them.
 async fn set_modes<'a>(
     machine: &dyn Machine,
     root: &Target,
@@ -187,7 +187,7 @@ async fn set_modes<'a>(
     machine.unpack(root, once(archive.freeze())).await
 }
 
-/// Whether a rename failed for a reason that may not hold for a file that is made in the directory itself.
+/// Whether a rename failed for a reason that may not apply to a file that is created in the directory.
 fn is_refusal(error: &MachineError) -> bool {
     matches!(error, MachineError::Denied { .. } | MachineError::File { .. })
 }

@@ -1,4 +1,4 @@
-//! `sandbar session ports`: the declared ports of a session on this host's loopback, for as long as somebody wants them.
+//! `sandbar session ports`: makes the declared ports of a session reachable on this host's loopback, until a signal.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use sandbar::SandboxSession;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::Home;
+use super::Sessions;
 use crate::{args::PortsArgs, failure::Failure, render::Render, signals::Signals};
 
-/// How often it is seen whether the session still runs.
+/// Interval of the checks whether the session still runs.
 const LOOK: Duration = Duration::from_secs(1);
 
-pub(super) async fn run(args: &PortsArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
-    let session = home.attach(&args.session).await?;
+pub(super) async fn run(args: &PortsArgs, sessions: &Sessions, render: &Render) -> Result<u8, Failure> {
+    let session = sessions.attach(&args.session).await?;
     if session.exposed_ports().is_empty() {
-        let what = format!("the session {} declared no ports", args.session);
-        let next = "declare them when it is made: sandbar session create --port PORT";
+        let what = format!("session {} has no declared ports", args.session);
+        let next = "declare ports when you create the session: sandbar session create --port PORT";
         return Err(Failure::new(what).code("exposed_port_unavailable").next(next));
     }
     let mut signals = Signals::listen()?;
@@ -27,13 +27,13 @@ pub(super) async fn run(args: &PortsArgs, home: &Home, render: &Render) -> Resul
         }
     }
     tokio::select! {
-        // This is how it is meant to end.
+        // The normal end.
         _signal = signals.next() => Ok(0),
         () = ended(&session) => Err(Failure::new("the session ended").code("session_closed")),
     }
 }
 
-/// Waits until the session does not answer any more.
+/// Waits until the session no longer answers.
 async fn ended(session: &SandboxSession) {
     while session.running().await.unwrap_or(false) {
         sleep(LOOK).await;

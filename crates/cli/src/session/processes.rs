@@ -1,4 +1,4 @@
-//! `sandbar session ps` and `kill`: the commands of a session, whichever client started and holds them.
+//! `sandbar session ps` and `kill`: the commands of a session, of all clients.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use sandbar::{Commands, Machine, MachineError, ProcessInfo, ProcessState};
 use serde_json::{Value, json};
 
 use super::{
-    Home,
+    Sessions,
     list::{age, now},
 };
 use crate::{
@@ -15,11 +15,11 @@ use crate::{
     render::{Render, Style, inert_line},
 };
 
-/// How much of a command a line shows.
+/// Maximum number of characters of a command in a line.
 const SHOWN: usize = 100;
 
-pub(super) async fn list(args: &PsArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
-    let session = home.attach(&args.session).await?;
+pub(super) async fn list(args: &PsArgs, sessions: &Sessions, render: &Render) -> Result<u8, Failure> {
+    let session = sessions.attach(&args.session).await?;
     let processes = commands(session.machine().as_ref())?.list().await?;
     let text = if args.json {
         let processes: Vec<Value> = processes.iter().map(document).collect();
@@ -30,8 +30,8 @@ pub(super) async fn list(args: &PsArgs, home: &Home, render: &Render) -> Result<
     render.result(text.as_bytes())
 }
 
-pub(super) async fn kill(args: &KillArgs, home: &Home, render: &Render) -> Result<u8, Failure> {
-    let session = home.attach(&args.session).await?;
+pub(super) async fn kill(args: &KillArgs, sessions: &Sessions, render: &Render) -> Result<u8, Failure> {
+    let session = sessions.attach(&args.session).await?;
     if !commands(session.machine().as_ref())?.signal(args.process, args.signal).await? {
         return Err(missing(args.process, &args.session));
     }
@@ -42,29 +42,39 @@ pub(super) async fn kill(args: &KillArgs, home: &Home, render: &Render) -> Resul
     Ok(0)
 }
 
-/// The commands of a machine that knows them.
+/// The command list of a machine, if the machine supports it.
 pub(super) fn commands(machine: &dyn Machine) -> Result<&dyn Commands, Failure> {
     machine.commands().ok_or_else(|| MachineError::Unsupported("keep commands and list them").into())
 }
 
-/// There is no such process.
+/// The failure for a process that does not exist.
 pub(super) fn missing(process: sandbar::ProcessId, session: &str) -> Failure {
-    let what = format!("the session {session} has no process {process}; it ended, or was never there");
-    Failure::new(what).code("process_not_found").next(format!("`sandbar session ps {session}` shows what it has"))
+    let what = format!("session {session} has no process {process}; the process has ended or never existed");
+    Failure::new(what).code("process_not_found").next(format!("`sandbar session ps {session}` lists its processes"))
 }
 
-/// The processes that nobody holds.
-pub(super) async fn alone(machine: &dyn Machine) -> Result<Vec<ProcessInfo>, Failure> {
+/// Processes without a client, including exited ones.
+pub(super) async fn without_client(machine: &dyn Machine) -> Result<Vec<ProcessInfo>, Failure> {
     let mut processes = commands(machine)?.list().await?;
     processes.retain(|info| info.state != ProcessState::Held);
     Ok(processes)
 }
 
+/// Name of the state in JSON.
+fn state_key(info: &ProcessInfo) -> &'static str {
+    match info.state {
+        ProcessState::Held => "held",
+        ProcessState::Alone => "alone",
+        ProcessState::Ended(_) => "ended",
+    }
+}
+
+/// Name of the state in the table.
 fn state(info: &ProcessInfo) -> (&'static str, Style) {
     match info.state {
-        ProcessState::Held => ("held", Style::Good),
-        ProcessState::Alone => ("alone", Style::Strong),
-        ProcessState::Ended(_) => ("ended", Style::Faint),
+        ProcessState::Held => ("attached", Style::Good),
+        ProcessState::Alone => ("detached", Style::Strong),
+        ProcessState::Ended(_) => ("exited", Style::Faint),
     }
 }
 
@@ -84,7 +94,7 @@ fn document(info: &ProcessInfo) -> Value {
         "tty": info.tty,
         "detached": info.kept,
         "since": info.since,
-        "state": state(info).0,
+        "state": state_key(info),
         "exit_code": exit_code(info),
     })
 }
@@ -93,14 +103,14 @@ fn table(processes: &[ProcessInfo], render: &Render) -> String {
     let users = processes.iter().filter_map(|info| info.user.as_ref());
     let wide = users.map(|user| user.chars().count()).max().unwrap_or(0).clamp(4, 32);
     let head =
-        format!("{:>7}  {:>4}  {:5}  {:>4}  {:3}  {:wide$}  COMMAND", "PROCESS", "AGE", "STATE", "EXIT", "TTY", "USER");
+        format!("{:>7}  {:>4}  {:8}  {:>4}  {:3}  {:wide$}  COMMAND", "PROCESS", "AGE", "STATE", "EXIT", "TTY", "USER");
     let mut text = render.paint(Style::Faint, &head);
     text.push('\n');
     let now = now();
     for info in processes {
         let age = age(now.saturating_sub(i64::try_from(info.since).unwrap_or(i64::MAX)));
         let (name, style) = state(info);
-        let state = render.paint(style, &format!("{name:5}"));
+        let state = render.paint(style, &format!("{name:8}"));
         let exit = exit_code(info).map_or("-".to_owned(), |code| code.to_string());
         let tty = if info.tty { "yes" } else { "no" };
         let user = inert_line(info.user.as_deref().unwrap_or("-"));
@@ -110,7 +120,7 @@ fn table(processes: &[ProcessInfo], render: &Render) -> String {
     text
 }
 
-/// The words in one line. What needs quotes in a shell has some, so that nobody mistakes one word for two.
+/// The arguments in one line, quoted as for a shell.
 fn command(argv: &[OsString]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
     let words = argv.iter().map(|word| {

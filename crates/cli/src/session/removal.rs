@@ -1,4 +1,4 @@
-//! How a command waits until the files of a machine are removed, what it says meanwhile, and when it stops waiting.
+//! Waits until the files of a machine are removed, with notes on standard error and a time limit.
 
 use std::{pin::pin, time::Duration};
 
@@ -7,31 +7,31 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{failure::Failure, render::Render};
 
-/// How long one command waits until everything it removes is gone.
+/// Time limit of one command for all its removals.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// When it is first said that a removal takes long, and how often after that.
+/// Delay of the first note about a long removal, and interval of the next notes.
 const FIRST_NOTE: Duration = Duration::from_secs(3);
 const NEXT_NOTE: Duration = Duration::from_secs(30);
 
-/// The removals of one command, which share the time it waits.
+/// The removals of one command, which share a time limit.
 pub(super) struct Removals<'a> {
-    /// `None` where programs read what is said.
+    /// `None` with `--json`.
     notes: Option<&'a Render>,
     until: Instant,
 }
 
 impl<'a> Removals<'a> {
-    /// Waits for a long time. With `json` nothing is said meanwhile.
+    /// Waits up to the time limit.
     pub(super) fn patient(render: &'a Render, json: bool) -> Self {
         Self { notes: (!json).then_some(render), until: Instant::now() + PATIENCE }
     }
 
-    /// Waits only as long as one request to remove something does.
+    /// Waits only for the first request of each removal.
     pub(super) fn hurried(render: &'a Render, json: bool) -> Self {
         Self { until: Instant::now(), ..Self::patient(render, json) }
     }
 
-    /// Requests a removal until it is done, has failed, or the time is over.
+    /// Repeats a request until the removal is done, has failed, or the time is over.
     pub(super) async fn wait<F>(&self, what: &str, request: impl Fn() -> F) -> Result<(), MachineError>
     where
         F: Future<Output = Result<(), MachineError>>,
@@ -67,7 +67,7 @@ impl<'a> Removals<'a> {
     }
 }
 
-/// Why a session was not removed or stopped, whichever `command` was to do it.
+/// The failure of `sandbar session COMMAND` to end a session.
 pub(super) fn failure(command: &str, id: &str, error: MachineError) -> Failure {
     let code = error.code();
     let failure = match error {

@@ -20,25 +20,25 @@ use super::merge::merge;
 
 type Result<T> = std::result::Result<T, MachineError>;
 
-/// The names of these directories begin so, which keeps them out of other copies.
+/// Prefix of the names of staging directories; other copies leave out entries with this prefix.
 const PREFIX: &str = ".sandbar-copy-";
 
-/// How long removing one may take when a copy is given up.
+/// Time limit for removing a staging directory when a copy is cancelled.
 const REMOVAL: Duration = Duration::from_secs(5);
 
-/// After how long without a change a directory counts as left behind if it cannot be told whether its process runs: it
-/// was made in another container, or before the host was restarted.
+/// Age after which an unchanged staging directory is a leftover although its process is unknown: it was created in another
+/// container, or before the host was restarted.
 const OLD: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How often removing one is tried, and how long apart: what unpacked it may still be ending.
+/// Attempts to remove a staging directory, and the pause between them: the process that unpacked it may still be exiting.
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The staging directories of this process's copy, on one machine.
+/// Staging directories of this process on one machine.
 pub(super) struct Stage<'a> {
     pub(super) machine: &'a dyn Machine,
     name: String,
-    /// Those that may exist.
+    /// Staging directories that may exist.
     made: Mutex<Vec<Target>>,
 }
 
@@ -47,8 +47,8 @@ impl<'a> Stage<'a> {
         Self { machine, name: Owner::this().name(), made: Mutex::default() }
     }
 
-    /// Unpacks an archive at `target`, which is a directory or does not exist yet. A new directory appears with everything
-    /// in it; in one that exists, files are replaced one by one once all of them are written.
+    /// Unpacks an archive at `target`, which is a directory or does not exist yet. A new directory appears with all its
+    /// contents; in an existing directory, files are replaced one by one after all of them are written.
     pub(super) async fn tree(&self, target: &Target, tar: ByteStream) -> Result<()> {
         self.sweep(target).await;
         match self.machine.list(target).await {
@@ -60,7 +60,7 @@ impl<'a> Stage<'a> {
         let placed = async {
             self.machine.unpack(&stage, tar).await?;
             match self.machine.rename(&stage, target).await {
-                // Another copy made it meanwhile.
+                // Another copy created the directory meanwhile.
                 Err(_) if self.machine.list(target).await.is_ok() => {
                     merge(self, &stage, target).await?;
                     self.machine.remove(&stage).await
@@ -71,7 +71,7 @@ impl<'a> Stage<'a> {
         placed.await.map_err(|error| shown_as(error, &stage.path, &target.path))
     }
 
-    /// The same for a directory that exists.
+    /// Unpacks an archive in an existing directory.
     pub(super) async fn fill(&self, target: &Target, tar: ByteStream) -> Result<()> {
         let stage = self.inside(target)?;
         let placed = async {
@@ -91,7 +91,7 @@ impl<'a> Stage<'a> {
         let placed = async {
             self.machine.write(&staged, bytes).await?;
             if let Err(error) = self.machine.rename(&staged, target).await {
-                tracing::debug!(%error, "cannot rename it; writing it instead");
+                tracing::debug!(%error, "cannot rename the file; writing it instead");
                 self.machine.write(target, self.machine.read(&staged).await?).await?;
             }
             self.machine.remove(&stage).await
@@ -99,16 +99,16 @@ impl<'a> Stage<'a> {
         placed.await.map_err(|error| shown_as(error, &staged.path, &target.path))
     }
 
-    /// Removes what was made, after a copy that failed or was given up.
+    /// Removes the staging directories after a copy that failed or was cancelled.
     pub(super) async fn discard(&self) {
         let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
         for stage in made {
             let removed = timeout(REMOVAL, self.machine.remove(&stage)).await;
-            tracing::debug!(path = %stage.path, ?removed, "removed what was not copied");
+            tracing::debug!(path = %stage.path, ?removed, "removed a staging directory");
         }
     }
 
-    /// Removes what killed copies left in the directory, and beside it.
+    /// Removes leftovers of killed copies in the directory, and beside it.
     pub(super) async fn sweep(&self, target: &Target) {
         let parent = target.path.parent().filter(|parent| match &target.beneath {
             Some(root) => parent.is_within(root),
@@ -116,7 +116,7 @@ impl<'a> Stage<'a> {
         });
         for dir in [Some(target.path.clone()), parent].into_iter().flatten() {
             let dir = Target { path: dir, ..target.clone() };
-            // What cannot be listed, or is no directory, is reported by what is done next.
+            // The next operation reports why the directory cannot be listed.
             let Ok(entries) = self.machine.list(&dir).await else { continue };
             for entry in entries.iter().filter(|entry| is_abandoned(entry)) {
                 let Ok(leftover) = below(&dir, &entry.name) else { continue };
@@ -130,7 +130,7 @@ impl<'a> Stage<'a> {
             match self.machine.remove(leftover).await {
                 Ok(()) => return,
                 Err(error) if attempt == TRIES => {
-                    tracing::warn!(path = %leftover.path, %error, "cannot remove what a killed copy left");
+                    tracing::warn!(path = %leftover.path, %error, "cannot remove the leftover of a killed copy");
                 }
                 Err(_) => sleep(PAUSE).await,
             }
@@ -154,7 +154,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Refuses to replace what is not a file.
+/// Refuses to replace an entry that is not a file.
 fn replaceable(target: &Target, found: Option<&DirEntry>) -> Result<()> {
     let path = target.path.clone();
     let wrong =
@@ -170,12 +170,12 @@ fn replaceable(target: &Target, found: Option<&DirEntry>) -> Result<()> {
     }
 }
 
-/// Something below a target.
+/// A path below a target.
 pub(super) fn below(target: &Target, relative: impl AsRef<OsStr>) -> Result<Target> {
     Ok(Target { path: target.path.join(relative)?, ..target.clone() })
 }
 
-/// The error with the path that the caller knows in it instead of the staging directory's.
+/// Replaces the path of the staging directory in an error by the path that the caller knows.
 fn shown_as(error: MachineError, stage: &MachinePath, target: &MachinePath) -> MachineError {
     let moved = |path: MachinePath| {
         let rest = path.as_bytes().strip_prefix(stage.as_bytes()).map(|rest| rest.strip_prefix(b"/").unwrap_or(rest));
@@ -195,7 +195,7 @@ fn shown_as(error: MachineError, stage: &MachinePath, target: &MachinePath) -> M
     }
 }
 
-/// Whether this is a staging directory whose process has ended.
+/// Whether the entry is a staging directory whose process has exited.
 fn is_abandoned(entry: &DirEntry) -> bool {
     let owner = entry.name.to_str().and_then(Owner::of);
     let Some(owner) = owner.filter(|_| entry.kind == EntryKind::Dir) else { return false };
@@ -207,13 +207,13 @@ fn is_abandoned(entry: &DirEntry) -> bool {
     now.saturating_sub(changed) > OLD
 }
 
-/// The process that made a staging directory, as its name says.
+/// The process that created a staging directory, encoded in the directory's name.
 #[derive(Debug, PartialEq, Eq)]
 struct Owner {
-    /// Which processes its number is one of: [`system`].
+    /// PID namespace and boot in which the process number is valid: [`system`].
     system: String,
     pid: i32,
-    /// When it started, in ticks since the host did; 0 if that could not be read.
+    /// Start time in ticks since boot; 0 if it could not be read.
     started: u64,
 }
 
@@ -239,12 +239,12 @@ impl Owner {
         if test_kill_process(pid) == Err(Errno::SRCH) {
             return false;
         }
-        // A process of another user may not be readable; then it counts as this one.
+        // The start time of another user's process may be unreadable; then the process counts as the same.
         start_of(self.pid).is_none_or(|started| started == self.started)
     }
 }
 
-/// Where and when a process number means the same process: this start of this host, in this PID namespace.
+/// Scope of a process number: this boot of this host, and this PID namespace.
 fn system() -> String {
     let boot = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -252,10 +252,10 @@ fn system() -> String {
     digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// When a process started, in ticks since the host did.
+/// Start time of a process in ticks since boot.
 fn start_of(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program may hold anything, but ends with the last parenthesis.
+    // The program name may contain any character, and ends with the last parenthesis.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(19)?.parse().ok()
 }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_directory_of_a_process_that_ended_is_abandoned() {
+    fn only_the_directory_of_an_exited_process_is_abandoned() {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("now");
         let (this, system) = (Owner::this(), system());
         assert!(sandbar::is_leftover(this.name().as_bytes()));
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// A machine that has nothing but what every machine can do, and one that has everything.
+    /// Tested with a machine that has only the required features, and one that has all features.
     #[test]
     fn a_tree_is_placed_on_every_kind_of_machine() {
         use sandbar::{Bare, SandboxClient, once, tar};
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_place_that_is_copied_to() {
+    fn errors_name_the_destination() {
         let path = |path: &str| MachinePath::new(path).expect("path");
         let (stage, target) = (path("/w/.sandbar-copy-x"), path("/w/tree"));
         let full = MachineError::Exhausted { what: "disk space".to_owned(), reason: format!("{stage}: x: full") };

@@ -1,4 +1,4 @@
-//! A call of a tool: what is shown when it is made, and what came of it.
+//! A tool call: its headline, its arguments and its outcome.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use serde_json::{Map, Value};
 use super::{
     diff::{self, Diff},
     line::{self, Line},
-    picture,
+    picture, sanitize,
     surface::Glyphs,
-    tame, words,
+    units,
 };
 use crate::{progress::size, render::Style};
 
-/// More of a command never fits a row.
+/// Maximum number of characters of a command in a row.
 const SHORT: usize = 300;
 
-/// What a call asks for.
-pub(super) enum Called {
+/// A tool call by kind.
+pub(super) enum CallKind {
     Command { args: ExecCommandArgs },
     Typing { args: WriteStdinArgs },
     Patch { diff: Diff, via: Option<String> },
@@ -32,18 +32,18 @@ pub(super) enum Called {
     Other { tool: String, arguments: String },
 }
 
-/// How much of a call is shown.
+/// Limits of what is shown of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Detail {
     /// Rows of a command.
     pub command: usize,
-    /// Rows of arguments of which nothing is known.
+    /// Rows of the arguments of an unknown tool.
     pub arguments: usize,
     /// Lines of a patch.
     pub patch: usize,
 }
 
-/// The tool that an item calls, and the arguments as the model wrote them.
+/// Tool and raw arguments of a call.
 pub(super) fn request(item: &Item) -> (String, String) {
     match item.view() {
         Kind::FunctionCall(call) => (call.name.to_owned(), call.arguments.to_owned()),
@@ -57,7 +57,7 @@ pub(super) fn request(item: &Item) -> (String, String) {
     }
 }
 
-impl Called {
+impl CallKind {
     pub(super) fn read(tool: &str, arguments: &str, glyphs: &Glyphs) -> Self {
         let known = match tool {
             "exec_command" => serde_json::from_str(arguments).ok().map(|args| Self::command(args, glyphs)),
@@ -77,49 +77,49 @@ impl Called {
         typed.unwrap_or(Self::Command { args })
     }
 
-    /// How many rows the headline may have.
+    /// Maximum number of rows of the headline.
     pub(super) fn rows(&self, detail: Detail) -> usize {
         if matches!(self, Self::Other { .. }) { detail.arguments } else { detail.command }
     }
 
-    /// In a few words, for one row among others.
+    /// Short form for one row.
     pub(super) fn short(&self) -> String {
         match self {
-            Self::Command { args } => format!("$ {}", tame::visible(line::prefix(&args.cmd, SHORT)).join(" ")),
+            Self::Command { args } => format!("$ {}", sanitize::visible(line::prefix(&args.cmd, SHORT)).join(" ")),
             Self::Typing { args } => format!("~ write_stdin {}", args.session_id),
             Self::Patch { .. } => "apply_patch".to_owned(),
-            Self::Image { path } => format!("view_image {}", tame::visible_line(path)),
-            Self::Other { tool, .. } => tame::visible_line(tool),
+            Self::Image { path } => format!("view_image {}", sanitize::visible_line(path)),
+            Self::Other { tool, .. } => sanitize::visible_line(tool),
         }
     }
 
-    /// The headline, which may need several rows.
+    /// The headline, which may have several lines.
     pub(super) fn headlines(&self, glyphs: &Glyphs, detail: Detail) -> Vec<Line> {
         match self {
             Self::Command { args } => command(args, glyphs, detail),
             Self::Typing { args } => {
                 let line = Line::styled(Style::Strong, format!("~ write_stdin {}", args.session_id));
                 let typed = if args.chars.is_empty() { String::new() } else { format!(" {:?}", args.chars) };
-                vec![line.then(tame::visible_line(&typed))]
+                vec![line.then(sanitize::visible_line(&typed))]
             }
             Self::Patch { diff, via } => {
-                let files = words::plural(diff.files.len() as u64, "file");
+                let files = units::plural(diff.files.len() as u64, "file");
                 let line =
                     Line::styled(Style::Strong, format!("{} apply_patch", glyphs.patch)).then(format!(" {files}"));
                 vec![faintly(line, via.as_deref().map(|dir| format!("in {dir}")))]
             }
             Self::Image { path } => {
                 let line = Line::styled(Style::Strong, format!("{} view_image", glyphs.image));
-                vec![line.then(format!(" {}", tame::visible_line(path)))]
+                vec![line.then(format!(" {}", sanitize::visible_line(path)))]
             }
             Self::Other { tool, arguments } => {
-                let line = Line::styled(Style::Strong, format!("{} {}", glyphs.tool, tame::visible_line(tool)));
+                let line = Line::styled(Style::Strong, format!("{} {}", glyphs.tool, sanitize::visible_line(tool)));
                 let arguments = arguments.trim();
                 let arguments = if matches!(arguments, "" | "{}") { "" } else { arguments };
-                let mut lines: Vec<Line> = capped(tame::visible(arguments), detail.arguments, glyphs);
+                let mut lines: Vec<Line> = capped(sanitize::visible(arguments), detail.arguments, glyphs);
                 match lines.len() {
                     0 => vec![line],
-                    1 => vec![line.then(format!(" {}", tame::visible_line(arguments)))],
+                    1 => vec![line.then(format!(" {}", sanitize::visible_line(arguments)))],
                     _ => {
                         lines.insert(0, line);
                         lines
@@ -129,20 +129,20 @@ impl Called {
         }
     }
 
-    /// What is shown below the headline.
+    /// Lines below the headline.
     pub(super) fn body(&self, glyphs: &Glyphs, detail: Detail) -> Vec<Line> {
         let Self::Patch { diff, .. } = self else { return Vec::new() };
         let mut lines: Vec<Line> = diff.lines.iter().take(detail.patch).cloned().collect();
         let rest = diff.lines.len().saturating_sub(detail.patch) as u64;
         if rest > 0 {
-            lines.push(Line::styled(Style::Faint, format!("{} {}", glyphs.more, words::plural(rest, "more line"))));
+            lines.push(Line::styled(Style::Faint, format!("{} {}", glyphs.more, units::plural(rest, "more line"))));
         }
         lines
     }
 }
 
 fn command(args: &ExecCommandArgs, glyphs: &Glyphs, detail: Detail) -> Vec<Line> {
-    let mut lines = capped(tame::visible(&args.cmd), detail.command, glyphs);
+    let mut lines = capped(sanitize::visible(&args.cmd), detail.command, glyphs);
     let first = if lines.is_empty() { Line::default() } else { lines.remove(0) };
     let mut notes = Vec::new();
     notes.extend(args.directory().map(|dir| format!("in {dir}")));
@@ -156,12 +156,12 @@ fn command(args: &ExecCommandArgs, glyphs: &Glyphs, detail: Detail) -> Vec<Line>
 
 fn faintly(line: Line, note: Option<String>) -> Line {
     match note {
-        Some(note) => line.then_styled(Style::Faint, format!("  ({})", tame::visible_line(&note))),
+        Some(note) => line.then_styled(Style::Faint, format!("  ({})", sanitize::visible_line(&note))),
         None => line,
     }
 }
 
-/// The first of some lines, and how many there are beyond them; all after the first are below it.
+/// Limits the number of lines, and adds the number of hidden ones.
 fn capped(lines: Vec<String>, most: usize, glyphs: &Glyphs) -> Vec<Line> {
     let rest = lines.len().saturating_sub(most) as u64;
     let shown = lines.into_iter().take(most).enumerate();
@@ -169,7 +169,7 @@ fn capped(lines: Vec<String>, most: usize, glyphs: &Glyphs) -> Vec<Line> {
         .map(|(at, text)| if at == 0 { Line::styled(Style::Strong, text) } else { Line::plain(text).indented(2) })
         .collect();
     if rest > 0 {
-        let words = format!("{} {}", glyphs.more, words::plural(rest, "more line"));
+        let words = format!("{} {}", glyphs.more, units::plural(rest, "more line"));
         shown.push(Line::styled(Style::Faint, words).indented(2));
     }
     shown
@@ -177,20 +177,20 @@ fn capped(lines: Vec<String>, most: usize, glyphs: &Glyphs) -> Vec<Line> {
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    Well,
-    Badly,
-    /// What it started still runs.
-    NotYet,
+pub(super) enum CallStatus {
+    Succeeded,
+    Failed,
+    /// The command still runs.
+    Running,
 }
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    pub ended: Ended,
-    /// In a few words; empty if there is nothing to say beyond the output.
+    pub ended: CallStatus,
+    /// Short description; empty if the output is sufficient.
     pub words: String,
-    /// What it answered, for those who did not see it printed.
+    /// Output, for calls without live output.
     pub output: String,
 }
 
@@ -198,12 +198,14 @@ impl Outcome {
     pub(super) fn read(item: &RunItem, glyphs: &Glyphs) -> Self {
         let told = |ended, output: &str| Self { ended, words: String::new(), output: output.to_owned() };
         match &item.output {
-            Some(ToolOutput::Failure(text)) => told(Ended::Badly, text),
-            Some(ToolOutput::Text(text)) => Self::of_process(text, glyphs).unwrap_or_else(|| told(Ended::Well, text)),
-            Some(ToolOutput::Json(value)) => told(Ended::Well, &value.to_string()),
+            Some(ToolOutput::Failure(text)) => told(CallStatus::Failed, text),
+            Some(ToolOutput::Text(text)) => {
+                Self::of_process(text, glyphs).unwrap_or_else(|| told(CallStatus::Succeeded, text))
+            }
+            Some(ToolOutput::Json(value)) => told(CallStatus::Succeeded, &value.to_string()),
             Some(ToolOutput::Parts(_)) | None => {
                 let badly = item.raw.text_field("status").is_some_and(|status| status == "failed");
-                let ended = if badly { Ended::Badly } else { Ended::Well };
+                let ended = if badly { CallStatus::Failed } else { CallStatus::Succeeded };
                 match item.raw.fields().get("output") {
                     Some(Value::String(text)) => Self::of_process(text, glyphs).unwrap_or_else(|| told(ended, text)),
                     Some(Value::Array(parts)) => of_parts(parts, glyphs),
@@ -214,20 +216,20 @@ impl Outcome {
         }
     }
 
-    /// The answer of the process table, taken apart.
+    /// Parses a result of the process table.
     fn of_process(text: &str, glyphs: &Glyphs) -> Option<Self> {
         let (head, output) = text.strip_prefix("Chunk ID: ")?.split_once("Output:\n")?;
         let after = |label: &str| head.lines().find_map(|line| line.strip_prefix(label));
         let seconds = after("Wall time: ").and_then(|rest| rest.strip_suffix(" seconds")?.parse::<f64>().ok());
         let time = Duration::try_from_secs_f64(seconds.unwrap_or_default()).unwrap_or_default();
         let (ended, what) = match (after("Process exited with code "), after("Process running with session ID ")) {
-            (Some("0"), _) => (Ended::Well, "exit 0".to_owned()),
-            (Some(code), _) => (Ended::Badly, format!("exit {code}")),
-            (None, Some(id)) => (Ended::NotYet, format!("still running as {id}")),
-            (None, None) => (Ended::Well, "done".to_owned()),
+            (Some("0"), _) => (CallStatus::Succeeded, "exit 0".to_owned()),
+            (Some(code), _) => (CallStatus::Failed, format!("exit {code}")),
+            (None, Some(id)) => (CallStatus::Running, format!("still running as {id}")),
+            (None, None) => (CallStatus::Succeeded, "done".to_owned()),
         };
-        let words = format!("{what} {} {}", glyphs.dot, words::duration(time));
-        Some(Self { ended, words: tame::visible_line(&words), output: output.to_owned() })
+        let words = format!("{what} {} {}", glyphs.dot, units::duration(time));
+        Some(Self { ended, words: sanitize::visible_line(&words), output: output.to_owned() })
     }
 }
 
@@ -248,33 +250,33 @@ fn of_parts(parts: &[Value], glyphs: &Glyphs) -> Outcome {
             _ => words.extend(picture::bytes(part["file_data"].as_str().unwrap_or_default()).map(size)),
         }
     }
-    Outcome { ended: Ended::Well, words: words.join(&format!(" {} ", glyphs.dot)), output }
+    Outcome { ended: CallStatus::Succeeded, words: words.join(&format!(" {} ", glyphs.dot)), output }
 }
 
 impl Outcome {
-    /// The same as it is told below a call: without what the call has shown already.
-    pub(super) fn below(mut self, called: &Called) -> Self {
-        let is_patch = matches!(called, Called::Patch { .. });
+    /// Removes the parts that the call has already shown.
+    pub(super) fn below(mut self, called: &CallKind) -> Self {
+        let is_patch = matches!(called, CallKind::Patch { .. });
         let output = self.output.trim_end();
         match self.ended {
-            Ended::Well if is_patch => {
+            CallStatus::Succeeded if is_patch => {
                 if self.words.is_empty() {
                     "applied".clone_into(&mut self.words);
                 }
                 self.output.clear();
             }
-            Ended::Badly if self.words.is_empty() && !output.contains('\n') => {
-                self.words = tame::visible_line(output);
+            CallStatus::Failed if self.words.is_empty() && !output.contains('\n') => {
+                self.words = sanitize::visible_line(output);
                 self.output.clear();
             }
-            Ended::Badly if self.words.is_empty() => "failed".clone_into(&mut self.words),
-            Ended::Well | Ended::Badly | Ended::NotYet => {}
+            CallStatus::Failed if self.words.is_empty() => "failed".clone_into(&mut self.words),
+            CallStatus::Succeeded | CallStatus::Failed | CallStatus::Running => {}
         }
         self
     }
 }
 
-/// The output of an answer for programs: whole, but for what is in base64.
+/// The output of a call for JSON, without base64 data.
 pub(super) fn without_base64(output: &Value) -> Value {
     let Value::Array(parts) = output else { return output.clone() };
     let lightened = parts.iter().map(|part| {

@@ -1,33 +1,33 @@
-//! A patch as people read one: files, and what goes and comes in them.
+//! A patch as coloured lines: files, removed and added lines.
 
 use sandbar::patch::{HunkLine, Operation, Patch};
 
-use super::{line::Line, surface::Glyphs, tame};
+use super::{line::Line, sanitize, surface::Glyphs};
 use crate::render::Style;
 
-/// A patch, ready to be shown.
+/// A patch as lines.
 #[derive(Clone, Debug)]
 pub(super) struct Diff {
-    /// What happens to each file.
+    /// One line per changed file.
     pub files: Vec<Line>,
     pub lines: Vec<Line>,
 }
 
-/// How a patch is read.
+/// Options for reading a patch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    /// How a line of text is made visible.
+pub(super) struct ReadOptions {
+    /// Sanitizer for a line of text.
     pub spell: fn(&str) -> String,
-    /// The most lines that are made of it, or a file's more.
+    /// Maximum number of lines, checked after each file.
     pub most: usize,
 }
 
-/// For those who only see it pass.
-pub(super) const PASSING: Reading = Reading { spell: tame::visible_line, most: 2000 };
+/// Options for a live view.
+pub(super) const PASSING: ReadOptions = ReadOptions { spell: sanitize::visible_line, most: 2000 };
 
 impl Diff {
-    /// The patch in a text of any form that patches come in.
-    pub(super) fn read(text: &str, glyphs: &Glyphs, reading: Reading) -> Option<Self> {
+    /// Reads a patch in any form that models use.
+    pub(super) fn read(text: &str, glyphs: &Glyphs, reading: ReadOptions) -> Option<Self> {
         let patch = Patch::parse(text).ok()?;
         let mut diff = Self { files: Vec::new(), lines: Vec::new() };
         for operation in &patch.operations {
@@ -54,7 +54,7 @@ fn name(operation: &Operation, glyphs: &Glyphs, spell: fn(&str) -> String) -> Li
     }
 }
 
-fn show(operation: &Operation, Reading { spell, most }: Reading, lines: &mut Vec<Line>) {
+fn show(operation: &Operation, ReadOptions { spell, most }: ReadOptions, lines: &mut Vec<Line>) {
     match operation {
         Operation::Create { lines: added, .. } => {
             lines.extend(added.iter().take(most).map(|text| one('+', &spell(text))));
@@ -92,22 +92,22 @@ mod tests {
     use serde_json::json;
 
     use super::super::{
-        call::{Called, request},
+        call::{CallKind, request},
         surface::UNICODE,
     };
 
     const PATCH: &str = "*** Begin Patch\n*** Update File: a.c\n*** Move to: b.c\n@@ f()\n-x\n+y\n*** End Patch";
 
-    /// What is shown of a call, without styles.
+    /// The text of a call, without styles.
     fn shown(item: &Item) -> Option<(usize, Vec<String>)> {
         let (tool, arguments) = request(item);
-        let Called::Patch { diff, .. } = Called::read(&tool, &arguments, &UNICODE) else { return None };
+        let CallKind::Patch { diff, .. } = CallKind::read(&tool, &arguments, &UNICODE) else { return None };
         let render = crate::render::Render::new(crate::args::Color::Never);
         Some((diff.files.len(), diff.lines.iter().map(|line| line.painted(&render)).collect()))
     }
 
     #[test]
-    fn a_patch_is_found_in_every_form_it_comes_in() {
+    fn a_patch_is_found_in_every_form() {
         let update = json!({ "type": "update_file", "path": "a.c", "moveTo": "b.c", "diff": "@@ f()\n-x\n+y\n" });
         let built_in = Item::from_value(json!({ "type": "apply_patch_call", "call_id": "c", "operation": update }));
         let forms = [
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_patch_is_not_shown_as_one() {
+    fn other_text_is_not_shown_as_a_patch() {
         let forms = [
             Item::custom_call("c", "apply_patch", "nonsense"),
             Item::function_call("c", "exec_command", json!({ "cmd": "echo apply_patch" }).to_string()),

@@ -1,4 +1,4 @@
-//! A run as lines of JSON, each whole and given out at once.
+//! A run as JSON lines.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 
 use super::{Finished, Started, Verdict, call};
 
-/// As much of what one call prints is given out while it does.
+/// Maximum number of live output bytes per call.
 const PRINTED: usize = 1 << 20;
 
-/// The lines that were not yet given out, and which turn it is.
+/// Pending lines, and the current turn.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(super) struct JsonLines {
     bytes: String,
     turns: Turns,
-    /// How much of each call's output was given out.
+    /// Number of output bytes per call so far.
     printed: HashMap<String, usize>,
 }
 
-/// Counts turns by what a model says.
+/// Counter of turns, based on model events.
 #[derive(Default)]
 pub(super) struct Turns {
     pub number: u64,
@@ -27,7 +27,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Whether a turn begins with this. A request that is made again is still the same turn.
+    /// Whether a turn begins with this event. A repeated request belongs to the same turn.
     pub(super) fn begins(&mut self, event: &RunEvent) -> bool {
         match event {
             RunEvent::Model(event) if event.kind() == "response.created" && !self.is_open => {
@@ -48,7 +48,7 @@ impl Turns {
     }
 }
 
-impl Lines {
+impl JsonLines {
     pub(super) fn take(&mut self) -> String {
         std::mem::take(&mut self.bytes)
     }
@@ -61,7 +61,7 @@ impl Lines {
         }));
     }
 
-    /// An event; of a nested run, with the call it answers and its agent.
+    /// Adds an event; for a nested run, with the call that the run answers, and its agent.
     pub(super) fn event(&mut self, event: &RunEvent, inside: Option<(&str, &str)>) {
         if inside.is_none() && self.turns.begins(event) {
             self.put(json!({ "type": "turn_started", "turn": self.turns.number }));
@@ -81,7 +81,7 @@ impl Lines {
         self.put(line);
     }
 
-    /// What a call prints, up to a bound; its answer comes in any case.
+    /// Live output of a call, up to a limit; the complete result follows in any case.
     fn progress(&mut self, call_id: &str, text: &str) -> Option<Value> {
         let printed = self.printed.entry(call_id.to_owned()).or_default();
         let before = std::mem::replace(
@@ -90,7 +90,7 @@ impl Lines {
         );
         match before {
             ..PRINTED => Some(json!({ "type": "tool_progress", "call_id": call_id, "text": text })),
-            // Said once.
+            // Reported once.
             PRINTED => Some(json!({ "type": "tool_progress", "call_id": call_id, "text": "", "omitted": true })),
             _ => None,
         }
@@ -164,7 +164,7 @@ fn of_item(item: &RunItem) -> Option<Value> {
     Some(line)
 }
 
-/// What a model lets be known of its thoughts.
+/// Reasoning summary of a model.
 pub(super) fn thoughts(item: &RunItem) -> String {
     let parts = item.raw.fields().get("summary").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let texts: Vec<&str> = parts.iter().filter_map(|part: &Value| part.get("text")?.as_str()).collect();
@@ -176,8 +176,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_told_up_to_a_bound_and_then_once_that_more_is_left_out() {
-        let mut lines = Lines::default();
+    fn live_output_is_limited_and_the_omission_is_reported_once() {
+        let mut lines = JsonLines::default();
         let piece = "x".repeat(PRINTED / 4);
         for _ in 0..20 {
             lines.event(&RunEvent::Progress { call_id: "a".to_owned(), text: piece.clone() }, None);

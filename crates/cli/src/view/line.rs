@@ -1,10 +1,10 @@
-//! One line for people: pieces of text, each in its style, measured in columns of a terminal.
+//! A line of styled text, measured in columns of a terminal.
 
 use unicode_width::UnicodeWidthChar;
 
 use crate::render::{Render, Style, inert_line};
 
-/// A line, or what will be one.
+/// A line of styled pieces of text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line(Vec<(Option<Style>, String)>);
 
@@ -32,18 +32,18 @@ impl Line {
         self
     }
 
-    /// The same after some blanks.
+    /// Adds leading blanks.
     pub(super) fn indented(mut self, columns: usize) -> Self {
         self.0.insert(0, (None, " ".repeat(columns)));
         self
     }
 
-    /// How many columns it takes, or more: characters that terminals join count one by one.
+    /// Upper bound of the width in columns: characters that terminals join are counted one by one.
     pub(super) fn width(&self) -> usize {
         self.0.iter().map(|(_, text)| width(text)).sum()
     }
 
-    /// At most this many columns of it; `more` stands at the end of what was cut.
+    /// Cuts the line to this width; a line that was cut ends with `more`.
     pub(super) fn cut(&self, columns: usize, more: &str) -> Self {
         if self.width() <= columns {
             return self.clone();
@@ -62,7 +62,7 @@ impl Line {
         kept.then(mark)
     }
 
-    /// All of it, in rows of at most this many columns; rows after the first begin with some blanks.
+    /// Wraps the line into rows of at most this width; rows after the first are indented.
     pub(super) fn wrapped(&self, columns: usize, indent: usize) -> Vec<Self> {
         let columns = columns.max(2);
         let indent = if indent + 8 > columns { 0 } else { indent };
@@ -86,15 +86,15 @@ impl Line {
         rows
     }
 
-    /// All of it, each blank too, in rows of at most this many columns; the first one may have other room than the rest.
-    /// No terminal needs more room for a row.
+    /// Splits the line into rows of at most this width, and keeps every blank. The first row may have another width than the
+    /// rest. No terminal needs more columns for a row.
     pub(super) fn chopped(&self, first: usize, rest: usize) -> Vec<Self> {
         let mut rows = vec![Self::default()];
         let mut left = first.max(2);
         for (style, text) in &self.0 {
             let mut begun = 0;
             for (at, c) in text.char_indices() {
-                // Some terminals give two columns to what others give one.
+                // Some terminals use two columns for characters that others show in one.
                 let needed = c.width_cjk().unwrap_or(1);
                 if needed > left {
                     if let Some(row) = rows.last_mut() {
@@ -112,17 +112,17 @@ impl Line {
         rows
     }
 
-    /// In bytes.
+    /// Length in bytes.
     pub(super) fn len(&self) -> usize {
         self.0.iter().map(|(_, text)| text.len()).sum()
     }
 
-    /// Whether there is nothing to see.
+    /// Whether the line has only blanks.
     pub(super) fn is_blank(&self) -> bool {
         self.0.iter().all(|(_, text)| text.trim().is_empty())
     }
 
-    /// The bytes for standard error. Whatever is in the line, it gives no orders to a terminal.
+    /// Text for standard error, without control characters from the line.
     pub(super) fn painted(&self, render: &Render) -> String {
         let paint = |(style, text): &(Option<Style>, String)| match style {
             Some(style) if !text.is_empty() => render.paint_progress(*style, &inert_line(text)),
@@ -131,7 +131,7 @@ impl Line {
         self.0.iter().map(paint).collect()
     }
 
-    /// The same with nothing but ASCII in it.
+    /// Replaces characters that are not ASCII.
     pub(super) fn ascii(mut self) -> Self {
         for (_, text) in &mut self.0 {
             if !text.is_ascii() {
@@ -147,11 +147,11 @@ pub(super) fn width(text: &str) -> usize {
 }
 
 pub(super) fn columns(c: char) -> usize {
-    // What has no width at all is shown as a question mark.
+    // Control characters, which have no width, are shown as a question mark.
     c.width().unwrap_or(1)
 }
 
-/// As much of the beginning as fits.
+/// Longest prefix that fits.
 pub(super) fn prefix(text: &str, columns_left: usize) -> &str {
     let mut used = 0;
     for (at, c) in text.char_indices() {
@@ -163,8 +163,7 @@ pub(super) fn prefix(text: &str, columns_left: usize) -> &str {
     text
 }
 
-/// What of a text goes into a row with this much room, and what is left: broken at a blank, unless a word is longer
-/// than a row.
+/// Splits a text into a row of this width and the rest: at a blank, unless a word is longer than a row.
 pub(super) fn row_of(text: &str, room: usize, begun: bool) -> (&str, &str) {
     let fits = prefix(text, room);
     if fits.len() == text.len() {
@@ -176,7 +175,7 @@ pub(super) fn row_of(text: &str, room: usize, begun: bool) -> (&str, &str) {
     match fits.rfind(' ') {
         Some(at) if !fits[..at].trim().is_empty() || begun => (&fits[..at], &text[at + 1..]),
         None if begun => ("", text),
-        // At least one character, or this would never end.
+        // At least one character, so that the loop ends.
         _ if fits.is_empty() => text.split_at(text.chars().next().map_or(0, char::len_utf8)),
         _ => (fits, &text[fits.len()..]),
     }
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_break_at_blanks_and_words_that_are_too_long_break_anywhere() {
+    fn lines_break_at_blanks_and_long_words_break_anywhere() {
         assert_eq!(rows("one two three four", 12), ["one two", "  three four"]);
         assert_eq!(rows("abcdefghijklmnop", 12), ["abcdefghijkl", "  mnop"]);
         assert_eq!(rows("", 12), [""]);
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_says_so_within_its_columns() {
+    fn a_cut_line_ends_with_a_mark_within_its_width() {
         let line = Line::plain("日本").then_styled(Style::Good, "語abc");
         let cut = |columns| line.cut(columns, "…").painted(&Render::new(Color::Never));
         assert_eq!(cut(9), "日本語abc");
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_gives_orders() {
+    fn a_line_contains_no_control_characters() {
         let line = Line::styled(Style::Good, "a\x1b[2J\nb\u{202e}");
         assert_eq!(line.painted(&Render::new(Color::Never)), "a?[2J?b?");
     }

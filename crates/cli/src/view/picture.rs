@@ -1,6 +1,6 @@
-//! What can be told of a picture without looking at it: how many bytes, how many pixels.
+//! Size of an image in bytes and pixels, from its URL.
 
-/// How many bytes a `data:` URL, or bare base64, holds; `None` for a URL of another kind.
+/// Number of bytes in a `data:` URL or in bare base64; `None` for other URLs.
 pub(super) fn bytes(url: &str) -> Option<u64> {
     let data = match url.strip_prefix("data:") {
         Some(rest) => rest.split_once(";base64,")?.1,
@@ -11,7 +11,7 @@ pub(super) fn bytes(url: &str) -> Option<u64> {
     Some(((data.len() - padding) as u64).saturating_mul(3) / 4)
 }
 
-/// Pixels across and down, of a PNG.
+/// Width and height of a PNG in pixels.
 pub(super) fn dimensions(url: &str) -> Option<(u32, u32)> {
     let data = url.strip_prefix("data:image/png;base64,")?;
     let start = decoded(data.as_bytes().get(..32)?)?;
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_tells_its_size() {
+    fn the_size_of_an_image_is_read_from_its_url() {
         let png = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAoAAAAHgCAYAAAA10dzkAAAA";
         assert_eq!(dimensions(png), Some((640, 480)));
         assert_eq!(bytes(png), Some(36));

@@ -1,12 +1,12 @@
-//! What a model says, as it comes: rows are done when they are full, and the last one grows.
+//! Streamed text of a model: full rows are emitted, and the last row grows.
 
 use super::{
     line,
-    tame::{Piece, Tamer},
+    sanitize::{Piece, Sanitizer},
 };
 
 pub(super) struct Prose {
-    tamer: Tamer,
+    tamer: Sanitizer,
     row: String,
     width: usize,
     is_blank: bool,
@@ -14,12 +14,12 @@ pub(super) struct Prose {
 
 impl Default for Prose {
     fn default() -> Self {
-        Self { tamer: Tamer::default(), row: String::new(), width: 0, is_blank: true }
+        Self { tamer: Sanitizer::default(), row: String::new(), width: 0, is_blank: true }
     }
 }
 
 impl Prose {
-    /// Takes a piece of text, and gives the rows that are full now.
+    /// Adds a piece of text, and returns the rows that are full now.
     pub(super) fn push(&mut self, text: &str, columns: usize) -> Vec<String> {
         let mut full = Vec::new();
         for c in text.chars() {
@@ -52,16 +52,16 @@ impl Prose {
         }
     }
 
-    /// The row that grows.
+    /// The row that still grows.
     pub(super) fn growing(&self) -> Option<&str> {
         (!self.row.is_empty()).then_some(self.row.as_str())
     }
 
-    /// Ends it.
+    /// Ends the text, and returns the last row.
     pub(super) fn end(&mut self) -> String {
         self.width = 0;
         self.is_blank = true;
-        self.tamer = Tamer::default();
+        self.tamer = Sanitizer::default();
         std::mem::take(&mut self.row).trim_end().to_owned()
     }
 }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_in_pieces_wraps_like_text_at_once() {
+    fn text_in_pieces_wraps_like_complete_text() {
         let text = "The quick brown fox jumps over the lazy dog.\n\n  日本語 and averyveryverylongword\tend";
         let mut whole = Prose::default();
         let mut rows = whole.push(text, 16);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_alone_do_not_go_on_for_ever() {
+    fn a_row_of_blanks_is_bounded() {
         let mut prose = Prose::default();
         prose.push(&" ".repeat(10_000), 1);
         assert_eq!(prose.end(), "");

@@ -1,7 +1,7 @@
-//! Where a view is drawn: lines that stay, and below them a few rows that are drawn over and over.
+//! The surface of a text view: permanent lines, and below them a few rows that are redrawn.
 //!
-//! After every drawing the cursor is at the beginning of the first of those rows. Whatever a terminal does when its size
-//! changes, it keeps the cursor at its place in the text; so all that has to go is always what follows the cursor.
+//! After every drawing, the cursor is at the beginning of the first redrawn row. When a terminal changes its size, the cursor
+//! keeps its position in the text, so erasing everything after the cursor always erases exactly the redrawn rows.
 
 use std::{fmt::Write as _, io};
 
@@ -10,7 +10,7 @@ use rustix::termios::tcgetwinsize;
 use super::line::Line;
 use crate::render::Render;
 
-/// What stands for something, where a letter would be too long.
+/// Symbols of the view.
 #[derive(Debug)]
 pub(super) struct Glyphs {
     pub good: &'static str,
@@ -51,67 +51,67 @@ pub(super) const ASCII: Glyphs = Glyphs {
     spinner: &["|", "/", "-", "\\"],
 };
 
-/// What the place of a view can do.
+/// Capabilities of the output of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
-    /// A terminal that draws over.
+pub(super) enum DisplayKind {
+    /// A terminal whose rows can be redrawn.
     Redrawn,
-    /// A terminal that only prints.
+    /// A terminal without cursor movement.
     Printed,
-    /// No terminal.
+    /// A file or a pipe.
     Lines,
 }
 
-/// Which characters may reach it.
+/// Characters that may be written to the surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Letters {
+pub(super) enum Charset {
     All,
     Ascii,
 }
 
-/// How wide it is.
+/// Width of the surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
-    /// As wide as the terminal is now.
-    Asked,
+    /// Current width of the terminal.
+    PendingCall,
     Fixed(usize),
 }
 
 const USUAL_WIDTH: usize = 80;
 
-/// The height of what has no other.
+/// Height without a terminal.
 const FIXED_HEIGHT: usize = 24;
 
-/// The most rows that one line becomes.
+/// Maximum number of rows of a line.
 const MOST_ROWS: usize = 200;
 
-/// The width of lines that nobody sees on a screen.
+/// Width of lines that are not shown on a terminal.
 const LINE_WIDTH: usize = 2000;
 
 pub(super) struct Surface {
     pub render: Render,
-    pub reach: Reach,
-    pub letters: Letters,
+    pub reach: DisplayKind,
+    pub letters: Charset,
     pub glyphs: &'static Glyphs,
     pub width: Width,
-    /// What is on the rows that are drawn over.
+    /// Current contents of the redrawn rows.
     live: String,
-    /// What was not yet given out.
+    /// Pending output.
     bytes: String,
 }
 
 impl Surface {
-    pub(super) fn new(render: Render, reach: Reach, letters: Letters, glyphs: &'static Glyphs) -> Self {
-        let width = if reach == Reach::Lines { Width::Fixed(LINE_WIDTH) } else { Width::Asked };
+    pub(super) fn new(render: Render, reach: DisplayKind, letters: Charset, glyphs: &'static Glyphs) -> Self {
+        let width = if reach == DisplayKind::Lines { Width::Fixed(LINE_WIDTH) } else { Width::PendingCall };
         Self { render, reach, letters, glyphs, width, live: String::new(), bytes: String::new() }
     }
 
-    /// How many columns a row may have. The last one stays free: what a terminal does after it, nobody knows.
+    /// Maximum number of columns of a row. The last column stays free, because terminals differ in how they wrap after it.
     pub(super) fn columns(&self) -> usize {
         let asked = || tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0);
         let columns = match self.width {
             Width::Fixed(columns) => columns,
-            Width::Asked => asked().unwrap_or(USUAL_WIDTH),
+            Width::PendingCall => asked().unwrap_or(USUAL_WIDTH),
         };
         columns.saturating_sub(1).max(1)
     }
@@ -119,17 +119,17 @@ impl Surface {
     pub(super) fn height(&self) -> usize {
         match self.width {
             Width::Fixed(_) => FIXED_HEIGHT,
-            Width::Asked => tcgetwinsize(io::stderr()).map_or(FIXED_HEIGHT, |size| usize::from(size.ws_row)),
+            Width::PendingCall => tcgetwinsize(io::stderr()).map_or(FIXED_HEIGHT, |size| usize::from(size.ws_row)),
         }
     }
 
-    /// Adds a line that stays, cut to one row.
+    /// Adds a permanent line, cut to one row.
     pub(super) fn row(&mut self, line: &Line) {
         let line = line.cut(self.columns(), self.glyphs.more);
         self.put(line);
     }
 
-    /// Adds lines that stay, in as many rows as they need.
+    /// Adds a permanent line, wrapped into rows.
     pub(super) fn rows(&mut self, line: &Line, indent: usize) {
         let columns = self.columns();
         let line = line.cut(columns.saturating_mul(MOST_ROWS), self.glyphs.more);
@@ -138,12 +138,12 @@ impl Surface {
         }
     }
 
-    /// Adds a line that stays, as it is: where it does not fit, the terminal wraps it.
+    /// Adds a permanent line unchanged; the terminal wraps it.
     pub(super) fn whole(&mut self, line: &Line) {
         self.put(line.clone());
     }
 
-    /// Adds text that was made for a terminal already.
+    /// Adds text that is already sanitized.
     pub(super) fn text(&mut self, text: &str) {
         self.erase();
         self.bytes += text;
@@ -151,31 +151,31 @@ impl Surface {
 
     fn put(&mut self, line: Line) {
         self.erase();
-        let line = if self.letters == Letters::Ascii { line.ascii() } else { line };
+        let line = if self.letters == Charset::Ascii { line.ascii() } else { line };
         let text = line.painted(&self.render);
-        self.bytes += if self.reach == Reach::Lines { text.trim_end() } else { &text };
-        self.bytes += if self.reach == Reach::Lines { "\n" } else { "\r\n" };
+        self.bytes += if self.reach == DisplayKind::Lines { text.trim_end() } else { &text };
+        self.bytes += if self.reach == DisplayKind::Lines { "\n" } else { "\r\n" };
     }
 
-    /// Adds text that somebody answers on the same row.
+    /// Adds a question that the user answers on the same row.
     pub(super) fn question(&mut self, line: &Line) {
         self.erase();
         self.bytes += &line.painted(&self.render);
     }
 
-    /// Draws the rows below all that stays anew.
+    /// Redraws the rows below the permanent lines.
     pub(super) fn draw(&mut self, rows: &[Line]) {
-        if self.reach != Reach::Redrawn {
+        if self.reach != DisplayKind::Redrawn {
             return;
         }
         let columns = self.columns();
-        // What does not fit would scroll out of reach. The last rows say most.
+        // Rows that do not fit would scroll out of reach; the last rows are the most important.
         let rows = &rows[rows.len().saturating_sub(self.height().saturating_sub(1).max(1))..];
-        // Keys that were pressed meanwhile may have moved the cursor to the right.
+        // The echo of pressed keys may have moved the cursor to the right.
         let mut text = "\r".to_owned();
         for (at, row) in rows.iter().enumerate() {
             let row = row.cut(columns, self.glyphs.more);
-            let row = if self.letters == Letters::Ascii { row.ascii() } else { row };
+            let row = if self.letters == Charset::Ascii { row.ascii() } else { row };
             text += if at == 0 { "" } else { "\x1b[K\r\n" };
             text += &row.painted(&self.render);
         }
@@ -190,12 +190,12 @@ impl Surface {
         }
     }
 
-    /// Whether there are such rows now.
+    /// Whether redrawn rows are on the screen.
     pub(super) fn is_drawn(&self) -> bool {
         !self.live.is_empty()
     }
 
-    /// Removes them.
+    /// Erases the redrawn rows.
     pub(super) fn erase(&mut self) {
         if !self.live.is_empty() {
             self.bytes += "\r\x1b[J";
@@ -203,7 +203,7 @@ impl Surface {
         }
     }
 
-    /// What has to be written to standard error.
+    /// Takes the pending output for standard error.
     pub(super) fn take(&mut self) -> String {
         std::mem::take(&mut self.bytes)
     }

@@ -1,8 +1,8 @@
-//! Whole views of runs, as bytes and as what a terminal makes of them.
+//! Tests of complete views, as bytes and as the screen of a terminal.
 
-mod asked;
 mod ends;
 mod hostile;
+mod pending;
 mod real;
 mod whole;
 
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::{surface::Width, *};
 use crate::args::Color;
 
-/// What a terminal of this width shows in the end, and where its cursor is.
+/// An emulated terminal.
 pub(super) struct Screen(vt100::Parser);
 
 impl Screen {
@@ -22,9 +22,9 @@ impl Screen {
         Self(vt100::Parser::new(400, columns, 0))
     }
 
-    /// Plays what a view has written since, and checks what always holds.
+    /// Plays the new output of a view, and checks the position of the cursor.
     pub(super) fn play(&mut self, view: &mut View) -> &mut Self {
-        let bytes = std::mem::take(&mut kept(view).stderr);
+        let bytes = std::mem::take(&mut captured(view).stderr);
         self.0.process(bytes.as_bytes());
         assert_eq!(self.0.screen().cursor_position().1, 0, "the cursor is not at the beginning of a row: {bytes:?}");
         self
@@ -37,43 +37,43 @@ impl Screen {
     }
 }
 
-pub(super) fn kept(view: &mut View) -> &mut Kept {
-    view.sink.kept.get_or_insert_default()
+pub(super) fn captured(view: &mut View) -> &mut Captured {
+    view.sink.captured.get_or_insert_default()
 }
 
-/// A view of a terminal this wide, which draws whenever it could.
+/// A view on a terminal of this width, which draws after every event.
 pub(super) fn terminal(columns: usize, color: Color) -> View {
-    let mut view = of(Surface::new(Render::new(color), Reach::Redrawn, Letters::All, &UNICODE));
+    let mut view = of(Surface::new(Render::new(color), DisplayKind::Redrawn, Charset::All, &UNICODE));
     resize(&mut view, columns);
     view
 }
 
 pub(super) fn resize(view: &mut View, columns: usize) {
-    people(view).surface_mut().width = Width::Fixed(columns);
+    text_view(view).surface_mut().width = Width::Fixed(columns);
 }
 
 pub(super) fn plain() -> View {
-    of(Surface::new(Render::new(Color::Always).uncoloured(), Reach::Lines, Letters::All, &UNICODE))
+    of(Surface::new(Render::new(Color::Always).uncoloured(), DisplayKind::Lines, Charset::All, &UNICODE))
 }
 
 pub(super) fn programs() -> View {
-    let mut sink = Sink::new(Writer::start().expect("a thread"));
-    sink.kept = Some(Kept::default());
-    View { mode: Mode::Json, face: Face::Programs(Lines::default()), sink }
+    let mut sink = Sink::new(Writer::new());
+    sink.captured = Some(Captured::default());
+    View { mode: Mode::Json, format: Format::Json(JsonLines::default()), sink }
 }
 
 pub(super) fn of(surface: Surface) -> View {
-    let mut sink = Sink::new(Writer::start().expect("a thread"));
-    sink.kept = Some(Kept::default());
-    let mut people = People::new(surface, false);
-    people.pace = Duration::ZERO;
-    View { mode: Mode::Plain, face: Face::People(Box::new(people)), sink }
+    let mut sink = Sink::new(Writer::new());
+    sink.captured = Some(Captured::default());
+    let mut text_view = TextView::new(surface, false);
+    text_view.pace = Duration::ZERO;
+    View { mode: Mode::Plain, format: Format::Text(Box::new(text_view)), sink }
 }
 
-pub(super) fn people(view: &mut View) -> &mut People {
-    match &mut view.face {
-        Face::People(people) => people,
-        Face::Programs(_) => panic!("a view for people"),
+pub(super) fn text_view(view: &mut View) -> &mut TextView {
+    match &mut view.format {
+        Format::Text(text_view) => text_view,
+        Format::Json(_) => panic!("not a text view"),
     }
 }
 
@@ -154,10 +154,10 @@ pub(super) fn finish(view: &mut View, answer: &str) {
 
 pub(super) const PATCH: &str = "*** Begin Patch\n*** Update File: main.c\n@@ int main(void) {\n-  return 1;\n+  return 0;\n }\n*** Add File: notes/größe.md\n+# Größe\n*** End Patch\n";
 
-/// A PNG of 640 by 480 pixels, as far as its head goes.
+/// The header of a PNG of 640 by 480 pixels.
 pub(super) const PNG: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAoAAAAHgCAYAAAA10dzkAAAA";
 
-/// What happens in a run of a few turns.
+/// Events of a run of a few turns.
 pub(super) fn story() -> Vec<RunEvent> {
     let test_output = "cc -o hello main.c\n./hello | diff - expected.txt\n1c1\n< helo\n---\n> hello\n2 of 2 failed\nmake: *** [test] Error 1\nmake: leaving\nend\n";
     let answer = ANSWER;

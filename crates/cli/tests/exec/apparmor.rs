@@ -1,4 +1,4 @@
-//! Hosts where AppArmor leaves user namespaces without powers: what is said, and what `doctor --fix` installs.
+//! Hosts where AppArmor gives user namespaces no capabilities: the report, and the profile of `doctor --fix`.
 //!
 //! The kernel that runs the tests need not have AppArmor. Its switch is put into a mount namespace's `/proc`; a filter
 //! refuses the first thing that takes powers in a user namespace, as AppArmor would. The loader is a script.
@@ -73,7 +73,7 @@ impl Host {
 }
 
 #[test]
-fn a_refusal_inside_namespaces_is_explained_where_apparmor_restricts_them() {
+fn a_refusal_is_explained_if_apparmor_restricts_user_namespaces() {
     let host = Host::new(Sandbar::unprivileged(), 1, Loader::Loads);
     let refused = host.run(&["exec", "--", "echo", "ran"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (125, ""), "{refused:?}");
@@ -81,8 +81,12 @@ fn a_refusal_inside_namespaces_is_explained_where_apparmor_restricts_them() {
         assert!(refused.stderr.contains(words), "{words}: {refused:?}");
     }
     let doctor = host.run(&["doctor"]);
-    for words in ["refuses to run", "apparmor  leaves user namespaces without powers", "to fix", "sandbar doctor --fix"]
-    {
+    for words in [
+        "refuses to run",
+        "apparmor  gives programs without a profile user namespaces",
+        "to fix",
+        "sandbar doctor --fix",
+    ] {
         assert!(doctor.stdout.contains(words), "{words}: {doctor:?}");
     }
     let unrestricted = Host::new(Sandbar::unprivileged(), 0, Loader::Loads);
@@ -105,7 +109,7 @@ fn an_ordinary_user_is_shown_the_profile_and_how_root_installs_it() {
 }
 
 #[test]
-fn root_installs_the_profile_after_a_yes_and_loads_it() {
+fn root_installs_and_loads_the_profile_after_consent() {
     let host = Host::new(Sandbar::own(), 1, Loader::Loads);
     let unasked = host.run(&["doctor", "--fix"]);
     assert_eq!((unasked.code, host.profiles(), host.loaded()), (3, 0, None), "{unasked:?}");
@@ -124,7 +128,7 @@ fn root_installs_the_profile_after_a_yes_and_loads_it() {
 }
 
 #[test]
-fn a_profile_that_cannot_be_loaded_leaves_what_was_there() {
+fn a_profile_that_cannot_be_loaded_restores_the_previous_one() {
     let missing = Host::new(Sandbar::own(), 1, Loader::Absent);
     let run = missing.run(&["doctor", "--fix", "--yes"]);
     assert!(run.code == 1 && run.stderr.contains("install the package `apparmor`"), "{run:?}");
@@ -136,16 +140,16 @@ fn a_profile_that_cannot_be_loaded_leaves_what_was_there() {
     assert!(refusing.loaded().is_some() && refusing.profiles() == 0);
     fs::write(refusing.profile(), "an older one").expect("write");
     let run = refusing.run(&["doctor", "--fix", "--yes"]);
-    assert!(run.code == 1 && run.stdout.contains("It replaces another"), "{run:?}");
+    assert!(run.code == 1 && run.stdout.contains("It replaces an existing"), "{run:?}");
     assert_eq!(fs::read_to_string(refusing.profile()).expect("read"), "an older one");
     assert_eq!(refusing.profiles(), 1);
 }
 
 #[test]
-fn where_nothing_is_restricted_nothing_is_installed() {
+fn without_restrictions_no_profile_is_installed() {
     let host = Host::new(Sandbar::own(), 0, Loader::Loads);
     let run = host.run(&["doctor", "--fix", "--yes"]);
     assert_eq!((run.code, host.profiles(), host.loaded()), (0, 0, None), "{run:?}");
-    assert!(run.stderr.contains("nothing that --fix can change"), "{run:?}");
+    assert!(run.stderr.contains("nothing to fix"), "{run:?}");
     assert_eq!(host.run(&["doctor", "--yes"]).code, 2);
 }

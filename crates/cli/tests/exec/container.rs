@@ -1,4 +1,4 @@
-//! Inside an ordinary container, where namespaces are not to be had: a clear refusal, and Landlock for those who ask for it.
+//! In an ordinary container without user namespaces: a clear refusal, and Landlock on request.
 
 use std::process::{Command, Output};
 
@@ -18,7 +18,7 @@ fn in_container(user: &str, args: &[&str]) -> Output {
 }
 
 #[test]
-fn without_namespaces_nothing_runs_and_the_missing_piece_is_named() {
+fn without_namespaces_no_command_runs_and_the_missing_feature_is_named() {
     if !has_engine(EMPTY) {
         return;
     }
@@ -32,7 +32,7 @@ fn without_namespaces_nothing_runs_and_the_missing_piece_is_named() {
 }
 
 #[test]
-fn landlock_works_where_namespaces_do_not() {
+fn landlock_works_without_namespaces() {
     if !has_engine(EMPTY) {
         return;
     }

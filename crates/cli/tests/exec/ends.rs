@@ -1,4 +1,4 @@
-//! However it ends, it ends soon, with the right code, and nothing is left.
+//! Every end of `exec` is quick, has the right exit code, and leaves nothing.
 
 use std::{
     io::Read,
@@ -19,12 +19,12 @@ fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).expect("kill");
 }
 
-/// Waits until the command itself, not the words that ask for it, is there.
+/// Waits until the command runs, not only the process that starts it.
 fn running(marker: &str) {
     until("the command runs", PATIENCE, || marked(marker).iter().any(|line| line.starts_with(marker)));
 }
 
-/// Waits until the command's first line has come through: from here on, a signal is the command's own affair.
+/// Waits until the first line of the command arrives: from then on, signals are forwarded to the command.
 fn ready(child: &mut Child) {
     let stdout = child.stdout.as_mut().expect("stdout");
     let mut line = [0; 6];
@@ -50,7 +50,7 @@ fn a_signal_at_any_stage_ends_everything() {
 }
 
 #[test]
-fn a_command_may_answer_a_signal_in_its_own_way() {
+fn a_command_can_handle_a_signal() {
     each(|sandbar| {
         let mut child = start(sandbar, &format!("trap 'echo bye; exit 3' TERM; echo ready; {} & wait", nap(6161)));
         ready(&mut child);
@@ -63,7 +63,7 @@ fn a_command_may_answer_a_signal_in_its_own_way() {
 }
 
 #[test]
-fn the_second_signal_kills_a_command_that_will_not_hear() {
+fn the_second_signal_kills_a_command_that_ignores_the_first() {
     each(|sandbar| {
         let script = format!("trap '' INT TERM; echo ready; {}; {}", nap(6262), nap(6263));
         let mut child = start(sandbar, &script);

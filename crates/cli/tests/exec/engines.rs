@@ -1,4 +1,4 @@
-//! What is said about a container engine: by the doctor, and by commands that need one and do not get it.
+//! Reports about the container engine: of the doctor, and of commands that need an engine.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::rig::{PATIENCE, Run, Sandbar, finish, has_engine, until};
 
-/// An engine that gives everybody the same answer and hangs up.
+/// An engine that gives every client the same answer and closes the connection.
 fn fake(place: &Path, answer: &'static [u8]) -> String {
     let socket = place.join("engine.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -35,18 +35,18 @@ fn engine(sandbar: &Sandbar, address: &str) -> Value {
     let run = run(sandbar, &["doctor", "--json"], address);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "an engine is not what `exec` needs: {run:?}");
     let report: Value = serde_json::from_str(&run.stdout).expect("json");
-    report["engine"].clone()
+    report["providers"]["docker"].clone()
 }
 
 const EXEC: [&str; 5] = ["exec", "--sandbox", "docker:sandbar-test:empty", "--", "true"];
 
 #[test]
-fn an_engine_that_is_not_there_is_said_once_with_what_to_do() {
+fn a_missing_engine_is_reported_once_with_a_fix() {
     let sandbar = Sandbar::own();
     for address in ["unix:///no/such/docker.sock", "tcp://127.0.0.1:1"] {
         let refused = run(&sandbar, &EXEC, address);
         let expected = format!(
-            "sandbar: cannot start the machine: there is no way to the Docker engine at {address}: nothing listens there; \
+            "sandbar: cannot start the machine: cannot reach the Docker engine at {address}: nothing listens there; \
              start one (`systemctl start docker`), or set DOCKER_HOST to where one does\n"
         );
         assert_eq!((refused.code, refused.stderr.as_str()), (125, expected.as_str()), "{refused:?}");
@@ -56,13 +56,13 @@ fn an_engine_that_is_not_there_is_said_once_with_what_to_do() {
         assert!(told["fix"].as_str().is_some_and(|fix| fix.contains("DOCKER_HOST")), "{told}");
     }
     let shown = run(&sandbar, &["doctor"], "unix:///no/such/docker.sock");
-    let line = shown.stdout.lines().find(|line| line.starts_with("engine ")).expect("a line");
+    let line = shown.stdout.lines().find(|line| line.starts_with("docker ")).expect("a line");
     assert!(line.contains("none at unix:///no/such/docker.sock: nothing listens there; start one"), "{line}");
     assert!(engine(&sandbar, "ssh://me@host")["reason"].as_str().is_some_and(|reason| reason.contains("unix://")));
 }
 
 #[test]
-fn an_engine_that_this_user_may_not_use_is_said_once_with_what_to_do() {
+fn a_forbidden_engine_is_reported_once_with_a_fix() {
     let sandbar = Sandbar::unprivileged();
     let address = fake(sandbar.dir(), b"");
     fs::set_permissions(sandbar.dir().join("engine.sock"), fs::Permissions::from_mode(0o600)).expect("chmod");
@@ -83,7 +83,7 @@ fn an_engine_that_this_user_may_not_use_is_said_once_with_what_to_do() {
 }
 
 #[test]
-fn an_engine_that_makes_no_sense_does_not_keep_the_doctor_from_the_rest() {
+fn an_invalid_engine_does_not_stop_the_rest_of_the_report() {
     let table: [&'static [u8]; 4] = [
         b"",
         b"\0\xffgarbage\r\n\r\n",
@@ -137,7 +137,7 @@ fn the_doctor_describes_a_real_engine_and_this_hosts_control_groups() {
     let names = |key: &str| told[key].as_array().expect("a list").clone();
     assert!(names("runtimes").iter().any(|name| name == "runc"), "{told}");
     assert_eq!(told["rootless"].as_bool(), Some(names("security").iter().any(|name| name == "rootless")));
-    for words in ["engine ", "images for linux/", "runtimes ", "storage "] {
+    for words in ["docker ", "images for linux/", "runtimes ", "storage "] {
         assert!(shown.stdout.contains(words), "{words}: {shown:?}");
     }
     let missing = sandbar.run(&["exec", "--sandbox", "docker:127.0.0.1:1/no/such:1", "--", "true"]);

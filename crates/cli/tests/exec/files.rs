@@ -1,4 +1,4 @@
-//! What of the host is shown, what may be changed, and that the temporary is gone.
+//! Mounts of host files, and temporary workspaces.
 
 use std::{fs, path::Path};
 
@@ -36,7 +36,7 @@ fn a_read_only_workspace_cannot_be_changed() {
 }
 
 #[test]
-fn a_temporary_workspace_is_empty_and_gone_afterwards() {
+fn a_temporary_workspace_is_empty_and_removed_afterwards() {
     each(|sandbar| {
         let run = sandbar.run(&sh("ls -A; echo x > kept; echo y > ~/kept; cat kept ~/kept; pwd"));
         assert_eq!((run.code, run.stdout.as_str()), (0, "x\ny\n/workspace\n"), "{run:?}");
@@ -46,7 +46,7 @@ fn a_temporary_workspace_is_empty_and_gone_afterwards() {
 }
 
 #[test]
-fn what_is_shown_can_be_read_and_only_rw_changed() {
+fn ro_mounts_are_readable_and_only_rw_mounts_are_writable() {
     each(|sandbar| {
         let shown = sandbar.make_dir("shown");
         sandbar.make_file("shown/file", "before\n");
@@ -66,7 +66,7 @@ fn what_is_shown_can_be_read_and_only_rw_changed() {
 }
 
 #[test]
-fn the_weaker_levels_are_there_when_asked_for_by_name() {
+fn weaker_isolation_levels_are_available_by_name() {
     each(|sandbar| {
         for level in ["landlock", "none"] {
             let run = sandbar.run(&["exec", "--isolation", level, "--", "sh", "-c", "echo x > y; cat y; exit 3"]);

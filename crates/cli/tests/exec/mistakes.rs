@@ -1,4 +1,4 @@
-//! What is asked for wrongly is refused with a sentence and the right code, and leaves nothing behind.
+//! Usage mistakes are refused with a message and the right exit code, and leave nothing behind.
 
 use std::{fs, process::Stdio};
 
@@ -16,7 +16,7 @@ fn refused(sandbar: &Sandbar, options: &[&str]) -> Run {
 }
 
 #[test]
-fn a_wrong_option_is_named_with_what_would_be_right() {
+fn an_invalid_option_is_named_with_a_valid_value() {
     each(|sandbar| {
         let file = sandbar.dir().join("file");
         fs::write(&file, "").expect("write");
@@ -41,7 +41,7 @@ fn a_wrong_option_is_named_with_what_would_be_right() {
             (&["--env", "=x"], &["--env", "NAME=VALUE"]),
             (&["--env", "SANDBAR_NOT_SET"], &["SANDBAR_NOT_SET", "not set", "--env SANDBAR_NOT_SET=VALUE"]),
             (&["--isolation", "strong"], &["strong", "full, landlock, none"]),
-            (&["--network", "some"], &["some", "off, host"]),
+            (&["--network", "some"], &["some", "off, open, host"]),
             (&["--pids", "0"], &["--pids"]),
             (&["--port", "70000"], &["70000", "--port"]),
             (&["--memory", "lots"], &["lots", "--memory", "64k, 512m or 1g"]),
@@ -71,7 +71,7 @@ fn without_a_command_there_is_nothing_to_run() {
 }
 
 #[test]
-fn a_state_directory_that_cannot_be_made_is_said_so() {
+fn a_state_directory_that_cannot_be_created_is_named() {
     let sandbar = Sandbar::own();
     let mut command = sandbar.command(&["exec", "--", "true"]);
     let run = finish(command.env("TMPDIR", "/no/such/dir").spawn().expect("spawn"));
@@ -80,7 +80,7 @@ fn a_state_directory_that_cannot_be_made_is_said_so() {
 }
 
 #[test]
-fn an_unknown_subcommand_is_met_with_a_hint() {
+fn an_unknown_subcommand_gets_a_hint() {
     let sandbar = Sandbar::own();
     let run = sandbar.run(&["ls", "-la"]);
     assert_eq!((run.code, run.stdout.as_str()), (2, ""));
@@ -91,7 +91,7 @@ fn an_unknown_subcommand_is_met_with_a_hint() {
 }
 
 #[test]
-fn colour_is_only_where_it_is_wanted() {
+fn output_is_coloured_only_on_request() {
     let sandbar = Sandbar::own();
     let plain = sandbar.run(&["exec", "--workspace", "/no/such", "--", "true"]);
     assert!(!plain.stderr.contains('\x1b'), "{plain:?}");
@@ -100,7 +100,7 @@ fn colour_is_only_where_it_is_wanted() {
 }
 
 #[test]
-fn what_sandbar_does_is_told_when_asked_for() {
+fn verbose_logs_what_sandbar_does() {
     let sandbar = Sandbar::own();
     let run = sandbar.run(&["exec", "-v", "--", "echo", "result"]);
     assert_eq!((run.code, run.stdout.as_str()), (0, "result\n"));
@@ -109,7 +109,7 @@ fn what_sandbar_does_is_told_when_asked_for() {
 }
 
 #[test]
-fn help_is_a_result_and_may_lose_its_reader() {
+fn help_is_a_result_whose_reader_may_close_the_pipe() {
     let sandbar = Sandbar::own();
     for (words, expected) in [
         (&["--help"][..], "Examples:"),

@@ -8,7 +8,7 @@ use std::{
 use super::rig::{Sandbar, collect, each, finish, nap, naps, sh};
 
 #[test]
-fn exit_codes_are_the_commands_own() {
+fn exit_codes_are_those_of_the_command() {
     each(|sandbar| {
         for (script, code) in
             [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143)]
@@ -21,7 +21,7 @@ fn exit_codes_are_the_commands_own() {
 }
 
 #[test]
-fn what_the_caller_ignores_a_command_does_not() {
+fn signals_that_the_caller_ignores_are_not_ignored_by_a_command() {
     each(|sandbar| {
         let deaf = ["sh", "-c", "trap '' HUP INT QUIT TERM; exec \"$@\"", "sh"];
         let run = finish(
@@ -46,7 +46,7 @@ fn a_command_that_cannot_be_run_is_126_and_one_that_is_not_there_127() {
 }
 
 #[test]
-fn the_two_streams_stay_apart_and_every_byte_is_kept() {
+fn the_two_streams_are_separate_and_every_byte_is_kept() {
     each(|sandbar| {
         let script = r"printf '\000\377\r\n\033[0m\303'; printf 'to stderr\n' >&2";
         let output = collect(sandbar.command(&sh(script)).spawn().expect("spawn"));
@@ -56,7 +56,7 @@ fn the_two_streams_stay_apart_and_every_byte_is_kept() {
 }
 
 #[test]
-fn large_output_arrives_whole() {
+fn large_output_arrives_completely() {
     each(|sandbar| {
         let run = sandbar.run(&sh("yes 0123456789abcde | head -c 33554432 | tee /dev/stderr | cksum"));
         let sum = finish(
@@ -72,7 +72,7 @@ fn large_output_arrives_whole() {
 }
 
 #[test]
-fn output_is_seen_when_it_is_printed() {
+fn output_arrives_when_it_is_printed() {
     let sandbar = Sandbar::own();
     let mut child = sandbar.command(&sh("echo now; read x")).stdin(Stdio::piped()).spawn().expect("spawn");
     let mut said = [0; 4];
@@ -91,12 +91,12 @@ fn standard_input_is_copied_to_its_end() {
         let output = sandbar.feed(&["exec", "--", "wc", "-c"], big);
         assert_eq!(output.stdout, b"8388608\n");
         let output = sandbar.feed(&["exec", "--", "true"], big);
-        assert_eq!(output.status.code(), Some(0), "input that nobody reads");
+        assert_eq!(output.status.code(), Some(0), "unread input");
     });
 }
 
 #[test]
-fn a_reader_that_leaves_ends_the_command_quietly() {
+fn a_closed_pipe_ends_the_command_quietly() {
     each(|sandbar| {
         let mut child = sandbar.command(&sh("yes closed-stdout-marker")).spawn().expect("spawn");
         let mut line = [0; 8];
@@ -108,7 +108,7 @@ fn a_reader_that_leaves_ends_the_command_quietly() {
 }
 
 #[test]
-fn closed_streams_are_no_trouble() {
+fn closed_standard_streams_are_accepted() {
     let sandbar = Sandbar::own();
     let program = env!("CARGO_BIN_EXE_sandbar");
     for (redirection, code) in [("<&-", 0), (">&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 0), (">/dev/full", 125)] {
@@ -122,7 +122,7 @@ fn closed_streams_are_no_trouble() {
 }
 
 #[test]
-fn open_files_of_the_caller_neither_get_in_nor_in_the_way() {
+fn open_files_of_the_caller_are_not_inherited() {
     each(|sandbar| {
         // Opens them without the flag that would close them, as shells and build tools do.
         let words = sh("for fd in 3 4 5 6 7 8 9; do test -e /proc/self/fd/$fd && echo $fd; done; true");
@@ -133,7 +133,7 @@ fn open_files_of_the_caller_neither_get_in_nor_in_the_way() {
 }
 
 #[test]
-fn a_background_child_that_holds_the_output_does_not_hold_the_exit() {
+fn a_background_child_with_the_output_does_not_delay_the_exit() {
     each(|sandbar| {
         for script in [format!("{} & echo done", nap(4711)), "yes background-marker & echo done".to_owned()] {
             let run = sandbar.run(&sh(&script));
@@ -146,7 +146,7 @@ fn a_background_child_that_holds_the_output_does_not_hold_the_exit() {
 }
 
 #[test]
-fn only_declared_variables_get_in() {
+fn only_declared_variables_reach_the_command() {
     each(|sandbar| {
         let mut command = sandbar.command(&["exec", "--", "env"]);
         let run = finish(command.env("SANDBAR_CANARY", "leaked").spawn().expect("spawn"));
@@ -161,7 +161,7 @@ fn only_declared_variables_get_in() {
 }
 
 #[test]
-fn the_network_is_off_unless_it_is_asked_for() {
+fn the_network_is_off_by_default() {
     each(|sandbar| {
         let names = "cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' '";
         assert_eq!(sandbar.run(&sh(names)).stdout, "lo\n");
@@ -172,7 +172,7 @@ fn the_network_is_off_unless_it_is_asked_for() {
 }
 
 #[test]
-fn limits_hold() {
+fn limits_are_enforced() {
     each(|sandbar| {
         let files = sandbar.run(&["exec", "--open-files", "32", "--", "sh", "-c", "ulimit -n"]);
         assert_eq!(files.stdout, "32\n", "{files:?}");
@@ -186,7 +186,7 @@ fn limits_hold() {
 }
 
 #[test]
-fn a_command_that_uses_everything_up_is_ended_and_the_reason_said() {
+fn a_command_above_a_limit_is_killed_and_the_reason_is_reported() {
     each(|sandbar| {
         let memory = "x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 50";
         let disk = "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero >f$i; i=$((i+1)); done; sleep 50";
@@ -200,7 +200,7 @@ fn a_command_that_uses_everything_up_is_ended_and_the_reason_said() {
             let run = sandbar.run(&["exec", option, most, "--timeout", "60s", "--", "sh", "-c", script]);
             assert!(run.code > 128 && run.stderr.contains(why) && run.stderr.contains(more), "{run:?}");
         }
-        // Where nobody can hold processors to it, it is refused, not forgotten.
+        // A host that cannot limit processors refuses the option instead of ignoring it.
         let run = sandbar.run(&["exec", "--cpus", "0.5", "--", "echo", "slowly"]);
         assert!(run.stdout == "slowly\n" || run.stderr.contains("--cpus cannot be held here"), "{run:?}");
     });

@@ -5,7 +5,7 @@ use sandbar::doctor::LandlockReport;
 use super::rig::{Sandbar, each};
 
 #[test]
-fn the_doctor_finds_full_isolation_here_and_says_so_to_programs() {
+fn the_doctor_reports_full_isolation_as_json() {
     each(|sandbar| {
         let run = sandbar.run(&["doctor", "--json"]);
         assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
@@ -31,7 +31,7 @@ fn the_doctor_finds_full_isolation_here_and_says_so_to_programs() {
 }
 
 #[test]
-fn the_doctor_speaks_to_people_without_colour_in_a_pipe() {
+fn the_doctor_prints_text_without_colour_to_a_pipe() {
     let sandbar = Sandbar::own();
     let run = sandbar.run(&["doctor"]);
     assert_eq!(run.code, 0);
@@ -45,7 +45,7 @@ fn the_doctor_speaks_to_people_without_colour_in_a_pipe() {
 
 /// The rows of `SECURITY.md` by the versions they are for.
 #[test]
-fn the_doctor_says_of_landlock_what_the_security_page_says() {
+fn the_doctor_describes_landlock_as_the_security_page_does() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../SECURITY.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let cells = |row: &str| row.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
@@ -65,7 +65,7 @@ fn the_doctor_says_of_landlock_what_the_security_page_says() {
 }
 
 #[test]
-fn where_the_walls_cannot_be_built_nothing_runs_and_the_fix_is_named() {
+fn without_isolation_no_command_runs_and_the_fix_is_named() {
     let sandbar = Sandbar::without_namespaces();
     let refused = sandbar.run(&["exec", "--", "echo", "ran"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (125, ""), "{refused:?}");

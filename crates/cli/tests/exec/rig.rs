@@ -1,4 +1,4 @@
-//! A `sandbar` to run, as one user or the other, with a directory of its own for everything it might leave behind.
+//! Test rig: runs `sandbar` as root or as an ordinary user, with a separate directory for all its files.
 
 use std::{
     ffi::OsStr,
@@ -41,7 +41,7 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// Whether there is an engine with a test image, which `cargo xtask setup` puts in place; where nothing may be left out, there is.
+/// Whether an engine with a test image exists (`cargo xtask setup` prepares one); in CI, a missing engine fails the test.
 #[allow(clippy::print_stdout, reason = "what is left out is said")]
 pub(crate) fn has_engine(image: &str) -> bool {
     let found = Command::new("docker").args(["image", "inspect", image]).output();
@@ -84,7 +84,7 @@ impl Sandbar {
         Self { temp, prefix: prefix.map(str::to_owned).to_vec(), user }
     }
 
-    /// As an ordinary user on a host that gives nobody namespaces.
+    /// As an ordinary user on a host without user namespaces.
     pub(crate) fn without_namespaces() -> Self {
         let mut sandbar = Self::unprivileged();
         let program = sandbar.prefix.pop().expect("the program");
@@ -113,9 +113,9 @@ impl Sandbar {
         let mut command = Command::new(words.next().expect("a program"));
         command.args(words).args(args).current_dir(self.dir());
         command.env("TMPDIR", self.dir()).env("XDG_STATE_HOME", self.dir().join("state"));
-        // Nothing of whoever runs the tests may count.
+        // The environment of the test process must not matter.
         command.env("HOME", self.dir()).env("XDG_CONFIG_HOME", self.dir().join("config")).env("LC_ALL", "C.UTF-8");
-        for variable in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_DEFAULT_MODEL", "NO_COLOR"] {
+        for variable in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_DEFAULT_MODEL", "NO_COLOR", "E2B_API_KEY"] {
             command.env_remove(variable);
         }
         for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
@@ -181,7 +181,7 @@ pub(crate) fn sh(script: &str) -> [&str; 5] {
     ["exec", "--", "sh", "-c", script]
 }
 
-/// Waits for a child without ever waiting forever, and keeps all it said.
+/// Waits for a child with a time limit, and collects its output.
 pub(crate) fn collect(child: Child) -> Output {
     let pid = Pid::from_child(&child);
     let (tell, told) = mpsc::channel();
@@ -204,7 +204,7 @@ pub(crate) fn finish(child: Child) -> Run {
     Run { code, stdout: text(&output.stdout), stderr: text(&output.stderr) }
 }
 
-/// A long sleep that nobody else asks for: other tests look at the processes of this host too.
+/// A sleep with a unique duration: other tests look at the processes of this host too.
 pub(crate) fn nap(number: u32) -> String {
     format!("sleep {number}{}", naps())
 }
@@ -261,7 +261,7 @@ pub(crate) fn marked(marker: &str) -> Vec<String> {
     words.filter(|line| line.contains(marker)).collect()
 }
 
-/// Looks again and again, but not for ever.
+/// Polls a condition with a time limit.
 pub(crate) fn until(what: &str, within: Duration, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + within;
     while !holds() {

@@ -1,4 +1,4 @@
-//! A terminal with somebody in front of it and `sandbar` behind.
+//! An emulated terminal that runs `sandbar`.
 
 use std::{
     fs::File,

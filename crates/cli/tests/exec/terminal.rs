@@ -1,4 +1,4 @@
-//! A person at a terminal: typing, resizing, Ctrl-C, and a terminal that is as it was before.
+//! Terminals: input, resizing, Ctrl-C, and restoring the mode.
 
 use std::{thread, time::Duration};
 
@@ -61,7 +61,7 @@ fn a_full_screen_program_has_the_whole_screen() {
 }
 
 #[test]
-fn the_terminal_is_put_back_when_sandbar_is_told_to_go() {
+fn the_terminal_is_restored_when_a_signal_ends_sandbar() {
     each(|sandbar| {
         for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
             let script = format!("trap '' TERM INT HUP; echo deaf; {}; {}", nap(9292), nap(9293));
@@ -77,7 +77,7 @@ fn the_terminal_is_put_back_when_sandbar_is_told_to_go() {
 }
 
 #[test]
-fn without_tty_a_terminal_is_no_input_and_ctrl_c_is_a_signal() {
+fn without_tty_a_terminal_is_not_an_input_and_ctrl_c_is_a_signal() {
     each(|sandbar| {
         let terminal = Terminal::open(sandbar, &["exec", "--", "sh", "-c", "cat; test -t 1 || echo no terminal"]);
         let (run, shown) = terminal.ends();
@@ -91,7 +91,7 @@ fn without_tty_a_terminal_is_no_input_and_ctrl_c_is_a_signal() {
 }
 
 #[test]
-fn a_terminal_inside_needs_none_outside() {
+fn a_command_can_have_a_terminal_without_one_of_the_caller() {
     each(|sandbar| {
         let output = sandbar.feed(&["exec", "--tty", "--", "sh", "-c", "stty size; cat; exit 5"], b"typed\n");
         let shown = String::from_utf8_lossy(&output.stdout);

@@ -1,4 +1,4 @@
-//! Output without a reader holds up nothing: deadlines and signals end the command line, with the right code.
+//! Unread output does not delay deadlines and signals, which end the command line with the right exit code.
 
 use std::{io::Read, thread, time::Duration};
 
@@ -21,7 +21,7 @@ fn a_deadline_is_kept_although_the_output_is_not_read() {
 }
 
 #[test]
-fn one_signal_ends_a_command_whose_output_is_not_read() {
+fn one_signal_ends_a_command_with_unread_output() {
     each(|sandbar| {
         for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
             let mut child = sandbar.behind(&FRESH, &["exec", "--", "yes", "unread-word"]).spawn().expect("spawn");
@@ -35,7 +35,7 @@ fn one_signal_ends_a_command_whose_output_is_not_read() {
 }
 
 #[test]
-fn a_command_that_answers_a_signal_is_heard_to_its_end() {
+fn the_output_of_a_command_that_handles_a_signal_is_complete() {
     let sandbar = Sandbar::own();
     let script = "trap 'head -c 500000 /dev/zero; exit 7' TERM; head -c 300000 /dev/zero; while :; do sleep 0.1; done";
     let mut child = sandbar.behind(&FRESH, &["exec", "--", "sh", "-c", script]).spawn().expect("spawn");
@@ -47,7 +47,7 @@ fn a_command_that_answers_a_signal_is_heard_to_its_end() {
 }
 
 #[test]
-fn a_late_reader_of_a_command_that_ended_by_itself_gets_everything() {
+fn a_late_reader_of_an_exited_command_gets_all_output() {
     let sandbar = Sandbar::own();
     let mut child = sandbar.command(&["exec", "--", "head", "-c", "3000000", "/dev/zero"]).spawn().expect("spawn");
     let mut out = unread(&mut child);

@@ -1,9 +1,9 @@
-//! `--user`: commands as one of the machine's users, and what is said where there can be only one.
+//! `--user`: commands as a user of the machine, and the error on machines with a single user.
 
 use super::rig::{Sandbar, each};
 
 #[test]
-fn a_command_runs_as_a_user_that_is_made_for_it() {
+fn a_command_runs_as_a_user_that_is_created_for_it() {
     each(|sandbar| {
         for (user, who) in [("ada", "ada 1001"), ("agent", "agent 1000"), ("1000", "agent 1000")] {
             let run = sandbar.run(&["exec", "--user", user, "--", "sh", "-c", "echo $(id -un) $(id -u)"]);
@@ -16,7 +16,7 @@ fn a_command_runs_as_a_user_that_is_made_for_it() {
 }
 
 #[test]
-fn a_name_that_nobody_can_have_is_a_mistake() {
+fn an_invalid_user_name_is_a_usage_mistake() {
     let sandbar = Sandbar::own();
     for (user, said) in [("a:b", "may not begin with"), ("", "a name is empty"), ("70000", "at most 65535")] {
         let run = sandbar.run(&["exec", "--user", user, "--", "true"]);
@@ -26,7 +26,7 @@ fn a_name_that_nobody_can_have_is_a_mistake() {
 }
 
 #[test]
-fn users_take_full_isolation() {
+fn users_need_full_isolation() {
     each(|sandbar| {
         let run = sandbar.run(&["exec", "--isolation", "landlock", "--user", "ada", "--", "true"]);
         assert_eq!(run.stdout, "", "{run:?}");
@@ -48,8 +48,8 @@ fn a_session_has_the_users_of_its_manifest() {
         let peeped = sh("bob", "cat room/note");
         assert!(peeped.code != 0 && peeped.stderr.contains("Permission denied"), "{peeped:?}");
         assert_eq!(sh("ada", "cat room/note").stdout, "secret\n");
-        let nobody = sh("eve", "true");
-        assert!(nobody.code != 0 && nobody.stderr.contains("\"eve\" is no user of this machine"), "{nobody:?}");
+        let unknown = sh("eve", "true");
+        assert!(unknown.code != 0 && unknown.stderr.contains("\"eve\" is no user of this machine"), "{unknown:?}");
         let shell = sandbar.feed(&["session", "shell", "--user", "bob", id], b"id -un\n");
         assert_eq!(String::from_utf8_lossy(&shell.stdout), "bob\n", "{shell:?}");
         let removed = sandbar.run(&["session", "rm", id]);

@@ -1,4 +1,4 @@
-//! Containers and volumes: of a harness that was killed, of one that lives, and of others.
+//! Containers and volumes: of a killed harness, of a live one, and of other programs.
 
 use std::{fs, path::PathBuf, process::Child};
 
@@ -66,7 +66,7 @@ fn leftovers(left: Thing, theirs: &Labels, own: &Labels) -> [Thing; 7] {
         Thing::container(&["create"], theirs),
         create(theirs, ("sandbar.lifetime", Some("detached"))),
         Thing::container(&["run", "--detach"], &with(theirs, &[("sandbar.lifetime", Some("bound"))])),
-        // The number is somebody else's by now.
+        // Another process has the number by now.
         create(own, ("sandbar.pid-started", Some("1"))),
         create(theirs, ("sandbar.boot", Some("another start of this host"))),
         Thing::volume(None, theirs),
@@ -97,7 +97,7 @@ fn others(its_container: Thing, theirs: &Labels, own: &Labels) -> [Thing; 14] {
 }
 
 #[test]
-fn what_a_killed_harness_left_goes_and_nothing_else() {
+fn only_leftovers_of_a_killed_harness_are_removed() {
     if !has_engine(IMAGE) {
         return;
     }
@@ -122,7 +122,7 @@ fn what_a_killed_harness_left_goes_and_nothing_else() {
             assert!(run.stdout.contains("would remove container sandbar-"), "{run:?}");
         }
     }
-    // What another test left may be removed by somebody else at the same moment, which is a failure and not ours.
+    // Another process may remove the leftover of another test at the same moment; that failure does not count here.
     let mut said = String::new();
     until("nothing fails", PATIENCE, || {
         let run = gc(&sandbar, &[]);
@@ -143,7 +143,7 @@ fn what_a_killed_harness_left_goes_and_nothing_else() {
         again = document(&gc(&sandbar, &["--json"]));
         [&again["removed"], &again["failed"]].iter().all(|list| list.as_array().is_some_and(Vec::is_empty))
     });
-    assert!(again["engine"]["reached"] == true && lists(&again, "kept", &stays[0]), "{again:#}");
+    assert!(again["providers"]["docker"]["reached"] == true && lists(&again, "kept", &stays[0]), "{again:#}");
     kill_process(Pid::from_child(&living), Signal::TERM).expect("end");
     finish(living);
 }
@@ -164,7 +164,7 @@ fn record_of(sandbar: &Sandbar, id: &str) -> PathBuf {
 }
 
 #[test]
-fn a_container_that_was_never_written_down_goes_and_those_of_sessions_stay() {
+fn an_unrecorded_container_is_removed_and_those_of_sessions_are_retained() {
     if !has_engine(IMAGE) {
         return;
     }
@@ -172,7 +172,7 @@ fn a_container_that_was_never_written_down_goes_and_those_of_sessions_stay() {
     let sandbar = Sandbar::own();
     let ((living, _), (kept, mut its_container), (lost, left)) =
         (harness(&sandbar), session(&sandbar), session(&sandbar));
-    // Whoever gives it another name does not take it from its session.
+    // A renamed container still belongs to its session.
     let (own_name, other_name) = (its_container.name.clone(), format!("{}-renamed", its_container.name));
     docker(&["rename", &own_name, &other_name]).expect("rename");
     its_container.name.clone_from(&other_name);
@@ -192,7 +192,7 @@ fn a_container_that_was_never_written_down_goes_and_those_of_sessions_stay() {
         // Its maker may still write it down.
         run(&labels(&own), &[detached, ("sandbar.register", Some(written))]),
     ];
-    // A record that says nothing may be anybody's.
+    // A damaged record may belong to any machine.
     let record = record_of(&sandbar, &kept);
     let whole = fs::read_to_string(&record).expect("read");
     fs::write(&record, &whole[..40]).expect("write");
@@ -205,7 +205,7 @@ fn a_container_that_was_never_written_down_goes_and_those_of_sessions_stay() {
     let (register, aside) = (home.join("register"), home.join("aside"));
     fs::rename(&register, &aside).expect("rename");
     assert!(!gc(&sandbar, &["--dry-run"]).stdout.contains("no session has it"));
-    // A word that was lost is nobody's.
+    // If the id of the state directory is lost, every container is retained.
     fs::write(&register, "").expect("write");
     let lost_word = gc(&sandbar, &["--dry-run"]);
     assert!(lost_word.code == 1 && lost_word.stderr.contains("is damaged; remove it"), "{lost_word:?}");
@@ -227,7 +227,7 @@ fn a_container_that_was_never_written_down_goes_and_those_of_sessions_stay() {
 }
 
 #[test]
-fn unnamed_volumes_go_with_the_container_that_has_them() {
+fn unnamed_volumes_are_removed_with_their_container() {
     if !has_engine(IMAGE) {
         return;
     }
@@ -248,16 +248,16 @@ fn unnamed_volumes_go_with_the_container_that_has_them() {
 }
 
 #[test]
-fn without_an_engine_one_line_says_so_and_it_is_a_failure_only_if_asked_for() {
+fn a_missing_engine_is_one_line_and_a_failure_only_if_requested() {
     let sandbar = Sandbar::own();
     let run = |words: &[&str], engine: &str| finish(sandbar.command(words).env("DOCKER_HOST", engine).spawn().unwrap());
     for engine in ["unix:///no/such/docker.sock", "tcp://127.0.0.1:1", "nonsense"] {
         let ran = run(&["gc"], engine);
         assert_eq!((ran.code, ran.stdout.as_str()), (0, "nothing to remove\n"), "{ran:?}");
-        assert!(ran.stderr.contains("no engine was looked at: ") && ran.stderr.lines().count() == 1, "{ran:?}");
+        assert!(ran.stderr.contains("docker was not looked at: ") && ran.stderr.lines().count() == 1, "{ran:?}");
         assert!(!ran.stderr.contains("cannot start the machine"), "{ran:?}");
         let told = document(&run(&["gc", "--json"], engine));
-        assert_eq!(told["engine"]["reached"], false, "{told}");
+        assert_eq!(told["providers"]["docker"]["reached"], false, "{told}");
         let asked = run(&["gc", "--sandbox", "docker"], engine);
         assert_eq!((asked.code, asked.stdout.as_str(), asked.stderr.lines().count()), (1, "", 1), "{asked:?}");
         let local = run(&["gc", "--sandbox", "local"], engine);
@@ -266,7 +266,7 @@ fn without_an_engine_one_line_says_so_and_it_is_a_failure_only_if_asked_for() {
 }
 
 #[test]
-fn a_signal_ends_it_and_what_was_done_is_said() {
+fn a_signal_ends_gc_and_its_removals_are_reported() {
     let sandbar = Sandbar::own();
     let (listener, address) = silent(sandbar.dir());
     for (words, expected) in

@@ -1,4 +1,4 @@
-//! Machines, sessions and runs on this host: what was killed at the wrong moment, beside what lives.
+//! Leftover and live machines, sessions and runs on this host.
 
 use std::{fs, path::PathBuf, process::Child};
 
@@ -56,7 +56,7 @@ fn cut(child: Child) {
 }
 
 #[test]
-fn what_a_power_cut_left_of_machines_goes_and_living_ones_stay() {
+fn leftovers_of_a_power_cut_are_removed_and_live_machines_are_retained() {
     each(|sandbar| {
         let (living, its_place) = working(sandbar, "4343.1");
         let (dead, left) = working(sandbar, "4343.2");
@@ -100,7 +100,7 @@ fn what_a_power_cut_left_of_machines_goes_and_living_ones_stay() {
 }
 
 #[test]
-fn a_machine_that_no_session_has_goes_and_a_sessions_stays() {
+fn a_machine_without_a_session_is_removed_and_others_are_retained() {
     each(|sandbar| {
         let made = || sandbar.run(&["session", "create"]).stdout.trim().to_owned();
         let (kept, lost) = (made(), made());
@@ -115,7 +115,7 @@ fn a_machine_that_no_session_has_goes_and_a_sessions_stays() {
 }
 
 #[test]
-fn what_another_process_is_removing_is_not_said_to_be_removed() {
+fn a_removal_by_another_process_is_not_reported_as_own() {
     each(|sandbar| {
         let lost = sandbar.run(&["session", "create"]).stdout.trim().to_owned();
         let state = sandbar.dir().join("state/sandbar");
@@ -153,7 +153,7 @@ fn what_another_process_is_removing_is_not_said_to_be_removed() {
 }
 
 #[test]
-fn a_run_that_was_half_removed_goes_and_others_stay() {
+fn a_partly_removed_run_is_removed_and_others_are_retained() {
     let sandbar = Sandbar::own();
     let runs = sandbar.dir().join("state/sandbar/runs");
     let (half, whole) = (runs.join(".0199f3a2-half.removed"), runs.join("0199f3a2-whole"));
@@ -169,7 +169,7 @@ fn a_run_that_was_half_removed_goes_and_others_stay() {
 }
 
 #[test]
-fn a_run_that_was_never_begun_goes_once_it_is_old() {
+fn an_old_run_that_never_began_is_removed() {
     let sandbar = Sandbar::own();
     let runs = sandbar.dir().join("state/sandbar/runs");
     let [old, young, held] = ["old", "young", "held"].map(|name| runs.join(format!(".0199f3a2-{name}.begun")));
@@ -190,7 +190,7 @@ fn a_run_that_was_never_begun_goes_once_it_is_old() {
 }
 
 #[test]
-fn the_record_of_a_session_whose_machine_is_gone_goes() {
+fn the_record_of_a_session_without_a_machine_is_removed() {
     each(|sandbar| {
         let made = |name: &str| sandbar.run(&["session", "create", "--name", name]).stdout.trim().to_owned();
         let (kept, stopped, gone) = (made("kept"), made("stopped"), made("gone"));
@@ -214,7 +214,7 @@ fn the_record_of_a_session_whose_machine_is_gone_goes() {
 }
 
 #[test]
-fn where_there_is_nothing_nothing_is_made() {
+fn without_a_state_directory_gc_creates_none() {
     each(|sandbar| {
         let run = gc(sandbar, &[]);
         assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "nothing to remove\n", ""), "{run:?}");
@@ -223,7 +223,7 @@ fn where_there_is_nothing_nothing_is_made() {
 }
 
 #[test]
-fn a_directory_that_another_user_planted_is_left_and_in_no_way() {
+fn a_directory_of_another_user_is_retained_and_does_not_block_gc() {
     let sandbar = Sandbar::unprivileged();
     let user = fs::metadata(sandbar.dir()).map(|found| std::os::unix::fs::MetadataExt::uid(&found)).expect("a user");
     let planted = sandbar.dir().join(format!("sandbar-{user}"));
@@ -235,7 +235,7 @@ fn a_directory_that_another_user_planted_is_left_and_in_no_way() {
 }
 
 #[test]
-fn a_record_that_was_never_written_to_its_end_goes() {
+fn an_incomplete_record_is_removed() {
     let sandbar = Sandbar::own();
     let made = sandbar.run(&["session", "create"]);
     assert_eq!(made.code, 0, "{made:?}");
@@ -253,7 +253,7 @@ fn a_record_that_was_never_written_to_its_end_goes() {
 }
 
 #[test]
-fn while_a_record_says_nothing_no_machine_is_nobodys() {
+fn while_a_record_is_damaged_every_machine_is_retained() {
     let sandbar = Sandbar::own();
     let made = sandbar.run(&["session", "create"]);
     assert_eq!(made.code, 0, "{made:?}");
@@ -263,7 +263,7 @@ fn while_a_record_says_nothing_no_machine_is_nobodys() {
     let run = gc(&sandbar, &[]);
     assert!(run.code == 0 && run.stdout == "nothing to remove\n", "{run:?}");
     assert!(run.stderr.contains(&format!("the record of {id} is damaged")), "{run:?}");
-    // The control: once it is gone, its machine is nobody's.
+    // The control: without the record, the machine is a leftover.
     fs::remove_file(&record).expect("remove");
     let told = document(&gc(&sandbar, &["--json"]));
     assert_eq!(told["removed"][0]["why"], "no session has it", "{told}");

@@ -1,4 +1,4 @@
-//! A repository that appears, or takes the place of another, is told of by every command.
+//! Every command reports a repository that is new, or that replaced another one.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn is_dangerous(sandbar: &Sandbar, dir: &str) -> bool {
 }
 
 #[test]
-fn a_repository_that_appears_is_told_of_by_every_command() {
+fn every_command_reports_a_new_repository() {
     each(|sandbar| {
         let attack = format!("mkdir sub; cd sub; {}; cd ..; mkdir .git", bare_layout(sandbar));
         for name in ["one", "two", "three", "four"] {
@@ -56,7 +56,7 @@ fn a_repository_that_appears_is_told_of_by_every_command() {
 }
 
 #[test]
-fn a_bare_layout_at_the_top_is_told_of() {
+fn a_bare_repository_in_the_top_directory_is_reported() {
     each(|sandbar| {
         sandbar.make_dir("work");
         let run = sandbar.run(&["exec", "--workspace", "work", "--", "sh", "-c", &bare_layout(sandbar)]);
@@ -66,7 +66,7 @@ fn a_bare_layout_at_the_top_is_told_of() {
 }
 
 #[test]
-fn a_repository_that_was_moved_away_and_replaced_is_told_of() {
+fn a_replaced_repository_is_reported() {
     each(|sandbar| {
         let replace = "mv a old; mkdir -p a/b; cp -r old/b/.git a/b/.git";
         let attack = |repository: &Repository| format!("{replace}; {}", repository.attack);
@@ -91,7 +91,7 @@ fn a_repository_that_was_moved_away_and_replaced_is_told_of() {
 }
 
 #[test]
-fn what_a_configuration_names_and_was_not_there_is_told_of() {
+fn a_new_file_that_a_configuration_names_is_reported() {
     each(|sandbar| {
         let repository = Repository::make(sandbar, "directory");
         let named = sandbar.host(&repository.work, &["git", "config", "include.path", "../.shared"]);
@@ -104,7 +104,7 @@ fn what_a_configuration_names_and_was_not_there_is_told_of() {
 }
 
 #[test]
-fn what_a_pointer_leads_to_can_be_exchanged_and_is_told_of() {
+fn a_replaced_target_of_a_pointer_is_reported() {
     each(|sandbar| {
         sandbar.make_dir("work");
         let init = "cd work; mkdir deep; git init -q --separate-git-dir=deep/store .; echo 'gitdir: deep/store' > .git";

@@ -1,4 +1,4 @@
-//! `diff` and `apply` leave out what belongs to repositories, and make none.
+//! `diff` and `apply` leave out the files of repositories, and create none.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn work(sandbar: &Sandbar, command: &str) -> String {
 }
 
 #[test]
-fn what_an_agent_did_to_a_repository_in_its_copy_does_not_come_back() {
+fn changes_to_a_repository_in_a_copy_are_not_applied() {
     each(|sandbar| {
         for layout in ["directory", "separate", "worktrees", "nested", "submodule", "bare"] {
             let repository = Repository::make(sandbar, layout);
@@ -39,7 +39,7 @@ fn what_an_agent_did_to_a_repository_in_its_copy_does_not_come_back() {
 }
 
 #[test]
-fn what_a_repository_names_in_the_tree_comes_back_only_with_a_yes() {
+fn files_that_a_repository_runs_are_applied_only_after_consent() {
     each(|sandbar| {
         for (layout, file) in [("hooks path", ".hooks/pre-commit"), ("include", ".shared"), ("program", "tools/watch")]
         {
@@ -56,7 +56,7 @@ fn what_a_repository_names_in_the_tree_comes_back_only_with_a_yes() {
 }
 
 #[test]
-fn no_directory_becomes_a_repository_by_apply() {
+fn apply_does_not_create_a_repository() {
     each(|sandbar| {
         let repository = Repository::make(sandbar, "directory");
         let layout = bare_layout(sandbar);
@@ -80,7 +80,7 @@ fn no_directory_becomes_a_repository_by_apply() {
 }
 
 #[test]
-fn half_a_repository_does_not_complete_the_other_half() {
+fn apply_does_not_complete_a_partial_repository() {
     each(|sandbar| {
         let work_dir = sandbar.make_dir("work");
         let made = sandbar.host(&work_dir, &["mkdir", "-p", "sub/objects"]);

@@ -10,7 +10,7 @@ use super::{
 };
 
 #[test]
-fn a_session_leaves_repositories_alone() {
+fn a_session_does_not_change_repositories() {
     each(|sandbar| {
         let repository = Repository::make(sandbar, "worktrees");
         for (options, is_taken_over) in [(&[][..], false), (&["--git", "rw"], true)] {
@@ -31,7 +31,7 @@ fn a_session_leaves_repositories_alone() {
 }
 
 #[test]
-fn what_is_copied_out_of_a_session_stays_out_of_repositories() {
+fn a_copy_out_of_a_session_does_not_change_repositories() {
     each(|sandbar| {
         let repository = Repository::make(sandbar, "separate");
         let made = sandbar.run(&["session", "create"]);
@@ -58,7 +58,7 @@ fn what_is_copied_out_of_a_session_stays_out_of_repositories() {
 }
 
 #[test]
-fn an_agent_in_place_leaves_repositories_alone() {
+fn an_agent_in_place_does_not_change_repositories() {
     each(|sandbar| {
         let repository = Repository::make(sandbar, "worktrees");
         let model = script(sandbar, "attack.json", [vec![shell(&repository.attack)], vec![say("done")]]);
@@ -73,7 +73,7 @@ fn an_agent_in_place_leaves_repositories_alone() {
 }
 
 #[test]
-fn an_mcp_client_leaves_repositories_alone() {
+fn an_mcp_client_does_not_change_repositories() {
     each(|sandbar| {
         let repository = Repository::make(sandbar, "worktrees");
         let mut client = Client::start(sandbar, &["--workspace", "work"]);

@@ -10,7 +10,7 @@ fn exec(sandbar: &Sandbar, options: &[&str], script: &str) -> super::rig::Run {
 }
 
 #[test]
-fn no_layout_of_a_repository_lets_a_command_in() {
+fn repositories_of_every_layout_are_protected() {
     each(|sandbar| {
         for layout in LAYOUTS.map(|layout| layout.name) {
             let repository = Repository::make(sandbar, layout);
@@ -30,7 +30,7 @@ fn no_layout_of_a_repository_lets_a_command_in() {
 }
 
 #[test]
-fn other_places_are_protected_as_the_workspace_is() {
+fn other_mounts_are_protected_like_the_workspace() {
     each(|sandbar| {
         let repository = Repository::make(sandbar, "separate");
         let script = format!("cd /data && {{ {}; }}", repository.attack);
@@ -56,7 +56,7 @@ fn other_places_are_protected_as_the_workspace_is() {
 }
 
 #[test]
-fn a_repositorys_own_directory_is_not_shown_writable() {
+fn the_directory_of_a_repository_is_not_mounted_writable() {
     each(|sandbar| {
         let repository = Repository::make(sandbar, "worktrees");
         for place in [".bare", ".bare/hooks"] {
@@ -64,7 +64,7 @@ fn a_repositorys_own_directory_is_not_shown_writable() {
             for options in [["--workspace", &place], ["--rw", &place]] {
                 let run = exec(sandbar, &options, "echo ran");
                 assert_eq!((run.code, run.stdout.as_str()), (125, ""), "{options:?}: {run:?}");
-                assert!(run.stderr.contains("is a repository's own; show it :ro, or add --git rw"), "{run:?}");
+                assert!(run.stderr.contains("belongs to a git repository; show it :ro, or add --git rw"), "{run:?}");
             }
             let run = exec(sandbar, &["--workspace", &format!("{place}:ro")], "echo ran");
             assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
@@ -73,7 +73,7 @@ fn a_repositorys_own_directory_is_not_shown_writable() {
 }
 
 #[test]
-fn a_worktree_in_its_repositorys_directory_can_be_worked_in() {
+fn a_worktree_inside_its_repository_is_usable() {
     each(|sandbar| {
         let repository = Repository::make(sandbar, "worktrees");
         let added = sandbar.host(&repository.work, &["git", "worktree", "add", "-q", "-b", "x", ".bare/inner"]);
@@ -85,7 +85,7 @@ fn a_worktree_in_its_repositorys_directory_can_be_worked_in() {
 }
 
 #[test]
-fn what_cannot_be_protected_is_refused() {
+fn a_repository_that_cannot_be_protected_is_refused() {
     each(|sandbar| {
         let repository = Repository::make(sandbar, "directory");
         let run = exec(sandbar, &["--workspace", "work", "--isolation", "landlock"], "echo ran");

@@ -1,4 +1,4 @@
-//! `--git rw` is typed: no file and no program that is told something can say it instead.
+//! `--git rw` works only on the command line: no file and no client can set it.
 
 use super::{
     play::{run, say, script, shell},
@@ -7,7 +7,7 @@ use super::{
 };
 
 #[test]
-fn no_file_lets_an_agent_into_a_repository() {
+fn no_file_makes_a_repository_writable() {
     each(|sandbar| {
         let repository = Repository::make(sandbar, "directory");
         let model = script(sandbar, "attack.json", [vec![shell(&repository.attack)], vec![say("done")]]);

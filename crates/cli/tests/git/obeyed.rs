@@ -1,4 +1,4 @@
-//! `apply` asks before it writes files that tools run or obey by themselves.
+//! `apply` asks before it writes files that tools run or read on their own.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ fn changed(sandbar: &Sandbar) -> String {
 }
 
 #[test]
-fn without_a_terminal_nothing_is_written_that_tools_obey() {
+fn without_a_terminal_files_that_tools_run_are_not_written() {
     each(|sandbar| {
         let id = changed(sandbar);
         let work = sandbar.dir().join("work");
@@ -49,7 +49,7 @@ fn without_a_terminal_nothing_is_written_that_tools_obey() {
 }
 
 #[test]
-fn at_a_terminal_a_person_is_asked() {
+fn on_a_terminal_the_user_is_asked() {
     let sandbar = Sandbar::own();
     let id = changed(&sandbar);
     let work = sandbar.dir().join("work");

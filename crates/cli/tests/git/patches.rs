@@ -1,4 +1,4 @@
-//! `patch` changes nothing that belongs to a repository, and makes none.
+//! `patch` neither changes nor creates a repository.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn patch(sandbar: &Sandbar, options: &[&str], body: &str) -> Run {
 }
 
 #[test]
-fn a_patch_stays_out_of_repositories() {
+fn a_patch_does_not_change_repositories() {
     each(|sandbar| {
         for layout in ["directory", "separate", "nested", "hooks path", "include", "program", "bare"] {
             let repository = Repository::make(sandbar, layout);
@@ -57,7 +57,7 @@ fn a_patch_stays_out_of_repositories() {
 }
 
 #[test]
-fn a_patch_makes_no_repository() {
+fn a_patch_does_not_create_a_repository() {
     each(|sandbar| {
         let work = sandbar.make_dir("work");
         let body = "*** Add File: sub/HEAD\n+ref: refs/heads/main\n*** Add File: sub/objects/x\n+x\n\

@@ -1,4 +1,4 @@
-//! A worktree whose repository lies elsewhere: named in the first line, or shown for reading with `--git ro`.
+//! A worktree whose repository lies elsewhere: the repository is named, or mounted read-only with `--git ro`.
 
 use super::{
     play::{run, say, script, shell},
@@ -16,7 +16,7 @@ fn make(sandbar: &Sandbar) {
 }
 
 #[test]
-fn a_repository_elsewhere_is_named_or_shown_for_reading() {
+fn a_repository_elsewhere_is_named_or_mounted_read_only() {
     each(|sandbar| {
         make(sandbar);
         // As it is written by older and by newer versions of git.
@@ -48,7 +48,7 @@ fn a_repository_elsewhere_is_named_or_shown_for_reading() {
 }
 
 #[test]
-fn a_pointer_alone_opens_no_repository() {
+fn a_forged_pointer_opens_no_repository() {
     each(|sandbar| {
         make(sandbar);
         sandbar.make_dir("evil");

@@ -1,4 +1,4 @@
-//! An MCP client of our own that says whatever a test wants it to say, line by line.
+//! A test client that sends arbitrary lines to the MCP server.
 
 use std::{
     cell::RefCell,
@@ -73,7 +73,7 @@ impl Client {
         self.lines.recv_timeout(PATIENCE).expect("the server speaks")
     }
 
-    /// Keeps what was heard for whoever asks for it later.
+    /// Stores received messages for later requests.
     pub(super) fn keep(&self, message: Value) {
         self.early.borrow_mut().push(message);
     }

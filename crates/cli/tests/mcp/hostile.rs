@@ -1,4 +1,4 @@
-//! Clients that send what no client should: each gets its answer, and the next line is read.
+//! Clients that send invalid messages: each gets a response, and the next line is read.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use super::{
 };
 
 #[test]
-fn what_is_no_message_is_refused_and_the_server_goes_on() {
+fn an_invalid_message_is_refused_and_the_server_continues() {
     let sandbar = Sandbar::own();
     let mut client = Client::silent(&sandbar, &[]);
     // Before the handshake nothing but a request makes sense, and nothing ends the server.
@@ -50,7 +50,7 @@ fn what_is_no_message_is_refused_and_the_server_goes_on() {
 }
 
 #[test]
-fn arguments_of_the_wrong_kind_are_for_the_model_to_read() {
+fn invalid_arguments_are_reported_to_the_model() {
     let sandbar = Sandbar::own();
     let mut client = Client::start(&sandbar, &[]);
     for (tool, arguments) in [
@@ -86,7 +86,7 @@ fn arguments_of_the_wrong_kind_are_for_the_model_to_read() {
 }
 
 #[test]
-fn a_line_without_end_costs_no_memory_and_only_itself() {
+fn an_endless_line_is_discarded_without_using_memory() {
     let sandbar = Sandbar::own();
     let mut client = Client::start(&sandbar, &[]);
     let before = resident(client.pid());
@@ -110,22 +110,22 @@ fn resident(pid: u32) -> u64 {
 }
 
 #[test]
-fn an_answer_is_bounded_whatever_there_is_to_say() {
+fn every_result_is_bounded() {
     let sandbar = Sandbar::own();
     let mut client = Client::start(&sandbar, &[]);
     let text = client.exec("yes 0123456789 | head -c 50000000");
     assert!(text.len() < 42_000 && text.contains("tokens truncated"), "{}", text.len());
     client.exec("yes 0123456789 | head -c 50000000 > big; head -c 1000000 /dev/zero | tr '\\0' x > line");
     let text = client.done("read_file", json!({"path": "big", "limit": 1_000_000_000}));
-    assert!(text.len() < 41_000 && text.ends_with("go on with offset 3637]"), "{}", text.len());
+    assert!(text.len() < 41_000 && text.ends_with("continue with offset 3637]"), "{}", text.len());
     let text = client.done("read_file", json!({"path": "big", "offset": 4_000_000}));
     assert!(text.starts_with("0123456789\n"), "{}", &text[..20]);
     let text = client.done("read_file", json!({"path": "line"}));
-    assert!(text.len() < 41_000 && text.contains("longer than what can be shown"), "{}", text.len());
+    assert!(text.len() < 41_000 && text.contains("longer than a result"), "{}", text.len());
     client.exec("mkdir many && cd many && seq 5000 | xargs touch && mkdir -p a/b/c/d/e");
     let text = client.done("list_directory", json!({"path": "many", "depth": 3}));
     assert!(
-        text.lines().count() == 1001 && text.ends_with("[there is more; list a directory below, or use exec_command]"),
+        text.lines().count() == 1001 && text.ends_with("[there is more; list a subdirectory, or use exec_command]"),
         "{}",
         text.lines().count()
     );
@@ -133,7 +133,7 @@ fn an_answer_is_bounded_whatever_there_is_to_say() {
 }
 
 #[test]
-fn calls_are_made_side_by_side_and_the_cancelled_ones_are_ended() {
+fn calls_run_concurrently_and_cancelled_calls_end() {
     let sandbar = Sandbar::own();
     let work = sandbar.make_dir("work");
     let mut client = Client::start(&sandbar, &["--workspace", "work"]);
@@ -154,7 +154,7 @@ fn calls_are_made_side_by_side_and_the_cancelled_ones_are_ended() {
     until("it is ended", PATIENCE, || marked(&marker).is_empty());
     client.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"nothing"}}"#);
     assert!(client.exec("echo after").ends_with("after\n"));
-    // More at once than anybody needs: some are refused, all are answered.
+    // More concurrent calls than allowed: some are refused, all are answered.
     for at in 0..100 {
         client.ask(&format!("crowd {at}"), "tools/call", &call("until test -e go; do sleep 1; done"));
     }
@@ -170,10 +170,10 @@ fn calls_are_made_side_by_side_and_the_cancelled_ones_are_ended() {
 }
 
 #[test]
-fn a_client_that_does_not_listen_is_not_heard_either() {
+fn requests_of_a_client_that_does_not_read_are_not_read() {
     const ALL: usize = 50_000;
     let sandbar = Sandbar::own();
-    // Nobody reads standard output, so what is asked must pile up in the pipe and not in the server.
+    // Standard output is not read, so requests must pile up in the pipe and not in the server.
     let mut child = sandbar.command(&["mcp"]).stdin(Stdio::piped()).spawn().expect("spawn");
     let mut stdin = child.stdin.take().expect("stdin");
     let sent = Arc::new(AtomicUsize::new(0));

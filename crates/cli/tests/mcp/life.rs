@@ -1,4 +1,4 @@
-//! From start to end: what cannot be made is said before the first word, and however it ends, nothing is left.
+//! The life of the server: errors before the handshake, and every end leaves nothing.
 
 use std::{io::Write, process::Stdio};
 
@@ -24,7 +24,7 @@ fn busy(sandbar: &Sandbar, marker: &str) -> Client {
 }
 
 #[test]
-fn nothing_is_left_when_the_client_goes_away() {
+fn nothing_is_left_when_the_client_disconnects() {
     each(|sandbar| {
         let marker = format!("1111{}", naps());
         let run = busy(sandbar, &marker).close();
@@ -55,7 +55,7 @@ fn nothing_is_left_when_the_server_is_killed() {
 }
 
 #[test]
-fn calls_that_are_under_way_when_the_input_ends_are_still_answered() {
+fn running_calls_are_answered_after_the_end_of_the_input() {
     let sandbar = Sandbar::own();
     let hello =
         json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
@@ -73,7 +73,7 @@ fn calls_that_are_under_way_when_the_input_ends_are_still_answered() {
 }
 
 #[test]
-fn what_cannot_be_made_is_said_before_the_first_word() {
+fn a_sandbox_that_cannot_be_created_is_reported_before_the_handshake() {
     let sandbar = Sandbar::own();
     sandbar.make_file("broken.yaml", "entries: [");
     let table: [(&[&str], i32, &str); 6] = [
@@ -96,7 +96,7 @@ fn what_cannot_be_made_is_said_before_the_first_word() {
         for option in ["--workspace", "--rw"] {
             let run = sandbar.run(&["mcp", option, &work, "--audit", audit]);
             assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
-            assert!(run.stderr.contains("give a file that the sandbox cannot write"), "{run:?}");
+            assert!(run.stderr.contains("name a file that the sandbox cannot write to"), "{run:?}");
         }
     }
     assert_eq!(std::fs::read_dir(&work).expect("work").count(), 0);
@@ -107,7 +107,7 @@ fn what_cannot_be_made_is_said_before_the_first_word() {
 }
 
 #[test]
-fn ports_are_told_to_the_person_and_to_the_model() {
+fn ports_are_reported_to_the_user_and_to_the_model() {
     let sandbar = Sandbar::own();
     let mut client = Client::silent(&sandbar, &["--port", "8000"]);
     let info = client.greet();
@@ -132,10 +132,10 @@ fn a_client_that_stops_reading_ends_the_server() {
 }
 
 #[test]
-fn somebody_who_starts_it_by_hand_is_told_what_it_waits_for() {
+fn on_a_terminal_the_server_explains_that_it_waits_for_a_client() {
     let sandbar = Sandbar::own();
     let mut terminal = Terminal::open(&sandbar, &["mcp"]);
-    terminal.shows("waits for a client");
+    terminal.shows("waiting for an MCP client");
     terminal.types("\u{4}");
     let (run, shown) = terminal.ends();
     assert_eq!(run.code, 0, "{shown}");
@@ -143,7 +143,7 @@ fn somebody_who_starts_it_by_hand_is_told_what_it_waits_for() {
 }
 
 #[test]
-fn help_shows_the_line_for_a_client() {
+fn help_shows_the_configuration_for_a_client() {
     let run = Sandbar::own().run(&["mcp", "--help"]);
     let line = r#"{"command": "sandbar", "args": ["mcp", "--workspace", "/path/to/project"]}"#;
     assert!(run.code == 0 && run.stdout.contains(line), "{run:?}");

@@ -1,4 +1,4 @@
-//! The official MCP client for Python, which knows nothing of ours, lists and calls every tool.
+//! The official MCP client for Python lists and calls every tool.
 
 use std::{path::Path, process::Stdio};
 

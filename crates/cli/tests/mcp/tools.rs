@@ -1,4 +1,4 @@
-//! Every tool does what it says on a real sandbox, and reaches nothing else.
+//! Every tool works on a real sandbox, and reaches nothing outside of it.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -16,7 +16,7 @@ const TOOLS: [&str; 7] =
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
 
 #[test]
-fn the_server_says_what_it_is_and_which_tools_it_has() {
+fn the_server_describes_itself_and_lists_its_tools() {
     let sandbar = Sandbar::own();
     let mut client = Client::silent(&sandbar, &[]);
     let info = client.greet()["result"].clone();
@@ -43,7 +43,7 @@ fn the_server_says_what_it_is_and_which_tools_it_has() {
 }
 
 #[test]
-fn everything_is_done_as_the_user_that_is_asked_for() {
+fn every_tool_runs_as_the_requested_user() {
     each(|sandbar| {
         sandbar.make_file(
             "m.yaml",
@@ -65,7 +65,7 @@ fn everything_is_done_as_the_user_that_is_asked_for() {
 }
 
 #[test]
-fn commands_run_go_on_and_are_typed_to() {
+fn commands_run_continue_and_accept_input() {
     each(|sandbar| {
         let mut client = Client::start(sandbar, &[]);
         let text = client.exec("echo out; echo err >&2; exit 3");
@@ -87,7 +87,7 @@ fn commands_run_go_on_and_are_typed_to() {
 }
 
 #[test]
-fn a_command_that_is_ended_for_another_is_named_in_the_answer_and_in_the_audit() {
+fn a_command_that_is_ended_for_another_is_named_in_the_result_and_the_audit() {
     let sandbar = Sandbar::own();
     let mut client = Client::start(&sandbar, &["--pids", "1000", "--audit", "log/audit.jsonl"]);
     let mut start = || client.done("exec_command", json!({"cmd": "sleep 300", "yield_time_ms": 250}));
@@ -107,7 +107,7 @@ fn a_command_that_is_ended_for_another_is_named_in_the_answer_and_in_the_audit()
 }
 
 #[test]
-fn patches_come_in_every_form_also_typed_as_a_command() {
+fn patches_are_applied_in_every_form() {
     let sandbar = Sandbar::own();
     let mut client = Client::start(&sandbar, &[]);
     let patch = |body: &str| format!("*** Begin Patch\n{body}*** End Patch\n");
@@ -138,7 +138,7 @@ fn patches_come_in_every_form_also_typed_as_a_command() {
 }
 
 #[test]
-fn files_are_read_written_listed_and_looked_at() {
+fn files_are_read_written_listed_and_viewed() {
     each(|sandbar| {
         let mut client = Client::start(sandbar, &[]);
         assert_eq!(client.done("list_directory", json!({})), "[empty]");
@@ -147,7 +147,7 @@ fn files_are_read_written_listed_and_looked_at() {
         assert_eq!(client.done("read_file", json!({"path": "d/e/f.txt"})), "1\n2\n3\n");
         assert_eq!(client.done("read_file", json!({"path": "/workspace/d/e/f.txt", "offset": 3})), "3\n");
         let text = client.done("read_file", json!({"path": "d/e/f.txt", "offset": 2, "limit": 1}));
-        assert_eq!(text, "2\n[there is more; go on with offset 3]");
+        assert_eq!(text, "2\n[there is more; continue with offset 3]");
         client.exec("ln -s /etc/passwd link; mkfifo pipe; printf x > \"$(printf 'two\\nlines')\"");
         let listed = "d/\nlink -> /etc/passwd\npipe (not a file)\ntwo?lines (1 bytes)";
         assert_eq!(client.done("list_directory", json!({"path": "."})), listed);
@@ -177,7 +177,7 @@ fn files_are_read_written_listed_and_looked_at() {
 }
 
 #[test]
-fn nothing_of_the_host_is_reached_that_was_not_named() {
+fn tools_reach_only_the_named_files_of_the_host() {
     each(|sandbar| {
         let secret = sandbar.make_file("secret.txt", "the host's own\n");
         let work = sandbar.make_dir("work");
@@ -221,7 +221,7 @@ fn nothing_of_the_host_is_reached_that_was_not_named() {
 }
 
 #[test]
-fn a_read_only_workspace_stays_as_it_is() {
+fn a_read_only_workspace_does_not_change() {
     let sandbar = Sandbar::own();
     let work = sandbar.make_dir("work");
     sandbar.make_file("work/a.txt", "a\n");
@@ -237,7 +237,7 @@ fn a_read_only_workspace_stays_as_it_is() {
 }
 
 #[test]
-fn a_manifest_fills_the_workspace_and_its_secrets_stay_out_of_the_audit() {
+fn a_manifest_fills_the_workspace_and_its_secrets_are_not_in_the_audit() {
     let sandbar = Sandbar::own();
     let manifest = json!({"entries": {"brief.md": {"type": "file", "content": "# Brief\n"}},
         "environment": {"value": {"TOKEN": {"type": "secret", "name": "TOKEN"}}}});
@@ -252,7 +252,7 @@ fn a_manifest_fills_the_workspace_and_its_secrets_stay_out_of_the_audit() {
     // Failures are shortened in the middle, and so are lines that are too long: no cut leaves a part of a value.
     client.exec("printf '%039995d%s\\n' 0 \"$TOKEN\" > long");
     let long = client.done("read_file", json!({"path": "long"}));
-    assert!(long.contains("is longer than what can be shown") && !long.contains("s3cr"), "{}", &long[39_980..]);
+    assert!(long.contains("is longer than a result") && !long.contains("s3cr"), "{}", &long[39_980..]);
     for before in 19_900..19_990 {
         let path = format!("{}s3cr3t-value{}", "x/".repeat(before / 2), "/y".repeat(15_000));
         let refused = client.refused("read_file", json!({"path": path}));
@@ -280,14 +280,14 @@ fn a_manifest_fills_the_workspace_and_its_secrets_stay_out_of_the_audit() {
 }
 
 #[test]
-fn a_sandbox_that_could_write_records_of_patches_has_none() {
+fn a_sandbox_that_can_write_to_the_journal_has_none() {
     let sandbar = Sandbar::own();
     sandbar.make_file("kept.txt", "old\n");
     let mut client = Client::start(&sandbar, &["--workspace", "."]);
     let patch = "*** Begin Patch\n*** Update File: kept.txt\n@@\n-old\n+new\n*** End Patch\n";
     client.done("apply_patch", json!({"patch": patch}));
     let run = client.close();
-    assert!(run.stderr.contains("a patch cannot be taken back: the sandbox may write to"), "{run:?}");
+    assert!(run.stderr.contains("cannot be undone; the sandbox can write to"), "{run:?}");
     assert!(!sandbar.dir().join("state/sandbar/patches").exists());
     sandbar.make_dir("work");
     sandbar.make_file("work/kept.txt", "old\n");
@@ -298,7 +298,7 @@ fn a_sandbox_that_could_write_records_of_patches_has_none() {
 }
 
 #[test]
-fn the_repository_of_the_workspace_can_be_read_and_not_changed() {
+fn the_repository_of_the_workspace_is_read_only() {
     each(|sandbar| {
         let project = sandbar.make_dir("project");
         sandbar.make_dir("project/.git");

@@ -1,4 +1,4 @@
-//! The same commands on machines in containers: another value, and nothing else.
+//! Runs and commands in containers.
 
 use std::fs;
 
@@ -43,7 +43,7 @@ fn a_command_runs_in_a_container_and_its_code_passes_through() {
 }
 
 #[test]
-fn the_demo_plays_in_a_container_too() {
+fn the_demo_works_in_a_container() {
     if !has_engine(NAME) {
         return;
     }
@@ -56,7 +56,7 @@ fn the_demo_plays_in_a_container_too() {
 }
 
 #[test]
-fn an_image_that_is_not_to_be_had_and_a_place_that_nobody_knows_are_named() {
+fn a_missing_image_and_an_unknown_provider_are_named() {
     if !has_engine(NAME) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Work on a copy: its source stays as it is until the changes are brought home.
+//! Runs on a working copy: the source does not change until `apply`.
 
 use std::{
     fs,
@@ -58,7 +58,7 @@ fn tree(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn a_copy_is_worked_on_shown_and_brought_home() {
+fn the_changes_of_a_copy_are_shown_and_applied() {
     each(|sandbar| {
         let source = source(sandbar);
         let before = tree(&source);
@@ -85,7 +85,7 @@ fn a_copy_is_worked_on_shown_and_brought_home() {
 }
 
 #[test]
-fn what_a_manifest_brings_is_not_the_agents_work_and_stays_out_of_the_source() {
+fn files_of_a_manifest_are_not_applied_to_the_source() {
     let sandbar = Sandbar::own();
     let source = source(&sandbar);
     let entries =
@@ -104,7 +104,7 @@ fn what_a_manifest_brings_is_not_the_agents_work_and_stays_out_of_the_source() {
 }
 
 #[test]
-fn a_run_that_changes_nothing_says_so_and_a_failed_one_still_shows_its_changes() {
+fn a_run_without_changes_says_so_and_a_failed_one_shows_its_changes() {
     let sandbar = Sandbar::own();
     source(&sandbar);
     let idle = script(&sandbar, "idle.json", [vec![say("done")]]);
@@ -117,7 +117,7 @@ fn a_run_that_changes_nothing_says_so_and_a_failed_one_still_shows_its_changes()
 }
 
 #[test]
-fn links_to_the_host_lead_nowhere_and_nothing_is_written_through_them() {
+fn links_to_the_host_are_not_followed() {
     each(|sandbar| {
         let source = sandbar.make_dir("source");
         sandbar.make_dir("outside");
@@ -155,7 +155,7 @@ fn links_to_the_host_lead_nowhere_and_nothing_is_written_through_them() {
 }
 
 #[test]
-fn what_cannot_be_read_or_copied_is_named() {
+fn unreadable_and_special_files_are_named() {
     let sandbar = Sandbar::unprivileged();
     let source = sandbar.make_dir("source");
     let model = script(&sandbar, "done.json", [vec![shell("ls -A")], vec![say("done")]]);
@@ -180,7 +180,7 @@ fn what_cannot_be_read_or_copied_is_named() {
 }
 
 #[test]
-fn what_is_kept_of_a_run_is_its_owners() {
+fn the_files_of_a_run_are_private() {
     let sandbar = Sandbar::own();
     let model = script(&sandbar, "done.json", [vec![shell("echo x > f")], vec![say("done")]]);
     let told = run(&sandbar, &["--model", &model]);
@@ -195,7 +195,7 @@ fn what_is_kept_of_a_run_is_its_owners() {
 }
 
 #[test]
-fn what_an_interrupted_command_left_is_not_copied() {
+fn leftovers_of_an_interrupted_command_are_not_copied() {
     let sandbar = Sandbar::own();
     let source = source(&sandbar);
     fs::create_dir(source.join(".sandbar-apply-dead")).unwrap();

@@ -1,27 +1,27 @@
-//! The demo: only its model is played, and everything it shows has happened.
+//! The demo: a script replaces the model, and everything else is real.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use serde_json::Value;
 
 use super::{
-    play::{Told, count, kept, told},
+    play::{JsonRun, count, kept, told},
     rig::{Sandbar, each, finish},
 };
 
-fn output<'a>(told: &'a Told, call: &str) -> &'a str {
+fn output<'a>(told: &'a JsonRun, call: &str) -> &'a str {
     let outputs = told.of("tool_output");
     let found = outputs.into_iter().find(|line| line["call_id"] == call);
     found.unwrap_or_else(|| panic!("{call} in {told:?}"))["output"].as_str().unwrap_or_default()
 }
 
-fn is_in_time(told: &Told) -> bool {
+fn is_in_time(told: &JsonRun) -> bool {
     let answers = [("call_live", "type a line>"), ("call_type", "5 words"), ("call_stop", "exited with code")];
     answers.iter().all(|(call, words)| output(told, call).contains(words))
 }
 
 #[test]
-fn everything_the_demo_shows_is_real() {
+fn the_output_of_the_demo_is_real() {
     each(|sandbar| {
         // No network at all, and nothing that could be a key.
         let played = || told(sandbar.command(&["demo", "--json"]).spawn().expect("spawn"));
@@ -63,9 +63,9 @@ fn everything_the_demo_shows_is_real() {
 }
 
 #[test]
-fn the_demo_says_who_thinks_who_agreed_and_where_everything_is() {
+fn the_demo_names_the_model_the_approver_and_the_files() {
     each(|sandbar| {
-        // Without a network there is nothing to reach, and without a key nobody to ask.
+        // The demo needs no network and no API key.
         let played = || sandbar.run(&["demo"]);
         let ended = (0..4).map(|_| played()).find(|ended| ended.stderr.contains("5 words")).unwrap_or_else(played);
         assert_eq!(ended.code, 0, "{ended:?}");
@@ -99,9 +99,9 @@ fn the_demo_needs_no_network_and_its_program_counts_on_the_host() {
 }
 
 #[test]
-fn without_a_compiler_the_demo_says_so_and_leaves_nothing() {
+fn without_a_compiler_the_demo_fails_and_leaves_nothing() {
     let sandbar = Sandbar::own();
-    // A host on which nobody can run the compiler, for this one process.
+    // A host on which this process cannot run the compiler.
     let hide = "for name in cc gcc clang c99; do for dir in /usr/bin /bin /usr/local/bin; do \
         test -e $dir/$name && mount --bind /dev/null $dir/$name; done; done; exec \"$@\"";
     for words in [["demo"].as_slice(), &["demo", "--json"]] {

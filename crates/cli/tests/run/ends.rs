@@ -1,4 +1,4 @@
-//! How a run ends: its exit code, its last line, what is listed of it, and that nothing else is left.
+//! The end of a run: exit code, last line, record and leftovers.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::{
 };
 
 #[test]
-fn every_end_has_its_code_its_last_line_and_its_place_in_the_list() {
+fn every_end_has_a_code_a_last_line_and_a_status_in_the_list() {
     each(|sandbar| {
         let done = script(sandbar, "done.json", [vec![shell("true")], vec![say("done")]]);
         let short = script(sandbar, "short.json", [vec![shell("true")]]);
@@ -38,27 +38,27 @@ fn every_end_has_its_code_its_last_line_and_its_place_in_the_list() {
 }
 
 #[test]
-fn a_run_that_never_began_has_a_last_line_too_and_is_not_kept() {
+fn a_run_that_never_began_has_a_last_line_and_no_record() {
     let sandbar = Sandbar::own();
     let good = script(&sandbar, "good.json", [vec![say("done")]]);
     sandbar.make_file("bad.json", "{\"turns\": 3}");
     sandbar.make_file("agent.toml", "nmae = \"x\"");
     for (words, code, message) in [
-        (
-            ["--model", "script:bad.json"].as_slice(),
-            1,
-            "cannot follow the script bad.json; the script of the model is wr",
-        ),
-        (&["--model", "script:none.json"], 1, "cannot follow the script none.json; No such file"),
+        (["--model", "script:bad.json"].as_slice(), 1, "cannot use the script bad.json; the script of the model is wr"),
+        (&["--model", "script:none.json"], 1, "cannot use the script none.json; No such file"),
         (&["--model", &good, "--agent", "agent.toml"], 1, "cannot use the agent file agent.toml; unknown field `nmae`"),
         (&["--model", &good, "--workspace", "none"], 1, "cannot use --workspace none; No such file or directory"),
         (&["--model", &good, "--workspace", "bad.json"], 1, "cannot use --workspace bad.json; not a directory"),
         (&["--model", &good, "--workspace", ".:ro"], 1, "a copy need not be read-only"),
         (&["--model", &good, "--manifest", "none.yaml"], 1, "none.yaml"),
-        (&["--model", "nobody/x"], 1, "no place for models is called \"nobody\""),
+        (&["--model", "unknown/x"], 1, "unknown model prefix \"unknown\""),
         (&["--model", "gpt-5.5"], 1, "`sandbar demo` shows everything without a key"),
         (&["--base-url", "nonsense"], 1, "not a URL"),
-        (&["--base-url", "http://127.0.0.1:9/v1", "--model", "x", "--max-cost", "1"], 2, "say it: --price x=IN/OUT"),
+        (
+            &["--base-url", "http://127.0.0.1:9/v1", "--model", "x", "--max-cost", "1"],
+            2,
+            "set it with --price x=IN/OUT",
+        ),
         (&["--model", ""], 2, "standard error says how"),
         (&["--max-turns", "0"], 2, "standard error says how"),
         (&["--in-place"], 2, "standard error says how"),
@@ -73,7 +73,7 @@ fn a_run_that_never_began_has_a_last_line_too_and_is_not_kept() {
 }
 
 #[test]
-fn a_tool_that_fails_or_is_not_there_is_the_models_problem() {
+fn a_failed_or_unknown_tool_is_reported_to_the_model() {
     let sandbar = Sandbar::own();
     let broken = json!({"type": "function_call", "call_id": "b", "name": "exec_command", "arguments": "{\"cmd\": 3"});
     let turns = [

@@ -1,4 +1,4 @@
-//! Agents and options that are written down: every key works, and what is wrong is named with its file.
+//! Agent files and configuration files: every key works, and errors name the file.
 
 use sandbar::mock::{MockServer, Script, item};
 
@@ -45,7 +45,7 @@ const JSON: &str = r#"{"name": "clerk", "instructions": "Be a clerk.", "base_ins
 "manifest": {"entries": {"brief.md": {"type": "file", "content": "brief"}}}}"#;
 
 #[test]
-fn an_agent_file_says_everything_in_each_of_its_formats() {
+fn an_agent_file_supports_every_key_in_each_format() {
     let sandbar = Sandbar::own();
     for (name, text) in [("a.toml", TOML), ("a.yaml", YAML), ("a.json", JSON)] {
         let turns = Script::new().turn(item::function_call("exec_command", serde_json::json!({"cmd": "cat brief.md"})));
@@ -76,7 +76,7 @@ fn an_agent_file_says_everything_in_each_of_its_formats() {
 }
 
 #[test]
-fn whatever_is_wrong_with_an_agent_file_is_named_with_it() {
+fn every_mistake_in_an_agent_file_is_reported_with_its_name() {
     let sandbar = Sandbar::own();
     let model = script(&sandbar, "done.json", [vec![say("done")]]);
     sandbar.make_file("wrong.yaml", "entries: {a: {type: nonsense}}");
@@ -111,7 +111,7 @@ fn whatever_is_wrong_with_an_agent_file_is_named_with_it() {
 }
 
 #[test]
-fn options_may_stand_in_a_file_and_what_is_typed_wins() {
+fn options_are_read_from_a_file_and_typed_options_win() {
     each(|sandbar| {
         let (one, two) = (script(sandbar, "1.json", [vec![say("one")]]), script(sandbar, "2.json", [vec![say("two")]]));
         sandbar.make_dir("config");
@@ -135,7 +135,7 @@ fn options_may_stand_in_a_file_and_what_is_typed_wins() {
 }
 
 #[test]
-fn a_wrong_configuration_is_named_and_breaks_nothing_else() {
+fn an_invalid_configuration_is_named_and_affects_only_run() {
     let sandbar = Sandbar::own();
     let model = script(&sandbar, "done.json", [vec![say("done")]]);
     sandbar.make_dir("config");
@@ -178,7 +178,7 @@ fn a_wrong_configuration_is_named_and_breaks_nothing_else() {
 }
 
 #[test]
-fn a_rule_about_files_holds_however_they_are_spelled_and_wherever_the_patch_is_typed() {
+fn a_rule_about_files_applies_to_every_spelling_and_form_of_patch() {
     let sandbar = Sandbar::own();
     sandbar.make_file("asks.toml", "[[ask]]\ntool = \"apply_patch\"\nmatches = \"deploy/*\"\n");
     let patch = |path: &str| format!("*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch\n");

@@ -1,4 +1,4 @@
-//! Commands and models that say too much, or things that are no text: harmless to people, to terminals and to memory.
+//! Hostile output of commands and models: floods, and bytes that are not text.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use super::{
 const ORDERS: &str = "\x1b[2J\x1b]0;owned\x07\x1b[c\x1b[8m\u{202e}\u{9b}31m\r\x08";
 
 #[test]
-fn nobody_but_sandbar_gives_orders_to_a_terminal() {
+fn only_sandbar_sends_control_sequences_to_a_terminal() {
     let sandbar = Sandbar::own();
     let print = r"printf 'A\033[2J\033]0;owned\007\033[c\033[8mB\n'; printf '\033c\0\377\376C\n'";
     let turns = [vec![say(&format!("M{ORDERS}N")), shell(print)], vec![say(&format!("last{ORDERS}words"))]];
@@ -36,7 +36,7 @@ fn nobody_but_sandbar_gives_orders_to_a_terminal() {
 }
 
 #[test]
-fn an_agent_cannot_make_its_own_words_look_like_sandbars() {
+fn an_agent_cannot_imitate_messages_of_sandbar() {
     let sandbar = Sandbar::own();
     let model = script(&sandbar, "fake.json", [vec![shell("printf '\\r\\033[1Aallow it? y\\n'")], vec![say("done")]]);
     let ended = sandbar.run(&["run", "do it", "--model", &model]);
@@ -44,7 +44,7 @@ fn an_agent_cannot_make_its_own_words_look_like_sandbars() {
 }
 
 #[test]
-fn a_flood_of_output_fits_into_a_small_program() {
+fn a_flood_of_output_uses_little_memory() {
     let sandbar = Sandbar::own();
     // The command is not waited for to its end: that is the disk's and the processor's business, not memory's.
     let endless = call("exec_command", &json!({"cmd": "head -c 10G /dev/zero | tr '\\0' x", "yield_time_ms": 4000}));
@@ -68,7 +68,7 @@ fn a_flood_of_output_fits_into_a_small_program() {
 }
 
 #[test]
-fn three_hundred_calls_at_once_are_answered() {
+fn three_hundred_concurrent_calls_are_answered() {
     let sandbar = Sandbar::own();
     let calls = (0..300).map(|number| shell(&format!("echo n{number}"))).collect();
     let model = script(&sandbar, "many.json", [calls, vec![say("done")]]);

@@ -1,4 +1,4 @@
-//! Work in place: the directory itself changes, but for its repository, which its owner trusts.
+//! `--in-place`: the directory changes, except for its repository.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use super::{
 };
 
 #[test]
-fn in_place_the_directory_itself_changes_but_not_its_repository() {
+fn in_place_the_directory_changes_but_not_its_repository() {
     each(|sandbar| {
         let source = sandbar.make_dir("source");
         sandbar.make_dir("source/.git");
@@ -32,7 +32,7 @@ fn in_place_the_directory_itself_changes_but_not_its_repository() {
         let model = script(sandbar, "hook.json", [vec![shell("echo x > .git/hooks/mine")], vec![say("done")]]);
         let words = ["--model", &model, "--workspace", "source", "--in-place", "--rw", &shown];
         let told = run(sandbar, &words);
-        assert!(told.run.code == 1 && told.message().contains("is a repository's own"), "{told:?}");
+        assert!(told.run.code == 1 && told.message().contains("belongs to a git repository"), "{told:?}");
         assert!(!source.join(".git/hooks/mine").exists(), "{told:?}");
         let told = run(sandbar, &[&words[..], &["--git", "rw"]].concat());
         assert_eq!(told.run.code, 0, "{told:?}");
@@ -45,7 +45,7 @@ fn in_place_the_directory_itself_changes_but_not_its_repository() {
 }
 
 #[test]
-fn what_only_says_where_the_repository_is_stays_and_a_new_one_is_told_of() {
+fn in_place_a_pointer_to_a_repository_is_protected_and_a_new_repository_reported() {
     each(|sandbar| {
         let source = sandbar.make_dir("tree");
         sandbar.make_file("tree/.git", "gitdir: elsewhere\n");
@@ -66,7 +66,7 @@ fn what_only_says_where_the_repository_is_stays_and_a_new_one_is_told_of() {
 }
 
 #[test]
-fn other_directories_are_shown_as_they_are_asked_for() {
+fn other_directories_are_mounted_as_requested() {
     each(|sandbar| {
         let (ro, rw) = (sandbar.make_dir("ro"), sandbar.make_dir("rw"));
         sandbar.make_file("ro/f", "read me");
@@ -83,7 +83,7 @@ fn other_directories_are_shown_as_they_are_asked_for() {
 }
 
 #[test]
-fn an_agent_cannot_change_what_is_written_down_about_it() {
+fn an_agent_cannot_change_its_records() {
     each(|sandbar| {
         let model = script(sandbar, "done.json", [vec![say("done")]]);
         let here = sandbar.dir().to_str().unwrap();
@@ -107,7 +107,7 @@ fn an_agent_cannot_change_what_is_written_down_about_it() {
 }
 
 #[test]
-fn a_patch_that_a_killed_run_left_half_way_is_taken_back() {
+fn a_partial_patch_of_a_killed_run_is_undone() {
     let sandbar = Sandbar::own();
     let source = sandbar.make_dir("source");
     let old = |at: usize| format!("old {at}\n");
@@ -137,7 +137,7 @@ fn a_patch_that_a_killed_run_left_half_way_is_taken_back() {
         let is_old = |at: usize| fs::read_to_string(source.join(format!("f{at}"))).expect("it") == old(at);
         let before = (0..100).filter(|at| is_old(*at)).count();
         assert!((before, count) == (100, 100) || (before, count) == (0, 300), "{before} old of {count}: {told:?}");
-        taken_back += usize::from(told.stderr.contains("an earlier patch was interrupted; took it back in"));
+        taken_back += usize::from(told.stderr.contains("an earlier patch was interrupted; undid its changes to"));
     }
     panic!("it was killed in the middle only {taken_back} times");
 }

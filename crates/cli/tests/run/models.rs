@@ -1,4 +1,4 @@
-//! Who thinks: keys and servers that are found, asked, and never betrayed.
+//! The choice of the model: servers, API keys and prices.
 
 use std::{
     fs,
@@ -13,13 +13,13 @@ use sandbar::mock::{Authorization, Fault, MockServer, Script, Turn, item};
 use serde_json::json;
 
 use super::{
-    play::{Told, kept, told},
+    play::{JsonRun, kept, told},
     rig::{Sandbar, finish},
 };
 
 const KEY: &str = "sk-test-0123456789abcdef";
 
-fn asked(sandbar: &Sandbar, words: &[&str], variables: &[(&str, &str)]) -> Told {
+fn asked(sandbar: &Sandbar, words: &[&str], variables: &[(&str, &str)]) -> JsonRun {
     let words: Vec<&str> = ["-vv", "run", "do it", "--json"].iter().chain(words).copied().collect();
     told(sandbar.command(&words).envs(variables.iter().copied()).spawn().expect("spawn"))
 }
@@ -35,7 +35,7 @@ fn holds(dir: &Path, words: &str) -> bool {
 }
 
 #[test]
-fn a_key_reaches_the_server_and_nobody_else() {
+fn an_api_key_reaches_only_the_server() {
     let sandbar = Sandbar::own();
     let spy = json!({"cmd": "env; cat /proc/*/environ | tr '\\0' '\\n'"});
     let turns = || Script::new().turn(item::function_call("exec_command", spy.clone())).turn(item::text("done"));
@@ -56,7 +56,7 @@ fn a_key_reaches_the_server_and_nobody_else() {
 }
 
 #[test]
-fn what_a_server_says_is_passed_on_but_not_the_key() {
+fn a_server_error_is_reported_without_the_key() {
     let sandbar = Sandbar::own();
     let script = || Script::new().turn(item::text("never")).authorization(Authorization::Key("another".to_owned()));
     let server = MockServer::start(script()).expect("a server");
@@ -78,7 +78,7 @@ fn what_a_server_says_is_passed_on_but_not_the_key() {
 }
 
 #[test]
-fn chat_completions_are_spoken_where_a_name_says_so_and_the_flag_wins() {
+fn the_prefix_of_a_model_selects_chat_completions_and_the_flag_wins() {
     let sandbar = Sandbar::own();
     let server = MockServer::start(Script::new().turn(item::text("from chat"))).expect("a server");
     let words = ["--model", "chat/qwen3", "--base-url", &server.base_url()];
@@ -91,7 +91,7 @@ fn chat_completions_are_spoken_where_a_name_says_so_and_the_flag_wins() {
 }
 
 #[test]
-fn a_model_is_asked_through_the_proxy_of_the_environment_which_sees_no_key() {
+fn a_model_is_reached_through_a_proxy_that_sees_no_key() {
     let sandbar = Sandbar::own();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let proxy = format!("http://me:hunter2-hunter2@{}", listener.local_addr().expect("an address"));
@@ -119,21 +119,20 @@ fn a_model_is_asked_through_the_proxy_of_the_environment_which_sees_no_key() {
 }
 
 #[test]
-fn without_any_model_the_demo_is_offered() {
+fn without_a_model_the_demo_is_suggested() {
     let sandbar = Sandbar::own();
     // A network of its own, in which no server of this host answers.
     let mut command = sandbar.behind(&["unshare", "--net"], &["run", "do it"]);
     let ended = finish(command.spawn().expect("spawn"));
     assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
-    for word in
-        ["there is no model to ask", "OPENAI_API_KEY", "Ollama", "`sandbar demo` shows everything without a key"]
+    for word in ["no model is configured", "OPENAI_API_KEY", "Ollama", "`sandbar demo` shows everything without a key"]
     {
         assert!(ended.stderr.contains(word), "{ended:?}");
     }
 }
 
 #[test]
-fn what_a_workspace_says_is_not_what_the_agent_is_told() {
+fn files_of_the_workspace_are_not_instructions() {
     let sandbar = Sandbar::own();
     sandbar.make_dir("source");
     let mut instructions = Vec::new();
@@ -150,7 +149,7 @@ fn what_a_workspace_says_is_not_what_the_agent_is_told() {
 }
 
 #[test]
-fn prices_are_added_up_and_money_is_a_limit() {
+fn costs_are_summed_and_limited() {
     let sandbar = Sandbar::own();
     let spend = Turn::new([item::function_call("exec_command", json!({"cmd": "true"}))]).tokens(1_000_000, 0);
     let server = MockServer::start(Script::new().turn(spend).turn(item::text("never"))).expect("a server");

@@ -1,4 +1,4 @@
-//! Scripts for a model to follow, and what came of a run.
+//! Scripts of models, and results of runs.
 
 use std::{fs, path::PathBuf, process::Child};
 
@@ -37,26 +37,26 @@ pub(crate) fn script<const N: usize>(sandbar: &Sandbar, name: &str, turns: [Vec<
 }
 
 /// Runs an agent with `--json`.
-pub(crate) fn run(sandbar: &Sandbar, words: &[&str]) -> Told {
+pub(crate) fn run(sandbar: &Sandbar, words: &[&str]) -> JsonRun {
     let words: Vec<&str> = ["run", "do it", "--json"].iter().chain(words).copied().collect();
     told(sandbar.command(&words).spawn().expect("spawn"))
 }
 
 /// Waits for a run with `--json`.
-pub(crate) fn told(child: Child) -> Told {
+pub(crate) fn told(child: Child) -> JsonRun {
     let run = finish(child);
     let lines = run.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
-    Told { run, lines }
+    JsonRun { run, lines }
 }
 
 /// What a run said with `--json`.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct JsonRun {
     pub(crate) run: Run,
     pub(crate) lines: Vec<Value>,
 }
 
-impl Told {
+impl JsonRun {
     /// The last line, which says how it ended.
     pub(crate) fn end(&self) -> &Value {
         let last = self.lines.last().unwrap_or_else(|| panic!("no line at all: {:?}", self.run));

@@ -1,4 +1,4 @@
-//! Much to copy and little room: a hundred thousand files, and a disk that is full.
+//! Large copies and full disks.
 
 use std::{fs, path::Path, process::Command, time::Instant};
 
@@ -10,7 +10,7 @@ use super::{
 };
 
 #[test]
-fn a_hundred_thousand_files_are_no_problem_and_can_be_given_up() {
+fn a_copy_of_a_hundred_thousand_files_works_and_can_be_cancelled() {
     let sandbar = Sandbar::own();
     let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let source = memory.path().join("source");
@@ -68,7 +68,7 @@ impl Drop for Disk<'_> {
 }
 
 #[test]
-fn a_full_disk_is_said_and_nothing_is_left_on_it() {
+fn a_full_disk_is_reported_and_nothing_is_left() {
     let sandbar = Sandbar::own();
     let source = sandbar.make_dir("source");
     for name in 0..8 {

@@ -29,7 +29,7 @@ fn kept(sandbar: &Sandbar, id: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_secret_that_a_command_prints_is_nowhere() {
+fn a_secret_that_a_command_prints_is_masked_everywhere() {
     each(|sandbar| {
         let manifest = manifest(sandbar);
         let turns = [vec![shell("env; echo $TOKEN | base64 >&2")], vec![say("done")]];
@@ -57,7 +57,7 @@ fn a_secret_that_a_command_prints_is_nowhere() {
 }
 
 #[test]
-fn a_secret_is_shown_on_request_and_a_short_one_is_warned_about() {
+fn a_secret_is_shown_on_request_and_a_short_one_gets_a_warning() {
     let sandbar = Sandbar::own();
     let manifest = manifest(&sandbar);
     let model = script(&sandbar, "env.json", [vec![shell("echo $TOKEN")], vec![say("done")]]);

@@ -1,4 +1,4 @@
-//! Runs that are stopped: once, twice, by other signals, from behind; at every moment, and nothing is orphaned.
+//! Runs that are stopped by signals or killed, at every stage; nothing is orphaned.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sandbar::mock::{Fault, MockServer, Script, Turn, item};
 
 use super::{
-    play::{Told, count, kept, listed, runs, say, script, shell, told},
+    play::{JsonRun, count, kept, listed, runs, say, script, shell, told},
     rig::{PATIENCE, Sandbar, each, finish, insist, marked, nap, naps, until},
 };
 
@@ -34,7 +34,7 @@ fn runs_on(words: &str) {
 }
 
 #[test]
-fn ctrl_c_lets_the_turn_finish_and_again_does_not() {
+fn ctrl_c_stops_after_the_turn_and_a_second_one_immediately() {
     each(|sandbar| {
         let workspace = sandbar.make_dir("work");
         let turn = "echo begun > begun; until test -e go; do sleep 0.1; done; touch ended";
@@ -49,23 +49,23 @@ fn ctrl_c_lets_the_turn_finish_and_again_does_not() {
             }
             lines.push(serde_json::from_str(&line).expect("a line of JSON"));
         }
-        let told = Told { run: finish(child), lines };
+        let told = JsonRun { run: finish(child), lines };
         ended(sandbar, &told, 130);
         assert!(workspace.join("ended").exists() && !workspace.join("more").exists(), "{told:?}");
         let notices = told.of("notice");
-        assert_eq!(notices[0]["text"], "stopping after this turn; Ctrl-C again stops at once");
+        assert_eq!(notices[0]["text"], "stopping after this turn; press Ctrl-C again to stop immediately");
         assert_eq!(told.end()["usage"]["total_tokens"], 110);
     });
 }
 
-fn ended(sandbar: &Sandbar, told: &Told, code: i32) {
+fn ended(sandbar: &Sandbar, told: &JsonRun, code: i32) {
     assert_eq!((told.run.code, told.status()), (code, "cancelled"), "{told:?}");
     assert_eq!(listed(sandbar, told.id()), "cancelled");
     sandbar.leaves_nothing(&naps());
 }
 
 #[test]
-fn a_second_ctrl_c_and_other_signals_stop_at_once() {
+fn a_second_ctrl_c_and_other_signals_stop_immediately() {
     each(|sandbar| {
         let long = format!("({} &); {}", nap(7171), nap(7172));
         let model = script(sandbar, "long.json", [vec![shell(&long)], vec![say("never")]]);
@@ -93,7 +93,7 @@ fn a_second_ctrl_c_and_other_signals_stop_at_once() {
 }
 
 #[test]
-fn a_model_that_never_answers_can_be_left() {
+fn a_run_whose_model_never_answers_can_be_stopped() {
     let sandbar = Sandbar::own();
     let hang = || Turn::new([item::text("never")]).fault(Fault::Hang);
     let server = MockServer::start(Script::new().turn(hang())).expect("a server");
@@ -106,7 +106,7 @@ fn a_model_that_never_answers_can_be_left() {
 }
 
 #[test]
-fn an_approval_that_waits_for_nobody_is_no_reason_to_wait() {
+fn an_approval_without_a_terminal_does_not_delay_the_end() {
     let sandbar = Sandbar::own();
     let model = script(&sandbar, "ask.json", [vec![shell("true")], vec![say("done")]]);
     let told = told(start(&sandbar, &["--model", &model, "--ask", "always"]));
@@ -115,7 +115,7 @@ fn an_approval_that_waits_for_nobody_is_no_reason_to_wait() {
 }
 
 #[test]
-fn killed_from_behind_the_machine_dies_and_the_run_is_listed_as_lost() {
+fn a_killed_run_ends_its_machine_and_is_listed_as_lost() {
     each(|sandbar| {
         let turns = [vec![shell("echo first")], vec![shell(&nap(7272))], vec![say("never")]];
         let model = script(sandbar, "long.json", turns);
@@ -137,7 +137,7 @@ fn killed_from_behind_the_machine_dies_and_the_run_is_listed_as_lost() {
 }
 
 #[test]
-fn stopped_before_it_begins_nothing_is_kept() {
+fn a_run_that_is_stopped_before_it_begins_leaves_nothing() {
     let sandbar = Sandbar::own();
     let model = script(&sandbar, "done.json", [vec![say("done")]]);
     // A download that never comes keeps the workspace from being filled.

@@ -1,4 +1,4 @@
-//! What is said where: the answer on standard output, everything else on standard error, and colours only where wanted.
+//! Standard streams: the answer on standard output, everything else on standard error, and colours on request.
 
 use std::io::{BufRead, BufReader};
 
@@ -35,7 +35,7 @@ fn only_the_answer_is_on_standard_output() {
 }
 
 #[test]
-fn colours_are_for_terminals_and_those_who_insist() {
+fn output_is_coloured_on_terminals_or_on_request() {
     let sandbar = Sandbar::own();
     let source = sandbar.make_dir("source");
     let model = script(&sandbar, "work.json", [vec![patch(ADD)], vec![say("done")]]);
@@ -50,7 +50,7 @@ fn colours_are_for_terminals_and_those_who_insist() {
 }
 
 #[test]
-fn a_run_whose_reader_is_gone_stops() {
+fn a_run_stops_when_its_reader_closes_the_pipe() {
     let sandbar = Sandbar::own();
     let talk = format!("while :; do echo x; sleep 0.1; done; {}", nap(8181));
     let turns = [vec![shell(&talk)], vec![say("done")]];
@@ -65,7 +65,7 @@ fn a_run_whose_reader_is_gone_stops() {
 }
 
 #[test]
-fn an_answer_that_nobody_takes_is_not_a_success() {
+fn an_unread_answer_is_not_a_success() {
     let sandbar = Sandbar::own();
     let model = script(&sandbar, "done.json", [vec![shell("sleep 0.2")], vec![say("done")]]);
     let mut child = sandbar.command(&["run", "do it", "--model", &model]).spawn().expect("spawn");
@@ -74,7 +74,7 @@ fn an_answer_that_nobody_takes_is_not_a_success() {
 }
 
 #[test]
-fn lines_come_as_things_happen() {
+fn lines_are_written_immediately() {
     let sandbar = Sandbar::own();
     let slow = format!("echo early; {}", nap(8282));
     let model = script(&sandbar, "slow.json", [vec![shell(&slow)], vec![say("done")]]);

@@ -1,4 +1,4 @@
-//! A person in front of a run: what they see, what they are asked, and a terminal that is as it was before.
+//! Runs on a terminal: the screen, approvals, and restoring the mode.
 
 use std::{thread, time::Duration};
 
@@ -38,7 +38,7 @@ fn asking(sandbar: &Sandbar) -> String {
 }
 
 #[test]
-fn a_person_is_asked_and_may_answer_in_every_way() {
+fn the_user_is_asked_and_every_answer_works() {
     each(|sandbar| {
         let model = asking(sandbar);
         for (answers, code, seen) in [
@@ -65,7 +65,7 @@ fn a_person_is_asked_and_may_answer_in_every_way() {
 }
 
 #[test]
-fn what_was_typed_before_a_question_is_not_its_answer() {
+fn input_before_a_question_is_discarded() {
     let sandbar = Sandbar::own();
     let rule = "[[ask]]\ntool = \"exec_command\"\nmatches = \"rm *\"\n";
     sandbar.make_file("agent.toml", rule);
@@ -87,7 +87,7 @@ fn what_was_typed_before_a_question_is_not_its_answer() {
 }
 
 #[test]
-fn keys_pressed_during_a_run_leave_no_mark() {
+fn keys_pressed_during_a_run_are_not_shown() {
     let sandbar = Sandbar::own();
     let (command, there) = held(&sandbar);
     let model = script(&sandbar, "slow.json", [vec![command], vec![say("done")]]);
@@ -104,14 +104,14 @@ fn keys_pressed_during_a_run_leave_no_mark() {
 }
 
 #[test]
-fn ctrl_c_once_says_what_happens_and_twice_stops() {
+fn ctrl_c_shows_a_notice_and_a_second_one_stops() {
     each(|sandbar| {
         let (command, there) = held(sandbar);
         let model = script(sandbar, "once.json", [vec![command], vec![say("never")]]);
         let mut terminal = Terminal::open(sandbar, &[&["run", "do it", "--model", &model], there.as_slice()].concat());
         terminal.shows("begun");
         terminal.types("\x03");
-        terminal.shows("stopping after this turn; Ctrl-C again stops at once");
+        terminal.shows("stopping after this turn; press Ctrl-C again to stop immediately");
         sandbar.make_file("held/go", "");
         let (run, shown) = terminal.ends();
         assert_eq!(run.code, 130, "{shown}");
@@ -130,7 +130,7 @@ fn ctrl_c_once_says_what_happens_and_twice_stops() {
 }
 
 #[test]
-fn the_screen_is_clean_at_the_end_also_a_narrow_one_and_after_a_change_of_its_size() {
+fn the_final_screen_is_clean_at_every_width_and_after_a_resize() {
     let sandbar = Sandbar::own();
     sandbar.make_dir("source");
     sandbar.make_file("source/a.txt", "one\n");
@@ -147,7 +147,7 @@ fn the_screen_is_clean_at_the_end_also_a_narrow_one_and_after_a_change_of_its_si
     for (rows, cols) in [(24, 80), (12, 40), (5, 20)] {
         let terminal = Terminal::of_size(&sandbar, &words, (rows, cols));
         terminal.shows("line 2");
-        // Its lines stay as long as they are, or nobody could say what stands there now.
+        // The lines keep their length, so that the test knows what the screen shows.
         resize(&terminal.keyboard, rows + 6, cols);
         let (run, shown) = terminal.ends();
         assert_eq!(run.code, 0, "{shown}");
@@ -168,7 +168,7 @@ fn width_of_status(shown: &str) -> usize {
 }
 
 #[test]
-fn a_terminal_that_becomes_narrow_or_wide_is_followed() {
+fn the_view_follows_the_width_of_the_terminal() {
     let sandbar = Sandbar::own();
     let (command, there) = held(&sandbar);
     let model = script(&sandbar, "held.json", [vec![command], vec![say("done")]]);
@@ -185,15 +185,15 @@ fn a_terminal_that_becomes_narrow_or_wide_is_followed() {
 }
 
 #[test]
-fn without_a_prompt_a_terminal_is_told_how() {
+fn without_a_prompt_a_terminal_gets_an_example() {
     let sandbar = Sandbar::own();
     let (run, shown) = Terminal::open(&sandbar, &["run"]).ends();
     assert_eq!(run.code, 2, "{shown}");
-    assert!(shown.contains("there is no prompt; say what to do: sandbar run \"fix the failing test\""), "{shown}");
+    assert!(shown.contains("there is no prompt; pass a prompt: sandbar run \"fix the failing test\""), "{shown}");
 }
 
 #[test]
-fn a_terminal_without_powers_gets_lines_and_the_answer_stands_there_once() {
+fn a_dumb_terminal_gets_lines_and_the_answer_once() {
     let sandbar = Sandbar::own();
     let model = script(&sandbar, "done.json", [vec![shell("echo seen")], vec![say("the only answer")]]);
     let (run, shown) = Terminal::open(&sandbar, &["run", "do it", "--model", &model]).ends();

@@ -1,4 +1,4 @@
-//! Runs whose output has no reader: they stop when they are told to, and what a late reader finds is whole.
+//! Runs with unread output: they stop on signals, and a late reader gets complete output.
 
 use std::io::Read as _;
 
@@ -18,7 +18,7 @@ fn talkative(sandbar: &Sandbar) -> String {
 }
 
 #[test]
-fn a_run_stops_although_its_lines_are_not_read() {
+fn a_run_with_unread_json_stops() {
     each(|sandbar| {
         let model = talkative(sandbar);
         for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
@@ -34,7 +34,7 @@ fn a_run_stops_although_its_lines_are_not_read() {
 }
 
 #[test]
-fn a_run_stops_although_its_progress_is_not_read() {
+fn a_run_with_unread_progress_stops() {
     let sandbar = Sandbar::own();
     let model = talkative(&sandbar);
     let mut child = sandbar.behind(&FRESH, &["run", "do it", "--model", &model]).spawn().expect("spawn");

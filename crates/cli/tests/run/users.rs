@@ -1,4 +1,4 @@
-//! `run --user`: an agent as one of the machine's users, who may read the workspace and not change it.
+//! `run --user`: an agent as a user of the machine, who can read the workspace but not change it.
 
 use std::{cell::Cell, fs, os::unix::fs::PermissionsExt};
 
@@ -8,7 +8,7 @@ use super::{
 };
 
 #[test]
-fn an_agent_works_as_the_user_that_is_asked_for_before_that_of_its_file() {
+fn the_user_option_overrides_the_user_of_the_agent_file() {
     each(|sandbar| {
         sandbar.make_dir("source");
         sandbar.make_file("source/plan", "step one\n");
@@ -38,7 +38,7 @@ fn an_agent_works_as_the_user_that_is_asked_for_before_that_of_its_file() {
 }
 
 #[test]
-fn what_another_user_made_can_be_read_applied_and_removed() {
+fn files_of_another_user_can_be_read_applied_and_removed() {
     let applied = Cell::new(0);
     each(|sandbar| {
         let source = sandbar.make_dir("source");
@@ -66,7 +66,7 @@ fn what_another_user_made_can_be_read_applied_and_removed() {
 }
 
 #[test]
-fn nobody_becomes_a_member_of_a_group_by_its_name() {
+fn a_user_with_the_name_of_a_group_is_refused() {
     let sandbar = Sandbar::own();
     sandbar.make_file("m.yaml", "groups: [{name: team, users: [{name: bob}]}]\n");
     // An entry can bring one, too.

@@ -1,4 +1,4 @@
-//! What is asked, and how to ask: prompts from everywhere, and help that reads well.
+//! Prompts and help texts.
 
 use std::{io::Write, process::Stdio};
 
@@ -41,7 +41,7 @@ fn a_prompt_comes_from_an_argument_or_from_standard_input() {
 }
 
 #[test]
-fn a_prompt_that_is_none_is_refused() {
+fn an_invalid_prompt_is_refused() {
     let sandbar = Sandbar::own();
     let model = script(&sandbar, "done.json", [vec![say("done")]]);
     let huge = vec![b'x'; (1 << 20) + 1];
@@ -49,14 +49,14 @@ fn a_prompt_that_is_none_is_refused() {
         (
             ["run", "--model", &model].as_slice(),
             b"".as_slice(),
-            "the prompt is empty; say what to do: sandbar run \"fix",
+            "the prompt is empty; pass a prompt: sandbar run \"fix",
         ),
         (&["run", " \n", "--model", &model], b"", "the prompt is empty"),
         (&["run", "-", "--model", &model], b"\n", "the prompt is empty"),
         (
             &["run", "-", "--model", &model],
             &huge,
-            "the prompt is longer than 1 MiB; put it into a file of the workspace",
+            "the prompt is longer than 1 MiB; write it to a file of the workspace",
         ),
         (&["run", "-", "--model", &model], b"\xff\xfe", "cannot read the prompt from standard input; "),
     ] {
@@ -72,7 +72,7 @@ fn help_fits_a_terminal() {
     for (words, said) in [
         (["run", "--help"].as_slice(), ["--workspace <DIR>", "--max-cost <USD>", "Exit codes:", "script:FILE"]),
         (&["run", "-h"], ["--workspace <DIR>", "--ask <WHEN>", "--in-place", "Examples:"]),
-        (&["demo", "--help"], ["--json", "without a key", "by a script", "real"]),
+        (&["demo", "--help"], ["--json", "without an API key", "a script", "real"]),
     ] {
         let ended = finish(sandbar.command(words).env("COLUMNS", "80").spawn().expect("spawn"));
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");

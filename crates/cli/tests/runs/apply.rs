@@ -1,4 +1,4 @@
-//! What `sandbar apply` does and says.
+//! Behaviour and output of `sandbar apply`.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use super::{
 };
 
 #[test]
-fn changes_are_applied_once_and_said_to_be() {
+fn changes_are_applied_once_and_reported() {
     each(|sandbar| {
         let run = make(sandbar, ID);
         let source = sandbar.dir().join("source");
@@ -41,7 +41,7 @@ fn changes_are_applied_once_and_said_to_be() {
 }
 
 #[test]
-fn conflicts_are_all_named_and_nothing_is_changed() {
+fn all_conflicts_are_named_and_nothing_is_changed() {
     let sandbar = Sandbar::own();
     let run = make(&sandbar, ID);
     let source = sandbar.dir().join("source");
@@ -81,7 +81,7 @@ fn links_that_lead_out_are_refused_and_the_rest_applied() {
 }
 
 #[test]
-fn a_run_that_somebody_is_at_is_left_alone() {
+fn a_run_in_progress_is_not_changed() {
     let sandbar = Sandbar::own();
     let run = make(&sandbar, ID);
     let hold = fs::File::open(&run).unwrap();
@@ -96,7 +96,7 @@ fn a_run_that_somebody_is_at_is_left_alone() {
 }
 
 #[test]
-fn somewhere_else_is_possible_and_nowhere_is_not() {
+fn changes_are_applied_to_another_existing_directory() {
     let sandbar = Sandbar::own();
     let run = make(&sandbar, ID);
     write(&run.join("workspace"), "fine", "x\n");
@@ -112,7 +112,7 @@ fn somewhere_else_is_possible_and_nowhere_is_not() {
 }
 
 #[test]
-fn what_a_killed_apply_left_is_named_with_what_to_do() {
+fn leftovers_of_a_killed_apply_are_named_with_advice() {
     let sandbar = Sandbar::own();
     let run = make(&sandbar, ID);
     write(&run.join("workspace"), "fine", "x\n");
@@ -125,7 +125,7 @@ fn what_a_killed_apply_left_is_named_with_what_to_do() {
     assert_eq!(document["left_behind"], serde_json::json!([".sandbar-apply-dead"]));
     let told = sandbar.run(&["apply", ID]);
     assert_eq!(told.code, 0, "{told:?}");
-    for words in [".sandbar-apply-dead was left by an apply that was killed", "moved.json", "remove it"] {
+    for words in [".sandbar-apply-dead was left by an apply that was killed", "moved.json", "remove the directory"] {
         assert!(told.stderr.contains(words), "{words} in {told:?}");
     }
     assert!(!told.stderr.contains("alive"), "{told:?}");
@@ -133,7 +133,7 @@ fn what_a_killed_apply_left_is_named_with_what_to_do() {
 }
 
 #[test]
-fn many_changes_are_not_all_named_once_they_are_made() {
+fn the_list_of_applied_changes_is_bounded() {
     let sandbar = Sandbar::own();
     let run = make(&sandbar, ID);
     for at in 0..203 {
@@ -145,7 +145,7 @@ fn many_changes_are_not_all_named_once_they_are_made() {
 }
 
 #[test]
-fn what_a_killed_run_left_is_marked_and_applied_only_by_force() {
+fn changes_of_a_killed_run_are_applied_only_with_force() {
     each(|sandbar| {
         let run = make(sandbar, ID);
         let source = sandbar.dir().join("source");
@@ -168,7 +168,7 @@ fn what_a_killed_run_left_is_marked_and_applied_only_by_force() {
 }
 
 #[test]
-fn a_run_that_was_killed_while_it_was_copied_has_no_changes() {
+fn a_run_that_was_killed_during_its_copy_has_no_changes() {
     let sandbar = Sandbar::own();
     let run = make(&sandbar, ID);
     let record = fs::read_to_string(run.join("record.json")).unwrap();
@@ -182,7 +182,7 @@ fn a_run_that_was_killed_while_it_was_copied_has_no_changes() {
 }
 
 #[test]
-fn an_apply_that_was_killed_is_finished_by_the_next_and_leaves_nothing() {
+fn the_next_apply_completes_a_killed_one_and_leaves_nothing() {
     each(|sandbar| {
         let run = make(sandbar, ID);
         let source = sandbar.dir().join("source");

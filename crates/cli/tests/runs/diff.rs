@@ -1,4 +1,4 @@
-//! What `sandbar diff` prints, for whom.
+//! Output of `sandbar diff`.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -10,7 +10,7 @@ use super::{
 };
 
 #[test]
-fn a_diff_is_a_patch_a_summary_names_or_a_document() {
+fn a_diff_is_a_patch_a_summary_a_list_of_names_or_json() {
     each(|sandbar| {
         let run = make(sandbar, ID);
         let copy = run.join("workspace");
@@ -60,7 +60,7 @@ new file mode 100644
 }
 
 #[test]
-fn a_diff_in_colour_cannot_give_orders_and_one_for_git_is_exact() {
+fn a_coloured_diff_is_sanitized_and_a_plain_one_is_exact() {
     let sandbar = Sandbar::own();
     let run = make(&sandbar, ID);
     write(&run.join("workspace"), "dir/changes", "\x1b]0;owned\x07\ttab\r\n");
@@ -71,7 +71,7 @@ fn a_diff_in_colour_cannot_give_orders_and_one_for_git_is_exact() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_not_taken_for_gone() {
+fn an_unreadable_file_is_named_and_not_shown_as_deleted() {
     let sandbar = Sandbar::unprivileged();
     let run = make(&sandbar, ID);
     let copy = run.join("workspace");
@@ -89,15 +89,15 @@ fn what_cannot_be_read_is_named_and_not_taken_for_gone() {
 }
 
 #[test]
-fn a_run_that_is_not_there_is_said_to_be_missing() {
+fn a_missing_run_is_reported() {
     let sandbar = Sandbar::own();
     make(&sandbar, ID);
     make(&sandbar, "0199f3a2-7c1e-7000-8000-0000000000b2");
     for (given, words) in [
-        ("ffff", "run \"ffff\": there is none of this id; `sandbar runs ls` shows them all"),
+        ("ffff", "run \"ffff\": there is no run with this id; `sandbar runs ls` shows them all"),
         ("a1", "a part of an id has at least 4 characters; `sandbar runs ls` shows them all"),
-        ("0199f3a2", "several runs fit; give the whole id"),
-        ("../x", "there is none of this id"),
+        ("0199f3a2", "several runs match; give the whole id"),
+        ("../x", "there is no run with this id"),
     ] {
         for task in ["diff", "apply"] {
             let run = sandbar.run(&[task, given]);
@@ -113,7 +113,7 @@ fn a_run_that_is_not_there_is_said_to_be_missing() {
 }
 
 #[test]
-fn a_run_without_a_copy_says_where_its_files_are() {
+fn a_run_without_a_copy_names_the_directory_of_its_files() {
     let sandbar = Sandbar::own();
     let run = make(&sandbar, ID);
     fs::remove_file(run.join("base.json")).unwrap();
@@ -125,7 +125,7 @@ fn a_run_without_a_copy_says_where_its_files_are() {
 }
 
 #[test]
-fn a_summary_of_very_many_files_counts_the_first_and_numbers_the_rest() {
+fn a_summary_lists_the_first_files_and_counts_the_rest() {
     let sandbar = Sandbar::own();
     let run = make(&sandbar, ID);
     for at in 0..2003 {

@@ -1,4 +1,4 @@
-//! Runs as they lie on the disk, written by hand.
+//! Directories of runs, written by the tests.
 
 use std::{
     fs,

@@ -12,7 +12,7 @@ use super::{
 const OTHER: &str = "0199f3a2-7c1e-7000-8000-0000000000b2";
 
 #[test]
-fn runs_are_listed_for_people_and_for_programs() {
+fn runs_are_listed_as_text_and_as_json() {
     each(|sandbar| {
         assert_eq!(sandbar.run(&["runs", "ls", "--json"]).stdout, "{\"runs\":[]}\n");
         make(sandbar, ID);
@@ -36,7 +36,7 @@ fn runs_are_listed_for_people_and_for_programs() {
 }
 
 #[test]
-fn runs_are_removed_by_id_by_age_and_all_at_once() {
+fn runs_are_removed_by_id_by_age_or_all() {
     let sandbar = Sandbar::own();
     let run = make(&sandbar, ID);
     make(&sandbar, OTHER);

@@ -1,4 +1,4 @@
-//! Sessions in containers: the same words, another machine.
+//! Sessions in containers.
 
 use std::process::Command;
 
@@ -27,7 +27,7 @@ fn exists(container: &str) -> bool {
 }
 
 #[test]
-fn a_session_stays_in_its_container_until_it_is_removed() {
+fn a_session_keeps_its_container_until_it_is_removed() {
     if !has_engine(NAME) {
         return;
     }
@@ -48,7 +48,7 @@ fn a_session_stays_in_its_container_until_it_is_removed() {
 }
 
 #[test]
-fn a_container_that_was_removed_by_others_is_a_session_that_is_gone() {
+fn a_session_is_gone_if_its_container_was_removed() {
     if !has_engine(NAME) {
         return;
     }
@@ -64,7 +64,7 @@ fn a_container_that_was_removed_by_others_is_a_session_that_is_gone() {
 }
 
 #[test]
-fn without_its_engine_a_session_is_neither_gone_nor_forgotten() {
+fn without_its_engine_a_session_is_unknown_and_retained() {
     if !has_engine(NAME) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Copies into and out of a session; what comes out of one is hostile, and lands only where it was asked for.
+//! Copies into and out of a session; files from a session are hostile, and are written only to the destination.
 
 use std::{
     fs,
@@ -52,7 +52,7 @@ fn sample(sandbar: &Sandbar) -> String {
 const SAMPLE: [&str; 5] = ["link -> sub/run", "odd:name 644 odd", "sub/", "sub/empty/", "sub/run 755 run"];
 
 #[test]
-fn a_directory_comes_back_as_it_went_in() {
+fn a_directory_is_copied_in_and_out_unchanged() {
     each(|sandbar| {
         let (sample, out) = (sample(sandbar), sandbar.make_dir("out"));
         let made = Made::new(sandbar, &[]);
@@ -88,17 +88,17 @@ fn a_directory_comes_back_as_it_went_in() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_said_so() {
+fn a_copy_that_fails_reports_why() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         assert_eq!(made.sh("echo x > file").code, 0);
         let (file, missing) = (made.at("file"), made.at("missing"));
         let table: [(&str, &str, &str); 6] = [
             ("/no/such", &file, "No such file"),
-            ("/dev/null", &file, "neither a file nor a directory"),
+            ("/dev/null", &file, "not a file or a directory"),
             (&missing, ".", "does not exist"),
-            (&file, "no/such/place", "make the directory first"),
-            (&file, "no/", "no such directory; make it first"),
+            (&file, "no/such/place", "create the directory first"),
+            (&file, "no/", "no such directory; create it first"),
             ("/etc/passwd", &made.at("../../etc/x"), "leads out"),
         ];
         for (from, to, word) in table {
@@ -113,7 +113,7 @@ fn what_cannot_be_copied_is_said_so() {
 }
 
 #[test]
-fn what_only_means_something_where_it_is_is_left_out_and_said_so() {
+fn pipes_sockets_and_devices_are_left_out_with_a_warning() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let script = "mkdir -p t/deep; echo x > t/file; mkfifo t/a t/b t/deep/c t/deep/d";
@@ -127,7 +127,7 @@ fn what_only_means_something_where_it_is_is_left_out_and_said_so() {
         let _listener = std::os::unix::net::UnixListener::bind(&own).expect("bind");
         let run = sandbar.run(&["session", "cp", "t", &made.at("u")]);
         assert_eq!((run.code, run.stdout.as_str()), (0, ""), "{run:?}");
-        assert!(run.stderr.contains("left out 1 ") && run.stderr.contains(" socket:"), "{run:?}");
+        assert!(run.stderr.contains("left out 1 ") && run.stderr.contains(": socket"), "{run:?}");
         let run = sandbar.run(&["session", "cp", "--json", "t", &made.at("v")]);
         let document: serde_json::Value = serde_json::from_str(&run.stdout).expect("json");
         assert_eq!(document, serde_json::json!({"id": made.id, "left_out": ["socket"]}), "{run:?}");
@@ -168,7 +168,7 @@ fn a_hostile_tree_writes_nothing_outside() {
         assert_eq!(made.sh("rm -r hostile/link; echo bad > hostile/link").code, 0);
         let file = sandbar.run(&["session", "cp", &made.at("hostile/link"), &into]);
         assert!(tree(&victim).is_empty(), "{file:?}: {:?}", tree(&victim));
-        // Only whoever says so with a slash has a link followed.
+        // A link is followed only with a slash after it.
         symlink(&victim, out.join("mine")).expect("symlink");
         made.does(&["cp", &made.at("hostile/link"), &format!("{to}/mine/")]);
         assert_eq!(tree(&victim), ["link 644 bad\n"]);
@@ -176,7 +176,7 @@ fn a_hostile_tree_writes_nothing_outside() {
 }
 
 #[test]
-fn what_is_too_large_is_not_copied() {
+fn a_source_above_the_size_limit_is_not_copied() {
     each(|sandbar| {
         let out = sandbar.make_dir("out");
         let made = Made::new(sandbar, &[]);
@@ -197,7 +197,7 @@ fn what_is_too_large_is_not_copied() {
 }
 
 #[test]
-fn a_copy_that_is_interrupted_leaves_no_half_file() {
+fn an_interrupted_copy_leaves_no_partial_file() {
     each(|sandbar| {
         let out = sandbar.make_dir("out");
         let made = Made::new(sandbar, &[]);

@@ -1,4 +1,4 @@
-//! What is left of sessions whose record was lost or damaged: it is seen, said, and can be removed.
+//! Sessions with a lost or damaged record are listed, explained and removable.
 
 use std::{
     fs,
@@ -53,7 +53,7 @@ fn a_damaged_record_is_listed_explained_and_removed_with_its_machine() {
 }
 
 #[test]
-fn machines_without_a_session_go_when_everything_goes() {
+fn rm_all_removes_machines_without_a_session() {
     each(|sandbar| {
         let (lost, cut) = (Made::new(sandbar, &[]), Made::new(sandbar, &[]));
         fs::remove_file(record(sandbar, &lost.id)).expect("remove");
@@ -80,9 +80,9 @@ fn machines_without_a_session_go_when_everything_goes() {
 }
 
 #[test]
-fn what_is_being_made_is_never_swept() {
+fn a_session_in_creation_is_never_removed() {
     let sandbar = Sandbar::own();
-    // A source that nobody ever writes to keeps the maker busy for as long as the test likes.
+    // A pipe without a writer keeps the creator busy for as long as the test needs.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     let url = format!("http://{}/x", listener.local_addr().expect("address"));
     let text = format!(r#"{{"entries": {{"f": {{"type": "remote_file", "url": "{url}"}}}}}}"#);
@@ -102,11 +102,11 @@ fn what_is_being_made_is_never_swept() {
     fs::rename(&place, sandbar.dir().join("aside")).expect("rename");
     let run = sandbar.run(&["session", "rm", "--all"]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stderr.contains("is being made"), "{run:?}");
+    assert!(run.stderr.contains("is being created"), "{run:?}");
     assert_eq!(machines(&sandbar), 1);
     kill_process(Pid::from_child(&maker), Signal::KILL).expect("kill");
     assert_eq!(finish(maker).code, 137);
-    until("nobody is at it any more", PATIENCE, || {
+    until("the creator has ended", PATIENCE, || {
         assert_eq!(sandbar.run(&["session", "rm", "--all"]).code, 0);
         sandbar.left().is_empty()
     });

@@ -1,4 +1,4 @@
-//! Files of a session as streams: whole, in order, and never half of one taken for all.
+//! Files of a session as streams: complete and in order; a partial stream is an error.
 
 use std::{io::Write, process::Stdio, thread, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
 };
 
 #[test]
-fn what_is_written_is_read_again_whatever_it_is() {
+fn written_bytes_are_read_back_unchanged() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         for content in [b"".as_slice(), b"text\n", b"\0\xff\n\r\xfe"] {

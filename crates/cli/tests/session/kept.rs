@@ -1,5 +1,5 @@
-//! Processes of a session that go on by themselves: started, seen, attached to, left, killed; and sessions that end when
-//! nobody uses them.
+//! Detached processes of a session: starting, listing, attaching, detaching and killing them; and sessions that end when
+//! they are unused.
 
 use std::{thread, time::Duration};
 
@@ -13,13 +13,13 @@ use super::{
 };
 
 impl Made<'_> {
-    /// Starts a script that goes on by itself.
+    /// Starts a detached script.
     fn detach(&self, options: &[&str], script: &str) -> String {
         let words = [&["exec", "--detach"], options, &[&self.id, "--", "sh", "-c", script]].concat();
         self.does(&words).trim().to_owned()
     }
 
-    /// What is known of its processes, for programs.
+    /// The list of its processes as JSON.
     fn processes(&self) -> Vec<Value> {
         let list: Value = serde_json::from_str(&self.does(&["ps", "--json", &self.id])).expect("json");
         assert_eq!(list["id"], self.id.as_str());
@@ -36,7 +36,7 @@ impl Made<'_> {
 }
 
 #[test]
-fn one_detached_command_too_many_is_refused_with_the_limit_and_a_way_out() {
+fn a_detached_command_above_the_limit_is_refused_with_advice() {
     let sandbar = Sandbar::own();
     let made = Made::new(&sandbar, &["--pids", "1000"]);
     let detach = ["session", "exec", "--detach", &made.id, "--", "sleep", "300"];
@@ -59,7 +59,7 @@ fn one_detached_command_too_many_is_refused_with_the_limit_and_a_way_out() {
 }
 
 #[test]
-fn a_detached_command_goes_on_and_is_come_back_to() {
+fn a_detached_command_continues_and_can_be_attached() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let id = made.detach(&[], "echo begun; while test ! -e go; do sleep 0.05; done; echo over; exit 5");
@@ -86,7 +86,7 @@ fn a_detached_command_goes_on_and_is_come_back_to() {
 }
 
 #[test]
-fn whoever_attaches_types_and_leaves_without_ending_it() {
+fn a_client_attaches_types_and_detaches_without_ending_the_process() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let id = made.detach(&["--tty"], "stty -echo; while read line; do echo \"<$line>\"; stty size; done");
@@ -95,7 +95,7 @@ fn whoever_attaches_types_and_leaves_without_ending_it() {
             until("it is raw", PATIENCE, || terminal.is_raw());
             terminal.types(&format!("turn {turn}\r"));
             terminal.shows(&format!("<turn {turn}>"));
-            // The terminal of whoever attaches; what is typed may be quicker than its size.
+            // The terminal of the client that attaches; input may arrive before the size.
             until("its size is there", PATIENCE, || {
                 terminal.types("again\r");
                 thread::sleep(Duration::from_millis(50));
@@ -104,11 +104,11 @@ fn whoever_attaches_types_and_leaves_without_ending_it() {
             made.becomes(&id, "held");
             let refused = sandbar.run(&["session", "attach", &made.id, &id]);
             assert_eq!((refused.code, refused.stdout.as_str()), (125, ""), "{refused:?}");
-            assert!(refused.stderr.contains("somebody is attached"), "{refused:?}");
+            assert!(refused.stderr.contains("another client is attached"), "{refused:?}");
             terminal.types("\u{10}\u{11}");
             let (run, shown) = terminal.ends();
             assert_eq!(run.code, 0, "{shown}");
-            assert!(shown.contains("goes on"), "{shown}");
+            assert!(shown.contains("detached from process"), "{shown}");
             made.becomes(&id, "alone");
         }
         let mut terminal = Terminal::open(sandbar, &["session", "attach", &made.id]);
@@ -167,7 +167,7 @@ fn any_process_can_be_killed_by_its_number() {
         });
         let both = [made.detach(&[], &nap(4546)), made.detach(&[], &nap(4547))];
         let which = sandbar.run(&["session", "attach", &made.id]);
-        assert!(which.stderr.contains("2 processes") && which.stderr.contains("say which"), "{which:?}");
+        assert!(which.stderr.contains("2 detached processes") && which.stderr.contains("session ps"), "{which:?}");
         for id in &both {
             made.does(&["kill", &made.id, id]);
             made.becomes(id, "ended");
@@ -179,7 +179,7 @@ fn any_process_can_be_killed_by_its_number() {
 }
 
 #[test]
-fn what_cannot_be_started_is_not_left_running() {
+fn a_command_that_cannot_start_is_not_listed() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let run = sandbar.run(&["session", "exec", "-d", &made.id, "--", "no-such-program"]);
@@ -193,7 +193,7 @@ fn what_cannot_be_started_is_not_left_running() {
 }
 
 #[test]
-fn an_idle_session_ends_by_itself() {
+fn an_idle_session_is_removed() {
     each(|sandbar| {
         // On a busy machine it may end before we come to it, and then has longer.
         let made = [2, 10, 40].into_iter().find_map(|idle| {
@@ -202,7 +202,7 @@ fn an_idle_session_ends_by_itself() {
             (used.code == 0 && again.stdout == "alive\n").then_some(made)
         });
         let made = made.expect("a client is no idleness");
-        // Looking is not using it.
+        // Listing a session does not use it.
         until("it is gone", PATIENCE, || made.listed().expect("its record stays")["state"] == "gone");
         made.does(&["rm", &made.id]);
         assert!(sandbar.left().is_empty(), "{:?}", sandbar.left());

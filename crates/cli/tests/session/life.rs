@@ -1,4 +1,4 @@
-//! A session from its making to its end: it outlives commands, serves several at once, and leaves nothing.
+//! The life of a session: it outlives commands, runs several concurrently, and leaves nothing.
 
 use std::{io::Read, net::TcpStream, time::Instant};
 
@@ -16,7 +16,7 @@ fn runs(marker: &str) -> bool {
 }
 
 #[test]
-fn everything_can_be_done_with_a_session_and_nothing_is_left_of_it() {
+fn a_session_supports_every_task_and_leaves_nothing() {
     each(|sandbar| {
         let made = Made::new(sandbar, &["--name", "work", "--env", "GREETING=hello"]);
         assert_eq!(made.id.len(), 36);
@@ -43,7 +43,7 @@ fn everything_can_be_done_with_a_session_and_nothing_is_left_of_it() {
 }
 
 #[test]
-fn removing_a_running_session_ends_everything_in_it() {
+fn removing_a_session_ends_its_processes() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let mut running = made.start(&format!("echo up; exec {}", nap(4242)));
@@ -68,7 +68,7 @@ fn two_commands_share_a_session() {
 }
 
 #[test]
-fn a_command_in_a_session_ends_like_one_of_its_own() {
+fn a_command_in_a_session_ends_like_one_of_exec() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let exec = |words: &[&str]| sandbar.run(&[&["session", "exec", &made.id], words].concat());
@@ -93,7 +93,7 @@ fn a_command_in_a_session_ends_like_one_of_its_own() {
 }
 
 #[test]
-fn a_killed_exec_takes_its_command_but_not_the_session() {
+fn a_killed_exec_ends_its_command_but_not_the_session() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let mut running = made.start(&format!("echo up; exec {}", nap(4444)));
@@ -123,7 +123,7 @@ fn a_session_is_found_by_id_name_and_a_part_of_its_id() {
 }
 
 #[test]
-fn a_session_whose_machine_died_is_shown_as_gone_and_can_be_removed() {
+fn a_session_whose_machine_died_is_gone_and_removable() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         kill_process(supervisor(&made.machine()), Signal::KILL).expect("kill");
@@ -135,7 +135,7 @@ fn a_session_whose_machine_died_is_shown_as_gone_and_can_be_removed() {
 }
 
 #[test]
-fn ports_are_served_for_as_long_as_somebody_wants_them() {
+fn ports_are_served_until_the_command_is_interrupted() {
     each(|sandbar| {
         let made = Made::new(sandbar, &["--port", "8080"]);
         let server = "import socket\ns = socket.create_server(('127.0.0.1', 8080))\nprint('up', flush=True)\n\
@@ -170,7 +170,7 @@ fn ports_are_served_for_as_long_as_somebody_wants_them() {
 }
 
 #[test]
-fn a_shell_in_a_session_is_usable_and_the_session_stays() {
+fn a_shell_in_a_session_is_usable_and_the_session_remains() {
     let sandbar = Sandbar::own();
     let made = Made::new(&sandbar, &["--env", "PS1=ready> "]);
     let mut terminal = Terminal::open(&sandbar, &["session", "shell", &made.id]);
@@ -185,7 +185,7 @@ fn a_shell_in_a_session_is_usable_and_the_session_stays() {
 }
 
 #[test]
-fn a_command_whose_session_is_removed_is_told_so() {
+fn a_command_whose_session_is_removed_reports_that() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let child = made.start(&format!("exec {}", nap(9191)));
@@ -198,7 +198,7 @@ fn a_command_whose_session_is_removed_is_told_so() {
 }
 
 #[test]
-fn one_signal_ends_a_command_that_another_has_stopped() {
+fn one_signal_ends_a_command_that_another_command_stopped() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let words = ["session", "exec", &made.id, "--", "sh", "-c", &format!("exec {}", nap(9292))];

@@ -1,4 +1,4 @@
-//! A session is made whole or not at all.
+//! A session is created completely or not at all.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ fn large(sandbar: &Sandbar) -> String {
 }
 
 #[test]
-fn ctrl_c_while_a_session_is_made_leaves_nothing() {
+fn ctrl_c_during_the_creation_of_a_session_leaves_nothing() {
     each(|sandbar| {
         let manifest = large(sandbar);
         let words = ["session", "create", "--manifest", &manifest];
@@ -65,7 +65,7 @@ fn ctrl_c_while_a_session_is_made_leaves_nothing() {
 }
 
 #[test]
-fn what_a_killed_maker_leaves_is_listed_and_can_be_removed() {
+fn leftovers_of_a_killed_creator_are_listed_and_removable() {
     let sandbar = Sandbar::own();
     let manifest = large(&sandbar);
     let child = sandbar.command(&["session", "create", "--manifest", &manifest]).spawn().expect("spawn");
@@ -95,7 +95,7 @@ fn waits_for_a_lock(child: &Child) -> bool {
 }
 
 #[test]
-fn a_maker_that_is_killed_before_the_record_is_there_leaves_no_machine() {
+fn a_creator_that_is_killed_before_the_record_leaves_no_machine() {
     each(|sandbar| {
         let (machines, sessions) = ("state/sandbar/machines", "state/sandbar/sessions");
         let [machines, sessions] = [machines, sessions].map(|place| sandbar.dir().join(place));
@@ -141,7 +141,7 @@ fn a_maker_that_is_killed_before_the_record_is_there_leaves_no_machine() {
 }
 
 #[test]
-fn a_record_whose_machine_was_never_made_gives_its_name_back() {
+fn the_name_of_a_record_without_a_machine_is_free() {
     each(|sandbar| {
         let made = |name: &str| {
             let run = sandbar.run(&["session", "create", "--name", name]);
@@ -177,7 +177,7 @@ fn a_record_whose_machine_was_never_made_gives_its_name_back() {
 }
 
 #[test]
-fn a_session_that_cannot_be_made_leaves_nothing() {
+fn a_session_that_cannot_be_created_leaves_nothing() {
     each(|sandbar| {
         sandbar.make_dir("base");
         sandbar.make_dir("outside");
@@ -216,7 +216,7 @@ fn a_session_that_cannot_be_made_leaves_nothing() {
 }
 
 #[test]
-fn a_session_begins_as_its_manifest_and_options_say() {
+fn a_session_starts_as_its_manifest_and_options_declare() {
     each(|sandbar| {
         let base = sandbar.make_dir("base");
         fs::create_dir(base.join("src")).expect("create");
@@ -250,7 +250,7 @@ fn a_session_begins_as_its_manifest_and_options_say() {
 }
 
 #[test]
-fn people_see_how_far_it_is_and_programs_do_not() {
+fn progress_is_shown_only_on_a_terminal() {
     let sandbar = Sandbar::own();
     let manifest = large(&sandbar);
     let terminal = Terminal::open(&sandbar, &["session", "create", "--manifest", &manifest]);
@@ -269,7 +269,7 @@ fn people_see_how_far_it_is_and_programs_do_not() {
 }
 
 #[test]
-fn a_session_whose_id_nobody_hears_is_not_kept() {
+fn a_session_whose_id_cannot_be_printed_is_removed() {
     let sandbar = Sandbar::own();
     let full = fs::File::options().write(true).open("/dev/full").expect("open");
     let run = finish(sandbar.command(&["session", "create"]).stdout(full).spawn().expect("spawn"));
@@ -282,7 +282,7 @@ fn a_session_whose_id_nobody_hears_is_not_kept() {
 }
 
 #[test]
-fn of_many_that_want_a_name_one_gets_it() {
+fn one_of_several_creators_gets_a_name() {
     each(|sandbar| {
         for round in 0..3 {
             let name = format!("same-{round}");

@@ -1,4 +1,4 @@
-//! Manifests on the command line: all that is wrong with one, what one declares, and a command in a filled workspace.
+//! Manifests on the command line: checks, rendering, and a command in a filled workspace.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ const FAULTY: &str = r#"{"root": "/", "entries": {"../x": {"type": "file", "cont
     "a": {"type": "nonsense"}, "C:\\x": {"type": "dir"}}, "unknown": 1}"#;
 
 #[test]
-fn everything_that_is_wrong_is_listed_with_its_place() {
+fn all_mistakes_are_listed_with_their_positions() {
     let sandbar = Sandbar::own();
     let faulty = sandbar.make_file("faulty.json", FAULTY).display().to_string();
     let run = sandbar.run(&["manifest", "check", &faulty]);
@@ -33,7 +33,7 @@ fn everything_that_is_wrong_is_listed_with_its_place() {
 }
 
 #[test]
-fn what_would_fail_here_is_found_without_starting_anything() {
+fn failures_on_this_host_are_found_without_a_machine() {
     let sandbar = Sandbar::own();
     let base = sandbar.make_dir("base");
     let other = sandbar.make_dir("other").display().to_string();
@@ -79,7 +79,7 @@ fn what_would_fail_here_is_found_without_starting_anything() {
 }
 
 #[test]
-fn a_sound_manifest_is_said_to_be_and_shown() {
+fn a_valid_manifest_is_accepted_and_shown() {
     let sandbar = Sandbar::own();
     let text = "entries:\n  docs/a.md: {type: file, content: x, description: read me}\n  src: {type: dir}\n";
     let sound = sandbar.make_file("sound.yaml", text).display().to_string();
@@ -103,7 +103,7 @@ fn a_sound_manifest_is_said_to_be_and_shown() {
 }
 
 #[test]
-fn what_a_manifest_says_gives_no_orders_to_a_terminal() {
+fn the_text_of_a_manifest_is_sanitized_for_a_terminal() {
     let sandbar = Sandbar::own();
     let text = r#"{"entries": {"a": {"type": "dir", "description": "red \u001b[31m \u202e \u009b"}}}"#;
     let file = sandbar.make_file("m.json", text).display().to_string();
@@ -118,7 +118,7 @@ fn what_a_manifest_says_gives_no_orders_to_a_terminal() {
 }
 
 #[test]
-fn without_a_manifest_there_is_nothing_to_check() {
+fn without_a_manifest_the_check_is_a_usage_mistake() {
     let sandbar = Sandbar::own();
     let nameless = sandbar.make_file("nameless", "{}").display().to_string();
     for task in ["check", "render"] {
@@ -168,7 +168,7 @@ fn a_command_runs_in_a_workspace_that_a_manifest_fills() {
 }
 
 #[test]
-fn what_is_left_out_is_said_before_the_command_runs() {
+fn omissions_are_reported_before_the_command_runs() {
     each(|sandbar| {
         let base = sandbar.make_dir("base");
         fs::create_dir(base.join("src")).expect("create");
@@ -182,7 +182,7 @@ fn what_is_left_out_is_said_before_the_command_runs() {
 }
 
 #[test]
-fn a_grant_lets_a_manifest_copy_from_elsewhere_and_shows_it() {
+fn a_grant_is_mounted_and_a_source_of_the_manifest() {
     each(|sandbar| {
         sandbar.make_dir("base");
         let other = sandbar.make_dir("other");

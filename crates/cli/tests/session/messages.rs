@@ -1,4 +1,4 @@
-//! What people are told when something fails: once, in words, and about the side that failed.
+//! Messages of failures: one line, readable, and about the side that failed.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -8,7 +8,7 @@ use super::{
 };
 
 #[test]
-fn a_failure_is_one_line_that_says_everything_once() {
+fn a_failure_is_one_line_without_repetitions() {
     let sandbar = Sandbar::own();
     let made = Made::new(&sandbar, &["--name", "m"]);
     assert_eq!(made.sh("mkdir d; echo x > f; mkfifo p; ln -s /etc/passwd out; ln -s loop loop").code, 0);
@@ -39,7 +39,7 @@ fn a_failure_is_one_line_that_says_everything_once() {
 }
 
 #[test]
-fn a_source_that_cannot_be_used_is_told_without_codes() {
+fn an_invalid_source_is_reported_without_codes() {
     let sandbar = Sandbar::own();
     sandbar.make_dir("base");
     sandbar.make_dir("other");
@@ -58,10 +58,10 @@ fn a_source_that_cannot_be_used_is_told_without_codes() {
 }
 
 #[test]
-fn what_a_machine_cannot_do_is_told_as_what_the_manifest_asked_for() {
+fn an_unsupported_feature_is_reported_by_its_manifest_key() {
     let sandbar = Sandbar::own();
     for (text, said) in [
-        (r#"{"root": "/opt/x"}"#, "cannot start the session in /opt/x: the manifest's root cannot be made"),
+        (r#"{"root": "/opt/x"}"#, "cannot start the session in /opt/x: cannot create the manifest's root"),
         (r#"{"environment": {"value": {"A": {"type": "secret", "name": "S"}}}}"#, "the secret \"S\" is not known"),
     ] {
         let manifest = sandbar.make_file("m.json", text).display().to_string();
@@ -73,7 +73,7 @@ fn what_a_machine_cannot_do_is_told_as_what_the_manifest_asked_for() {
 }
 
 #[test]
-fn the_side_that_cannot_be_read_is_the_one_that_is_named() {
+fn an_error_names_the_unreadable_side_of_a_copy() {
     let sandbar = Sandbar::unprivileged();
     let made = Made::new(&sandbar, &[]);
     let tree = sandbar.make_dir("tree").display().to_string();
@@ -95,7 +95,7 @@ fn the_side_that_cannot_be_read_is_the_one_that_is_named() {
 }
 
 #[test]
-fn a_shell_without_a_terminal_runs_what_it_is_given_and_ends() {
+fn a_shell_without_a_terminal_runs_standard_input_and_exits() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let fed = sandbar.feed(&["session", "shell", &made.id], b"echo one\nexit 3\n");
@@ -106,7 +106,7 @@ fn a_shell_without_a_terminal_runs_what_it_is_given_and_ends() {
 }
 
 #[test]
-fn hints_are_about_what_was_asked_for() {
+fn hints_match_the_command() {
     let sandbar = Sandbar::own();
     assert!(sandbar.run(&["nonsense"]).stderr.contains("sandbar exec -- PROGRAM"));
     assert!(!sandbar.run(&["session", "nonsense"]).stderr.contains("exec -- PROGRAM"));

@@ -1,4 +1,4 @@
-//! `sandbar patch` on a directory of the host: all of it, or nothing, and never outside.
+//! `sandbar patch` applies a patch completely or not at all, and never outside of the directory.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ fn patch(sandbar: &Sandbar, dir: &Path, options: &[&str], body: &str) -> Run {
 }
 
 #[test]
-fn a_patch_is_applied_and_said_in_the_words_of_its_profile() {
+fn a_patch_is_applied_and_reported_in_the_format_of_its_profile() {
     each(|sandbar| {
         let dir = work(sandbar);
         let body =
@@ -53,7 +53,7 @@ fn a_patch_is_applied_and_said_in_the_words_of_its_profile() {
 }
 
 #[test]
-fn a_patch_comes_on_standard_input_and_to_the_current_directory_too() {
+fn a_patch_is_read_from_standard_input_for_the_current_directory() {
     let sandbar = Sandbar::own();
     let output = sandbar.feed(&["patch"], b"*** Begin Patch\n*** Add File: here.txt\n+x\n*** End Patch\n");
     assert!(output.status.success(), "{output:?}");
@@ -61,7 +61,7 @@ fn a_patch_comes_on_standard_input_and_to_the_current_directory_too() {
 }
 
 #[test]
-fn a_patch_that_is_refused_changes_nothing() {
+fn a_refused_patch_changes_nothing() {
     each(|sandbar| {
         let dir = work(sandbar);
         let outside = sandbar.make_dir("outside");
@@ -97,7 +97,7 @@ fn a_patch_that_is_refused_changes_nothing() {
 }
 
 #[test]
-fn wrong_use_is_told_apart_from_a_refused_patch() {
+fn a_usage_mistake_and_a_refused_patch_have_different_codes() {
     let sandbar = Sandbar::own();
     sandbar.make_file("x.patch", "*** Begin Patch\n*** Add File: made\n+x\n*** End Patch\n");
     sandbar.make_file("[x", "");
@@ -117,7 +117,7 @@ fn wrong_use_is_told_apart_from_a_refused_patch() {
 }
 
 #[test]
-fn what_is_said_about_a_patch_gives_no_orders_to_a_terminal() {
+fn messages_about_a_patch_contain_no_control_characters() {
     let sandbar = Sandbar::own();
     let dir = work(&sandbar);
     let run = patch(&sandbar, &dir, &[], "*** Add File: a\x1b]0;x\x07\u{202e}b\n+x\n");
@@ -127,7 +127,7 @@ fn what_is_said_about_a_patch_gives_no_orders_to_a_terminal() {
 }
 
 #[test]
-fn a_patch_that_has_begun_is_not_interrupted() {
+fn a_signal_does_not_interrupt_a_patch() {
     let sandbar = Sandbar::own();
     let dir = sandbar.make_dir("work");
     let adds: String = (0..400).map(|at| format!("*** Add File: f{at}\n+x\n")).collect();
@@ -152,7 +152,7 @@ fn contents(dir: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_patch_that_was_killed_is_taken_back_by_the_next() {
+fn the_next_patch_undoes_a_killed_one() {
     let sandbar = Sandbar::own();
     let dir = sandbar.make_dir("work");
     let file = |at: usize| (format!("f{at}"), format!("old {at}\n"));
@@ -184,7 +184,7 @@ fn a_patch_that_was_killed_is_taken_back_by_the_next() {
         assert_eq!(found.remove("probe").as_deref(), Some("x\n"));
         let complete = found.len() == 275 && found.values().all(|text| !text.starts_with("old"));
         assert!(found == old || complete, "round {round}: {} files, {next:?}", found.len());
-        taken_back += usize::from(next.stderr.contains("an earlier patch was interrupted; took it back in"));
+        taken_back += usize::from(next.stderr.contains("an earlier patch was interrupted; undid its changes to"));
         // The record is gone, and so is the lock.
         assert_eq!(contents(&sandbar.dir().join("state/sandbar/patches")), BTreeMap::new());
     }
@@ -192,13 +192,13 @@ fn a_patch_that_was_killed_is_taken_back_by_the_next() {
 }
 
 #[test]
-fn a_patch_is_applied_where_it_cannot_be_recorded_and_that_is_said() {
+fn a_patch_without_a_journal_is_applied_with_a_warning() {
     let sandbar = Sandbar::own();
     let dir = work(&sandbar);
     let mut command =
         sandbar.command(&["patch", "--workspace", "work", "*** Begin Patch\n*** Delete File: a.txt\n*** End Patch\n"]);
     let run = finish(command.env("XDG_STATE_HOME", "/proc/none").spawn().expect("spawn"));
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stderr.contains("if it is killed in the middle, a patch cannot be taken back"), "{run:?}");
+    assert!(run.stderr.contains("a patch that is killed cannot be undone"), "{run:?}");
     assert!(!dir.join("a.txt").exists());
 }

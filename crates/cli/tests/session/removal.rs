@@ -1,4 +1,4 @@
-//! What is said when a session cannot be removed, or not yet.
+//! Messages for a session whose removal fails or takes long.
 
 use std::{
     fs::{self, File},
@@ -34,7 +34,7 @@ fn error(run: &Run) -> Value {
 }
 
 #[test]
-fn a_removal_that_takes_long_is_told_and_waited_for() {
+fn a_slow_removal_is_reported_and_awaited() {
     each(|sandbar| {
         for command in ["rm", "stop"] {
             let made = Made::new(sandbar, &[]);
@@ -57,19 +57,22 @@ fn a_removal_that_takes_long_is_told_and_waited_for() {
 }
 
 #[test]
-fn what_forgets_a_session_by_force_says_what_is_left() {
+fn a_forced_removal_reports_what_is_left() {
     let sandbar = Sandbar::own();
     let made = Made::new(&sandbar, &[]);
     let held = slow_removal(&made.machine());
     let run = sandbar.run(&["session", "rm", "--force", &made.id]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stderr.contains("forgot the session") && run.stderr.contains("is still being removed"), "{run:?}");
+    assert!(
+        run.stderr.contains("removed the record of session") && run.stderr.contains("is still being removed"),
+        "{run:?}"
+    );
     drop(held);
     assert_eq!(sandbar.run(&["gc", "--sandbox", "local"]).code, 0);
     sandbar.leaves_nothing("no such words");
 }
 
-/// A stopped process, which goes on at the end of the test.
+/// A stopped process, which continues at the end of the test.
 struct Stopped(Pid);
 
 impl Stopped {
@@ -86,7 +89,7 @@ impl Drop for Stopped {
 }
 
 #[test]
-fn a_supervisor_that_is_stopped_is_named() {
+fn a_stopped_supervisor_is_named() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let stopped = Stopped::new(supervisor(&made.machine()));
@@ -131,7 +134,7 @@ impl Drop for Memory {
 }
 
 #[test]
-fn a_read_only_file_system_is_the_reason_that_is_given() {
+fn a_read_only_file_system_is_reported_as_the_reason() {
     each(|sandbar| {
         let place = sandbar.make_dir("state");
         let user = fs::metadata(&place).expect("a directory").uid();

@@ -1,4 +1,4 @@
-//! What the new subcommands say to programs and to those who use them wrongly.
+//! JSON documents, failures and usage mistakes of `session`, `manifest` and `patch`.
 
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ fn lists_are_newest_first_in_one_document() {
 }
 
 #[test]
-fn failures_are_documents_for_those_who_ask_for_them() {
+fn failures_are_json_on_request() {
     let sandbar = Sandbar::own();
     for words in [
         &["session", "rm", "nothing", "--json"][..],
@@ -61,10 +61,10 @@ fn failures_are_documents_for_those_who_ask_for_them() {
 }
 
 #[test]
-fn what_can_be_removed_is_removed_though_something_cannot() {
+fn a_failed_removal_does_not_stop_the_others() {
     let sandbar = Sandbar::own();
     let made = Made::new(&sandbar, &[]);
-    let run = sandbar.run(&["session", "rm", "nothing", &made.id, "nobody", "--json"]);
+    let run = sandbar.run(&["session", "rm", "nothing", &made.id, "missing", "--json"]);
     assert_eq!(run.code, 1, "{run:?}");
     assert_eq!(run.stdout, format!("{{\"removed\":[\"{}\"]}}\n", made.id));
     assert_eq!(run.stderr.lines().count(), 2, "{run:?}");
@@ -73,7 +73,7 @@ fn what_can_be_removed_is_removed_though_something_cannot() {
 }
 
 #[test]
-fn wrong_use_has_its_code_and_help_has_examples() {
+fn usage_mistakes_have_a_code_and_help_has_examples() {
     let sandbar = Sandbar::own();
     let table: [(&[&str], i32); 12] = [
         (&["session"], 2),
@@ -108,7 +108,7 @@ fn wrong_use_has_its_code_and_help_has_examples() {
 }
 
 #[test]
-fn without_a_place_for_sessions_none_are_made() {
+fn without_a_state_directory_no_session_is_created() {
     let sandbar = Sandbar::own();
     let run = |state: &str, home: Option<&str>| {
         let mut command = sandbar.command(&["session", "create"]);
@@ -127,7 +127,7 @@ fn without_a_place_for_sessions_none_are_made() {
 }
 
 #[test]
-fn where_the_walls_cannot_be_built_no_session_is_made_and_the_fix_is_named() {
+fn without_isolation_no_session_is_created_and_the_fix_is_named() {
     let sandbar = Sandbar::without_namespaces();
     let run = sandbar.run(&["session", "create"]);
     assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");

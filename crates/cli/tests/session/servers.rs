@@ -1,4 +1,4 @@
-//! Manifests whose sources are on a server: what it cannot do is made up for, and its failures are told as its own.
+//! Manifests whose sources are on a server: limited servers work, and their failures are reported as such.
 
 use std::{
     fs,
@@ -45,7 +45,7 @@ fn git(dir: &Path, words: &[&str]) {
 }
 
 #[test]
-fn a_repository_comes_from_a_server_that_only_has_files() {
+fn a_repository_is_cloned_from_a_static_file_server() {
     let sandbar = Sandbar::own();
     let web = sandbar.make_dir("web");
     fs::create_dir(web.join("r")).expect("create");
@@ -80,7 +80,7 @@ fn a_repository_comes_from_a_server_that_only_has_files() {
 }
 
 #[test]
-fn the_failure_of_a_server_is_told_as_its_own() {
+fn the_failure_of_a_server_is_reported_as_such() {
     let sandbar = Sandbar::own();
     let address = serve(sandbar.make_dir("web"));
     for (url, said) in [
@@ -100,7 +100,7 @@ fn the_failure_of_a_server_is_told_as_its_own() {
 }
 
 #[test]
-fn a_manifest_names_private_addresses_only_where_that_is_allowed() {
+fn a_manifest_reaches_private_addresses_only_if_allowed() {
     let sandbar = Sandbar::own();
     let web = sandbar.make_dir("web");
     fs::write(web.join("meta"), "internal").expect("write");
@@ -129,7 +129,7 @@ fn a_manifest_names_private_addresses_only_where_that_is_allowed() {
 }
 
 #[test]
-fn a_manifest_downloads_through_a_proxy_only_where_that_is_asked_for() {
+fn a_manifest_downloads_through_a_proxy_only_on_request() {
     let sandbar = Sandbar::own();
     let web = sandbar.make_dir("web");
     // The proxy is asked for a whole address, which is a path here.

@@ -1,4 +1,4 @@
-//! Copies that are killed, or run out of room: no file is ever half-written, and the next copy removes what is left.
+//! Copies that are killed, or that fill the disk: no partial file is visible, and the next copy removes the leftovers.
 
 use std::{
     fs,
@@ -88,7 +88,7 @@ fn check(sandbar: &Sandbar, from: &str, to: &str, tree: &Path) {
 }
 
 #[test]
-fn a_killed_copy_leaves_every_file_whole_and_the_next_removes_what_it_left() {
+fn a_killed_copy_leaves_complete_files_and_the_next_copy_removes_its_leftovers() {
     each(|sandbar| {
         let (source, workspace, out) = (sandbar.make_dir("source"), sandbar.make_dir("work"), sandbar.make_dir("out"));
         for dir in [&source, &workspace, &out] {
@@ -108,7 +108,7 @@ fn a_killed_copy_leaves_every_file_whole_and_the_next_removes_what_it_left() {
 }
 
 #[test]
-fn a_directory_is_merged_into_one_that_exists() {
+fn a_directory_is_merged_into_an_existing_one() {
     each(|sandbar| {
         let (source, work, mount) = (sandbar.make_dir("source"), sandbar.make_dir("work"), sandbar.make_dir("mount"));
         let script = "mkdir -p shared/deep locked new file_over mounted/sub; echo new > shared/deep/a; echo new > file; \
@@ -139,7 +139,7 @@ fn a_directory_is_merged_into_one_that_exists() {
 }
 
 #[test]
-fn what_interrupted_commands_left_is_not_copied() {
+fn leftovers_of_interrupted_commands_are_not_copied() {
     each(|sandbar| {
         let (source, out) = (sandbar.make_dir("source"), sandbar.make_dir("out"));
         let script = "echo half > .sandbar-0123456789abcdef; mkdir -p sub/.sandbar-copy-0123abcd-1-2; echo mine > keep; \
@@ -152,7 +152,7 @@ fn what_interrupted_commands_left_is_not_copied() {
         for words in [["session", "cp", &from, &made.at("in")], ["session", "cp", &made.at("made"), &to]] {
             let run = sandbar.run(&words);
             assert_eq!((run.code, run.stderr.lines().count()), (0, 1), "{run:?}");
-            let note = "left out .sandbar-0123456789abcdef, sub/.sandbar-copy-0123abcd-1-2: sandbar left it there";
+            let note = "left out .sandbar-0123456789abcdef, sub/.sandbar-copy-0123abcd-1-2: leftovers of an interrupted sandbar command";
             assert!(run.stderr.contains(note), "{run:?}");
         }
         assert_eq!(made.sh("cd in; find . | sort").stdout, ".\n./.sandbar-notes\n./keep\n./sub\n");
@@ -182,7 +182,7 @@ impl Drop for Disk {
 }
 
 #[test]
-fn a_full_disk_is_said_with_the_file_and_everything_stays_as_it_was() {
+fn a_full_disk_is_reported_with_the_file_and_changes_nothing() {
     let sandbar = Sandbar::own();
     let (disk, work) = (Disk::mount(sandbar.make_dir("disk"), "2m"), sandbar.make_dir("work"));
     let source = sandbar.make_dir("source");

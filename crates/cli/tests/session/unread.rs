@@ -1,4 +1,4 @@
-//! Commands of a session whose output has no reader: signals end the command line, and the session lives on.
+//! Commands of a session with unread output: signals end the command line, and the session continues.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -8,7 +8,7 @@ use super::{
 };
 
 #[test]
-fn deadlines_and_signals_end_an_exec_whose_output_is_not_read() {
+fn deadlines_and_signals_end_an_exec_with_unread_output() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let words = ["session", "exec", "--timeout", "2s", &made.id, "--", "yes", "unread-session"];
@@ -27,7 +27,7 @@ fn deadlines_and_signals_end_an_exec_whose_output_is_not_read() {
 }
 
 #[test]
-fn a_signal_leaves_an_attached_process_whose_output_is_not_read() {
+fn a_signal_detaches_from_a_process_with_unread_output() {
     each(|sandbar| {
         let made = Made::new(sandbar, &[]);
         let process = made.does(&["exec", "--detach", &made.id, "--", "yes", "unread-attached"]);

@@ -1,4 +1,4 @@
-//! Much at once: output, a file, and a tree.
+//! Bulk data: output, a file, and a tree.
 
 use futures::TryStreamExt;
 use sandbar_machine::{Machine, MachinePath, Target, once};
@@ -20,7 +20,7 @@ async fn read(machine: &dyn Machine, name: &str) -> usize {
     stream.try_fold(0, |sum, bytes| async move { Ok(sum + bytes.len()) }).await.expect("bytes")
 }
 
-/// 64 MB of output and of a file; a quarter of it takes a quarter of the time.
+/// 64 MB of output and of a file; 16 MB must take about a quarter of the time.
 pub(crate) async fn streams(options: &Options, bench: &Bench, table: &mut Table) {
     let machine = bench.machine().await;
     let (small, large) = ((16 * MB).to_string(), (64 * MB).to_string());
@@ -52,7 +52,7 @@ pub(crate) async fn streams(options: &Options, bench: &Bench, table: &mut Table)
     machine.stop().await.expect("stop");
 }
 
-/// A tree of 5,000 files as an archive, ours and the engine's.
+/// A tree of 5,000 files as an archive, by sandbar and by the engine.
 pub(crate) async fn pack(options: &Options, bench: &Bench, table: &mut Table) {
     let machine = bench.machine().await;
     let content: Vec<u8> = (0..20_971_u32).map(|at| (at % 251) as u8).collect();

@@ -1,4 +1,4 @@
-//! The Python SDK doing the same on the same engine and image, in a process of its own.
+//! The same work by the Python SDK on the same engine and image, in a separate process.
 
 use std::{
     collections::HashMap,
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use super::{rows::IMAGE, table::Spread};
 
-/// What the Python SDK needed for each workload.
+/// The times of the Python SDK for each workload.
 #[derive(Default)]
 pub(crate) struct Peer(HashMap<String, Spread>);
 
 impl Peer {
-    /// Runs all of it; nothing where the SDK is not installed.
+    /// Runs all workloads; empty if the SDK is not installed.
     pub(crate) fn measure(rounds: usize) -> Self {
         let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
         let python = here.join("../../.venv-agents/bin/python");

@@ -1,4 +1,4 @@
-//! The engine's own calls for the same work, with nothing of ours around them.
+//! The engine's own calls for the same work, without sandbar.
 
 use bollard::{
     body_full,
@@ -20,7 +20,7 @@ impl Raw {
         Self(bollard::Docker::connect_with_defaults().expect("an engine"))
     }
 
-    /// A container with a volume, and as much put into it as a machine needs.
+    /// A container with a volume, and the same uploads as a machine.
     pub(crate) async fn up(&self, name: &str) {
         let body = ContainerCreateBody {
             image: Some(IMAGE.to_owned()),
@@ -42,7 +42,7 @@ impl Raw {
         self.0.remove_container(name, Some(force)).await.expect("remove");
     }
 
-    /// How many bytes of an archive the engine makes of a directory.
+    /// Length of the archive that the engine makes from a directory.
     pub(crate) async fn pack(&self, name: &str, path: &str) -> usize {
         let from = DownloadFromContainerOptions { path: path.to_owned() };
         let stream = self.0.download_from_container(name, Some(from));

@@ -1,4 +1,4 @@
-//! The workloads, each beside its floor.
+//! The workloads, each compared with its floor.
 
 use std::{
     future::Future,
@@ -19,7 +19,7 @@ use super::{
 
 pub(crate) const IMAGE: &str = "sandbar-test:bookworm";
 
-/// Everything a workload needs.
+/// What the workloads need.
 pub(crate) struct Bench {
     pub(crate) client: Docker,
     pub(crate) raw: Raw,
@@ -31,7 +31,7 @@ impl Bench {
         self.client.create(MachineSpec::default()).await.expect("a container")
     }
 
-    /// Beside the Python SDK, where it is there.
+    /// Adds the Python SDK's time, if the SDK is installed.
     fn beside(&self, table: &mut Table, name: &'static str, ours: Spread, theirs: &str) {
         if let Some(theirs) = self.peer.get(theirs) {
             table.ratio(name, ours, theirs, 1.0);
@@ -39,10 +39,10 @@ impl Bench {
     }
 }
 
-/// Runs every workload that was asked for.
+/// Runs every requested workload.
 pub(crate) async fn all(options: &Options) -> Table {
     let mut table = Table::default();
-    // A single row is asked for by whoever works on it, and the Python SDK takes minutes.
+    // A single row is for work on that row, and the Python SDK takes minutes.
     let peer = match (&options.only, options.quick) {
         (None, false) => Peer::measure(3),
         _ => Peer::default(),
@@ -76,7 +76,7 @@ pub(crate) async fn timed<T>(into: &mut Vec<Duration>, work: impl Future<Output 
     done
 }
 
-/// Runs a command to its end; how much it printed.
+/// Runs a command to its end; returns the length of its output.
 pub(crate) async fn run(machine: &dyn Machine, argv: &[&str]) -> usize {
     let mut process = machine.spawn(Command::new(argv.iter().copied())).await.expect("spawn");
     let mut printed = 0;
@@ -90,7 +90,7 @@ pub(crate) async fn run(machine: &dyn Machine, argv: &[&str]) -> usize {
     printed
 }
 
-/// Coming and going, in turns with the engine's own calls.
+/// Create and remove, alternating with the engine's own calls.
 async fn lives(options: &Options, bench: &Bench, table: &mut Table) {
     let (mut up, mut down, mut raw_up, mut raw_down) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     bench.machine().await.stop().await.expect("stop");
@@ -152,7 +152,7 @@ async fn files(options: &Options, bench: &Bench, table: &mut Table) {
     machine.stop().await.expect("stop");
 }
 
-/// What a hundred declared files add to a session.
+/// The time that a hundred declared files add to a session.
 async fn inline(options: &Options, bench: &Bench, table: &mut Table) {
     let client: Arc<dyn SandboxClient> = Arc::new(bench.client.clone());
     let (mut whole, mut filled, mut empty) = (Vec::new(), Vec::new(), Vec::new());

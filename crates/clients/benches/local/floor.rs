@@ -25,7 +25,7 @@ fn spawn(argv: &[&str], stdio: &[(RawFd, RawFd)]) -> libc::pid_t {
         for (from, to) in stdio {
             libc::posix_spawn_file_actions_adddup2(&raw mut actions, *from, *to);
         }
-        // Rust ignores SIGPIPE and children inherit that, which a C program's would not.
+        // Rust ignores SIGPIPE and children inherit that; the children of a C program would not.
         let mut attributes = std::mem::zeroed();
         libc::posix_spawnattr_init(&raw mut attributes);
         let mut broken_pipe = std::mem::zeroed();
@@ -56,7 +56,7 @@ fn wait(pid: libc::pid_t) {
 
 fn pipe() -> (OwnedFd, OwnedFd) {
     let mut fds = [0; 2];
-    // SAFETY: the kernel fills `fds` with two new descriptors, which nobody else owns.
+    // SAFETY: the kernel fills `fds` with two new descriptors, which have no other owner.
     unsafe {
         assert_eq!(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC), 0);
         (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))
@@ -70,7 +70,7 @@ pub(crate) fn spawn_true() -> Duration {
     start.elapsed()
 }
 
-/// A hundred at once.
+/// A hundred processes at once.
 pub(crate) fn spawn_100() -> Duration {
     let start = Instant::now();
     let pids: Vec<_> = (0..100).map(|_| spawn(&["/usr/bin/true"], &[])).collect();
@@ -99,7 +99,7 @@ pub(crate) fn stdout_of(argv: &[&str]) -> (Duration, usize) {
 
 fn terminal() -> (OwnedFd, OwnedFd) {
     let (mut master, mut slave) = (0, 0);
-    // SAFETY: the call fills both with new descriptors, which nobody else owns; the other arguments are optional.
+    // SAFETY: the call fills both with new descriptors, which have no other owner; the other arguments are optional.
     unsafe {
         let code = libc::openpty(&raw mut master, &raw mut slave, ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         assert_eq!(code, 0, "openpty");
@@ -117,7 +117,7 @@ pub(crate) fn terminal_output_of(argv: &[&str]) -> (Duration, usize) {
     let mut file = File::from(master);
     let mut buffer = vec![0; 1 << 16];
     let mut total = 0;
-    // The last reader gone shows as an error on a terminal.
+    // When the last writer of a terminal closes it, a read fails.
     while let Ok(count @ 1..) = file.read(&mut buffer) {
         total += count;
     }
@@ -125,7 +125,7 @@ pub(crate) fn terminal_output_of(argv: &[&str]) -> (Duration, usize) {
     (start.elapsed(), total)
 }
 
-/// Makes and replaces a small file as an editor does: a neighbour, then a rename.
+/// Replaces a small file as an editor does: write a temporary file, then rename it.
 pub(crate) fn replace(dir: &Path, bytes: &[u8]) -> Duration {
     let start = Instant::now();
     let temporary = dir.join("floor.tmp");

@@ -1,4 +1,4 @@
-//! The workloads, each beside its floor.
+//! The workloads, each compared with its floor.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ const PRODUCER: [&str; 3] = ["/bin/sh", "-c", "head -c 104857600 /dev/zero | tr 
 const TERMINAL_PRODUCER: [&str; 3] =
     ["/bin/sh", "-c", "yes 0123456789012345678901234567890123456789012345678901234567890 | head -c 16777216"];
 
-/// Machines whose directories are on tmpfs, so that a disk's journal is not what is measured.
+/// Machines whose directories are on tmpfs, so that the journal of a disk is not measured.
 struct Bench {
     client: UnixLocal,
     state: PathBuf,
@@ -75,7 +75,7 @@ fn own_rss_kb(pid: &str) -> u64 {
     line.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Runs every workload that was asked for.
+/// Runs every requested workload.
 pub(crate) async fn all(options: &Options) -> Table {
     let mut table = Table::default();
     let bench = Bench::new();
@@ -238,7 +238,7 @@ async fn files(options: &Options, bench: &Bench, table: &mut Table) {
     bench.client.delete(&machine.handle()).await.unwrap();
 }
 
-/// Every process of every machine: supervisors are this process's children, guests are theirs.
+/// Memory of every process of every machine: supervisors are this process's children, guests are theirs.
 fn family_rss_kb() -> u64 {
     let me = std::process::id().to_string();
     let mut parents = std::collections::HashMap::new();

@@ -1,8 +1,8 @@
-//! Rows of figures, each with the goal it must meet.
+//! Rows of results, each with the goal it must meet.
 
 use std::{process::ExitCode, time::Duration};
 
-/// What to measure and how to say it.
+/// What to measure, and how to print it.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) json: bool,
@@ -26,7 +26,7 @@ impl Options {
         options
     }
 
-    /// How often to repeat something.
+    /// Number of repetitions.
     pub(crate) fn times(&self, full: usize) -> usize {
         if self.quick { (full / 10).max(3) } else { full }
     }
@@ -55,7 +55,7 @@ impl Spread {
     }
 }
 
-/// One figure and the most it may be, or the least.
+/// One result and its goal, a maximum or a minimum.
 #[derive(Debug)]
 struct Row {
     name: &'static str,
@@ -67,7 +67,7 @@ struct Row {
     met: bool,
 }
 
-/// All figures of a run.
+/// All results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Vec<Row>);
 
@@ -78,18 +78,18 @@ impl Table {
         self.push(Row { name, ours: ours.text(), floor: floor.text(), value, goal, unit: "x", met: value <= goal });
     }
 
-    /// A figure with a bound of its own.
+    /// A result with its own maximum.
     pub(crate) fn bound(&mut self, name: &'static str, value: f64, goal: f64, unit: &'static str) {
         self.push(Row { name, ours: String::new(), floor: String::new(), value, goal, unit, met: value <= goal });
     }
 
-    /// A figure that must not be less.
+    /// A result with a minimum.
     #[allow(dead_code, reason = "not every benchmark has one")]
     pub(crate) fn at_least(&mut self, name: &'static str, value: f64, goal: f64, unit: &'static str) {
         self.push(Row { name, ours: String::new(), floor: String::new(), value, goal, unit, met: value >= goal });
     }
 
-    /// A ratio of somebody else's, that says how ours is to be read.
+    /// A ratio of another program, for comparison.
     #[allow(dead_code, reason = "not every benchmark has one")]
     pub(crate) fn aside(&self, name: &'static str, theirs: Spread, floor: Spread) {
         eprintln!("{name:<38} {:>9.3} x   {} | {}", theirs.p50 / floor.p50, theirs.text(), floor.text());
@@ -104,12 +104,12 @@ impl Table {
         self.0.push(row);
     }
 
-    /// Prints what a program wants to read, and fails if asked to when a goal was missed.
+    /// Prints the table, or JSON; fails if `--check` was given and a goal was missed.
     pub(crate) fn finish(&self, options: &Options) -> ExitCode {
         if options.json {
             for Row { name, ours, floor, value, goal, unit, met } in &self.0 {
                 let line = serde_json::json!({
-                    "suite": "local", "workload": name, "value": value, "unit": unit, "goal": goal, "met": met,
+                    "suite": env!("CARGO_CRATE_NAME"), "workload": name, "value": value, "unit": unit, "goal": goal, "met": met,
                     "ours": ours, "floor": floor,
                 });
                 println!("{line}");

@@ -1,8 +1,8 @@
-//! A stream to something inside a container, the guest itself or a bridge to it: taken out of the engine's HTTP, its frames
-//! taken off.
+//! A stream to a program inside a container, the guest or a bridge to it: the HTTP upgrade is done here, and the
+//! engine's framing is removed.
 //!
-//! Done by hand, because what comes is the machine's, and must be bounded, and because whoever removes the container has to
-//! be able to close the stream first: an engine does not let go of a container somebody is attached to.
+//! Written by hand for two reasons: the bytes come from the machine and must be bounded, and the stream must be closed
+//! before the container is removed, because an engine does not remove a container that a client is attached to.
 
 use std::{
     io,
@@ -19,11 +19,11 @@ use tokio::{
 
 use super::engine::Address;
 
-/// What an engine may say before the stream begins.
+/// Maximum length of the engine's answer before the stream begins.
 const MAX_HEAD: u64 = 16 << 10;
-/// What is kept of the guest's last words.
-const MAX_WORDS: usize = 64 << 10;
-/// How much is read at once.
+/// Maximum number of bytes of the program's standard error that are stored.
+const MAX_STDERR: usize = 64 << 10;
+/// Bytes read at once.
 const BUFFER: usize = 64 << 10;
 
 const STDOUT: u8 = 1;
@@ -32,18 +32,18 @@ const STDERR: u8 = 2;
 type Reading = BufReader<Box<dyn AsyncRead + Send + Unpin>>;
 type Writing = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Both directions of a process's standard streams.
+/// Both directions of a program's standard streams.
 pub(super) struct Attached {
     pub(super) input: Writing,
     pub(super) output: Output,
-    /// What it says on standard error, which it does only when it cannot start.
-    pub(super) words: Words,
+    /// The program's standard error; it writes there only if it cannot start.
+    pub(super) stderr: Stderr,
     pub(super) line: Line,
 }
 
-pub(super) type Words = Arc<Mutex<Vec<u8>>>;
+pub(super) type Stderr = Arc<Mutex<Vec<u8>>>;
 
-/// A hold on the stream that can end it, whoever else holds it.
+/// A descriptor of the stream that can shut it down, even while other parts still use it.
 pub(super) struct Line(OwnedFd);
 
 impl Line {
@@ -52,16 +52,16 @@ impl Line {
     }
 }
 
-/// Attaches to a container that need not run yet.
+/// Attaches to a container, which need not run yet.
 pub(super) async fn attach(address: &Address, container: &str) -> io::Result<Attached> {
     open(address, &format!("/containers/{container}/attach?stream=1&stdin=1&stdout=1&stderr=1"), "").await
 }
 
-/// Starts what was made ready to be executed in a container, and attaches to it.
+/// Starts a prepared exec in a container, and attaches to it.
 pub(super) async fn start(address: &Address, exec: &str) -> io::Result<Attached> {
-    // It goes into a request line, and is whatever the engine said.
+    // The id comes from the engine and goes into a request line.
     if exec.is_empty() || !exec.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(odd("a name that is none"));
+        return Err(odd("an invalid exec id"));
     }
     open(address, &format!("/exec/{exec}/start"), r#"{"Detach":false,"Tty":false}"#).await
 }
@@ -90,12 +90,12 @@ async fn open(address: &Address, what: &str, body: &str) -> io::Result<Attached>
     input.write_all(wish.as_bytes()).await?;
     let mut reading = BufReader::with_capacity(BUFFER, read);
     head(&mut reading).await?;
-    let words = Words::default();
-    let output = Output { reading, header: [0; 8], have: 0, left: 0, words: words.clone() };
-    Ok(Attached { input, output, words, line: Line(line) })
+    let stderr = Stderr::default();
+    let output = Output { reading, header: [0; 8], have: 0, left: 0, stderr: stderr.clone() };
+    Ok(Attached { input, output, stderr, line: Line(line) })
 }
 
-/// Reads the answer up to where the stream begins.
+/// Reads the answer up to the start of the stream.
 async fn head(reading: &mut Reading) -> io::Result<()> {
     let mut left = MAX_HEAD;
     let mut status = None;
@@ -110,11 +110,11 @@ async fn head(reading: &mut Reading) -> io::Result<()> {
         let text = text.trim_end();
         match &status {
             None => status = Some(text.split(' ').nth(1).unwrap_or_default().to_owned()),
-            // Engines that do not know upgrades say that all is well, and begin.
+            // Engines without support for upgrades answer 200 and start the stream.
             Some(status) if text.is_empty() => {
                 return match status.as_str() {
                     "101" | "200" => Ok(()),
-                    // It is gone, or does not run.
+                    // The container is gone, or does not run.
                     "404" | "409" => Err(io::ErrorKind::NotFound.into()),
                     _ => Err(odd("a refusal to attach")),
                 };
@@ -128,13 +128,13 @@ fn odd(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the engine sent {what}"))
 }
 
-/// What the container prints, without the frames the engine puts around it.
+/// The program's output, without the engine's framing.
 pub(super) struct Output {
     reading: Reading,
     header: [u8; 8],
     have: usize,
     left: usize,
-    words: Words,
+    stderr: Stderr,
 }
 
 impl Output {
@@ -158,7 +158,7 @@ impl Output {
         Poll::Ready(Ok(true))
     }
 
-    /// Reads at most what is left of the frame.
+    /// Reads at most the rest of the frame.
     fn poll_some(&mut self, cx: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         let most = self.left.min(space.len());
         let mut some = ReadBuf::new(&mut space[..most]);
@@ -190,9 +190,9 @@ impl AsyncRead for Output {
             }
             let mut some = [0; 1024];
             let count = ready!(this.poll_some(cx, &mut some))?;
-            let mut words = this.words.lock().unwrap_or_else(PoisonError::into_inner);
-            if words.len() + count <= MAX_WORDS {
-                words.extend_from_slice(&some[..count]);
+            let mut stderr = this.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+            if stderr.len() + count <= MAX_STDERR {
+                stderr.extend_from_slice(&some[..count]);
             }
         }
     }
@@ -204,19 +204,19 @@ mod tests {
 
     fn output(bytes: &'static [u8]) -> Output {
         let reading: Reading = BufReader::new(Box::new(bytes));
-        Output { reading, header: [0; 8], have: 0, left: 0, words: Words::default() }
+        Output { reading, header: [0; 8], have: 0, left: 0, stderr: Stderr::default() }
     }
 
     #[tokio::test]
-    async fn frames_are_taken_off_and_errors_kept_apart() {
+    async fn frames_are_removed_and_standard_error_is_separate() {
         let mut all = Vec::new();
         let mut said = output(b"\x01\0\0\0\0\0\0\x02ab\x02\0\0\0\0\0\0\x03why\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\x01c");
         said.read_to_end(&mut all).await.expect("frames");
-        assert_eq!((all.as_slice(), said.words.lock().expect("words").as_slice()), (&b"abc"[..], &b"why"[..]));
+        assert_eq!((all.as_slice(), said.stderr.lock().expect("stderr").as_slice()), (&b"abc"[..], &b"why"[..]));
     }
 
     #[tokio::test]
-    async fn what_is_no_frame_ends_the_stream() {
+    async fn an_invalid_frame_ends_the_stream() {
         for bytes in [
             &b"hello world"[..],
             b"\x01\0\0\0\0\0\0\x05ab",
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_stream_is_a_stream() {
+    async fn only_an_accepted_upgrade_starts_a_stream() {
         let told = |bytes: &'static [u8]| async move { head(&mut BufReader::new(Box::new(bytes) as Box<_>)).await };
         told(b"HTTP/1.1 101 UPGRADED\r\nA: b\r\n\r\n").await.expect("a stream");
         assert_eq!(told(b"HTTP/1.1 404 Not Found\r\n\r\n").await.expect_err("gone").kind(), io::ErrorKind::NotFound);

@@ -1,4 +1,4 @@
-//! How a machine comes up in a container: create, upload, attach, start, and wait for the guest or its reason.
+//! Boot of a machine in a container: create, upload, attach, start, then wait for the guest or for its error.
 
 use std::{io, sync::PoisonError};
 
@@ -10,15 +10,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
     Docker,
-    attach::{self, Attached, Words},
+    attach::{self, Attached, Stderr},
     container::Container,
     image::Image,
     upload::{Root, Upload, Workspace, uploads},
-    users::{Who, is_root},
+    users::{UserIds, is_root},
 };
 use crate::{GuestMachine, GuestSetup};
 
-/// What is known of a machine before its container runs.
+/// What is known about a machine before its container runs.
 pub(super) struct Boot<'a> {
     pub(super) client: &'a Docker,
     pub(super) docker: &'a bollard::Docker,
@@ -28,8 +28,7 @@ pub(super) struct Boot<'a> {
 }
 
 impl Boot<'_> {
-    /// Starts the guest in a container that was made for it. One that is to outlive this process is let go of once it is
-    /// recorded.
+    /// Starts the guest in its container. A machine that outlives this process is detached once it is recorded.
     pub(super) async fn start(
         mut self,
         container: &mut Container,
@@ -41,12 +40,12 @@ impl Boot<'_> {
         let engine = &client.engine;
         let attached = engine.within("attach to the container", attach::attach(&engine.address, &container.name));
         let attached = attached.await?.map_err(|error| engine.failed("attach to the container", error))?;
-        let Attached { mut input, mut output, words, line } = attached;
+        let Attached { mut input, mut output, stderr, line } = attached;
         container.hold(line);
         engine.ask("start the container", docker.start_container(&container.name, None)).await?;
         let message = launch.encode_framed().map_err(|error| engine.failed("take the machine's description", error))?;
         let told = async {
-            // A guest that is already gone has said why, or nothing; both show below.
+            // A guest that is already gone has sent its error, or nothing; both are handled below.
             input.write_all(&message).await?;
             input.flush().await?;
             if launch.detached.is_some() {
@@ -67,13 +66,13 @@ impl Boot<'_> {
         }
         if let Err(error) = told {
             let _rest = engine.within("say why", output.read_to_end(&mut Vec::new())).await;
-            return Err(explain(MachineError::transport("start it", error), &words));
+            return Err(explain(MachineError::transport("start it", error), &stderr));
         }
         let connected = GuestMachine::connect(output, input, setup).await;
-        connected.map_err(|error| explain(error, &words))
+        connected.map_err(|error| explain(error, &stderr))
     }
 
-    /// Puts everything into the container that must be there before it runs.
+    /// Copies everything into the container that must exist before it runs.
     async fn fill(&mut self, container: &str) -> Result<()> {
         let Self { client, docker, image, user, launch } = self;
         let accounts = client.accounts(docker, image, container).await?;
@@ -84,7 +83,8 @@ impl Boot<'_> {
         }
         let merged = accounts.merged(who, &launch.accounts)?;
         let root = if client.options.read_only { Root::ReadOnly } else { Root::Writable };
-        launch.owner = (merged.are_many || root == Root::ReadOnly && who != Who::ROOT).then_some((who.uid, who.gid));
+        launch.owner =
+            (merged.are_many || root == Root::ReadOnly && who != UserIds::ROOT).then_some((who.uid, who.gid));
         let workspace = if launch.workspace.is_none() { Workspace::Own } else { Workspace::Hosts };
         let sent = uploads(root, who, workspace, &merged).into_iter().map(|Upload { to, pieces }| {
             let to = UploadToContainerOptions { path: to.to_owned(), ..UploadToContainerOptions::default() };
@@ -95,13 +95,13 @@ impl Boot<'_> {
     }
 }
 
-/// The guest's own reason where it gave one, else what was seen from here.
-fn explain(error: MachineError, words: &Words) -> MachineError {
-    let words = words.lock().unwrap_or_else(PoisonError::into_inner);
-    let Ok(failure) = BootFailure::decode(&words) else {
-        let said: String =
-            String::from_utf8_lossy(&words).chars().filter(|letter| !letter.is_control()).take(500).collect();
-        let source = if said.is_empty() { error.into() } else { said.into() };
+/// The guest's own error if it sent one, otherwise the error that was seen here.
+fn explain(error: MachineError, stderr: &Stderr) -> MachineError {
+    let stderr = stderr.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(failure) = BootFailure::decode(&stderr) else {
+        let text: String =
+            String::from_utf8_lossy(&stderr).chars().filter(|letter| !letter.is_control()).take(500).collect();
+        let source = if text.is_empty() { error.into() } else { text.into() };
         return MachineError::Start { stage: "waiting for the guest".to_owned(), source };
     };
     if !failure.missing.is_empty() {

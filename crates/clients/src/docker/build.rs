@@ -1,4 +1,4 @@
-//! An image built by the engine out of a directory with a Dockerfile.
+//! An image that the engine builds from a directory with a Dockerfile.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,22 +32,22 @@ pub struct Build {
 }
 
 impl Build {
-    /// Out of everything in this directory that its `.dockerignore` does not leave out, as its `Dockerfile` says. Links in it
-    /// are sent as links.
+    /// Builds from this directory, with its `Dockerfile`, and without the files that its `.dockerignore` excludes.
+    /// Symbolic links are sent as links.
     #[must_use]
     pub fn from(directory: impl Into<PathBuf>) -> Self {
         let (directory, dockerfile) = (directory.into(), "Dockerfile".to_owned());
         Self { directory, dockerfile, args: BTreeMap::new(), target: String::new(), tag: None }
     }
 
-    /// The Dockerfile's path in the directory.
+    /// Path of the Dockerfile, relative to the directory.
     #[must_use]
     pub fn dockerfile(mut self, path: impl Into<String>) -> Self {
         self.dockerfile = path.into();
         self
     }
 
-    /// A value for one of the Dockerfile's `ARG`s. It can be read in the image's history: no place for secrets.
+    /// A value for an `ARG` of the Dockerfile. It is visible in the image's history: do not pass secrets.
     #[must_use]
     pub fn arg(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.args.insert(name.into(), value.into());
@@ -61,14 +61,14 @@ impl Build {
         self
     }
 
-    /// A name for the image, beside its number.
+    /// A name for the image, in addition to its id.
     #[must_use]
     pub fn tag(mut self, name: impl Into<String>) -> Self {
         self.tag = Some(name.into());
         self
     }
 
-    /// Has it built; the image's number.
+    /// Builds the image and returns its id.
     pub(super) async fn run(&self, client: &Docker, docker: &bollard::Docker) -> Result<String> {
         if !self.directory.join(&self.dockerfile).is_file() {
             let what = format!("dockerfile {}", self.directory.join(&self.dockerfile).display());
@@ -95,10 +95,10 @@ impl Build {
         });
         let body = stream::unfold(receive, |mut receive| async move { Some((receive.recv().await?, receive)) });
         let mut id = None;
-        let said = docker.build_image(options, None, Some(body_try_stream(body)));
-        listen(&client.engine, "build the image", said, |info| {
+        let progress = docker.build_image(options, None, Some(body_try_stream(body)));
+        listen(&client.engine, "build the image", progress, |info| {
             if let Some(status) = info.stream.or(info.status) {
-                client.told(&Progress { layer: info.id.unwrap_or_default(), status, bytes: None });
+                client.report_progress(&Progress { layer: info.id.unwrap_or_default(), status, bytes: None });
             }
             id = info.aux.and_then(|aux| aux.id).or(id.take());
         })
@@ -109,7 +109,7 @@ impl Build {
 
 type Sending = Sender<io::Result<Bytes>>;
 
-/// Sends a directory as an archive, as it is: no link is followed.
+/// Sends a directory as an archive without following symbolic links.
 fn pack(directory: &Path, ignore: &Ignore, to: &Sending) -> io::Result<()> {
     let mut waiting = vec![PathBuf::new()];
     while let Some(relative) = waiting.pop() {
@@ -121,7 +121,7 @@ fn pack(directory: &Path, ignore: &Ignore, to: &Sending) -> io::Result<()> {
                 kind if kind.is_dir() => Kind::Dir,
                 kind if kind.is_file() => Kind::File,
                 kind if kind.is_symlink() => Kind::Symlink,
-                // Sockets and the like mean nothing elsewhere.
+                // Sockets and devices have no meaning on the engine.
                 _ => continue,
             };
             if ignore.leaves_out(&inside) {
@@ -146,7 +146,7 @@ fn pack(directory: &Path, ignore: &Ignore, to: &Sending) -> io::Result<()> {
     put(to, tar::end())
 }
 
-/// Exactly as many bytes as were announced, whatever becomes of the file meanwhile.
+/// Sends exactly as many bytes as announced, even if the file changes meanwhile.
 fn contents(path: &Path, size: u64, to: &Sending) -> io::Result<()> {
     let mut file = fs::File::open(path)?.take(size);
     let mut left = size;

@@ -1,4 +1,4 @@
-//! The Docker client: makes machines and knows the ones that live.
+//! The Docker client: creates machines and finds those that live.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,25 +20,26 @@ use super::{
     Docker, InnerWalls,
     boot::Boot,
     container::{self, Container},
-    detached::{Keeper, Place, check_bound},
+    detached::{DetachedHandle, EngineRef, check_bound},
     image::Image,
     labels,
-    plan::{self, Wish},
-    users::{Accounts, Choice},
+    plan::{self, PlanInput},
+    users::{Accounts, UserChoice},
 };
 use crate::{
     GuestMachine, GuestSetup,
-    detached::{Listening, remembered},
-    draw::{draw, hex},
+    detached::{Listening, detached_launch},
     guest::check_variable,
-    launch::launch as judge,
+    launch::launch as check_launch,
+    random::{hex, random_bytes},
 };
 
-const ID: &str = "docker";
-/// What containers can be given. The host's network is the engine's bridge: an engine shares no more of it.
-const SUPPORTS: Supports = Supports::new(
+pub(super) const ID: &str = "docker";
+/// What containers support. The host's network becomes the engine's bridge, because an engine cannot share more of it.
+pub(super) const SUPPORTS: Supports = Supports::new(
     Isolation::Container,
     &[
+        Support::Time,
         Support::HostDirectories,
         Support::Users,
         Support::Ports,
@@ -49,23 +50,26 @@ const SUPPORTS: Supports = Supports::new(
         Support::Memory,
         Support::Cpus,
         Support::Disk,
+        Support::Pids,
+        Support::OpenFiles,
+        Support::TmpSize,
     ],
 );
-/// What containers are called, before their number.
+/// Prefix of the names of containers.
 const PREFIX: &str = "sandbar-";
 
-/// What clones of a client have together.
+/// What the clones of a client share.
 #[derive(Default)]
 pub(super) struct Shared {
     live: Mutex<HashMap<String, Weak<GuestMachine>>>,
     docker: OnceCell<(bollard::Docker, SystemInfo)>,
     accounts: Mutex<HashMap<String, Arc<Accounts>>>,
-    /// The image that was built, if one was to be.
+    /// Id of the image that was built.
     pub(super) built: OnceCell<String>,
 }
 
 impl Docker {
-    /// The way to the engine, and what it says about itself; asked once.
+    /// The connection to the engine and its description; both are requested once.
     async fn reach(&self) -> Result<&(bollard::Docker, SystemInfo)> {
         let asked = self.shared.docker.get_or_try_init(|| async {
             let docker = self.engine.connect()?;
@@ -75,25 +79,25 @@ impl Docker {
         asked.await
     }
 
-    /// The engine, as machines that live by themselves know it.
-    async fn keeper(&self) -> Result<Keeper<'_>> {
+    /// The engine in the form that detached machines need.
+    async fn engine_ref(&self) -> Result<EngineRef<'_>> {
         let (docker, info) = self.reach().await?;
-        Ok(Keeper { engine: &self.engine, docker, id: info.id.as_deref().unwrap_or_default() })
+        Ok(EngineRef { engine: &self.engine, docker, id: info.id.as_deref().unwrap_or_default() })
     }
 
-    /// Refuses what no container could keep.
+    /// Refuses a specification that no container could fulfil.
     fn check(&self, spec: &MachineSpec) -> Result<()> {
         spec.refuse_unless(&SUPPORTS)?;
         spec.accounts.check()?;
         let has_walls = self.options.walls == InnerWalls::Required;
         if spec.lifetime != Lifetime::WithOwner && !has_walls {
-            let missing = "the walls inside, without which commands could take over the door of a machine that stays";
+            let missing = "the walls inside, without which commands could take over the door of a detached machine";
             let fix = "leave InnerWalls::Required as it is, or let the machine end with its maker";
             return Err(MachineError::Isolation { missing: missing.to_owned(), fix: fix.to_owned() });
         }
         match (spec.accounts.more_than_one(), &self.options.user) {
             (Some(_), Some(user)) => spec.accounts.check_alone(
-                "a guest that starts as root and commands that run as whom they are told to",
+                "a guest that starts as root, to run each command as its own user",
                 &format!("leave out the user {user:?} of the container, or remove users and groups"),
             ),
             (Some(_), None) if !has_walls => {
@@ -103,19 +107,19 @@ impl Docker {
         }
     }
 
-    /// What the guest is told: judged here, and looked at again by the guest.
+    /// The guest's launch message. The paths are checked here, and again by the guest.
     fn launch(&self, spec: &MachineSpec, info: &SystemInfo) -> Result<Launch> {
         let shows = matches!(spec.workspace, Workspace::Host { .. }) || !spec.mounts.is_empty();
         if shows && self.engine.socket().is_none() {
             let reason = "the engine is reached over the network and may be on another host; copy the files in instead";
             return Err(MachineError::invalid("directories of this host", reason));
         }
-        let mut launch = judge(spec, Level::Full)?;
+        let mut launch = check_launch(spec, Level::Full)?;
         launch.level = match self.options.walls {
             InnerWalls::Required => Level::Full,
             InnerWalls::EngineOnly => Level::None,
         };
-        // What the engine holds is not for the guest to watch.
+        // The guest need not watch limits that the engine enforces.
         launch.cpus = None;
         launch.memory = match info.memory_limit {
             Some(true) => None,
@@ -123,7 +127,7 @@ impl Docker {
         };
         let own_kernel = rustix::system::uname().release().to_string_lossy().into_owned();
         if info.kernel_version.as_ref() != Some(&own_kernel) {
-            // An engine in a virtual machine shows the same files under other numbers.
+            // An engine in a virtual machine shows the same files with other inode numbers.
             let workspace = launch.workspace.iter_mut().map(|(host, _)| host);
             for host in workspace.chain(launch.mounts.iter_mut().map(|mount| &mut mount.host)) {
                 (host.device, host.inode) = (0, 0);
@@ -146,11 +150,11 @@ impl Docker {
         Ok(read)
     }
 
-    /// What the host side keeps of a specification.
+    /// The part of a specification that the host side needs.
     fn setup(&self, spec: MachineSpec, image: &Image, info: &SystemInfo, state: Value) -> Result<GuestSetup> {
         let mut env = BTreeMap::new();
         for (name, value) in image.env.iter().filter_map(|variable| variable.split_once('=')) {
-            // Its user is another one, and so is the home.
+            // The machine's user, and so its home, differs from the image's.
             if name != "HOME" && check_variable(name.as_ref(), value.as_ref()).is_ok() {
                 env.insert(name.to_owned(), value.to_owned());
             }
@@ -178,7 +182,7 @@ impl Docker {
         })
     }
 
-    /// How strongly this engine holds each limit; the guest adds what it watches itself.
+    /// How strongly this engine enforces each limit; the guest adds what it watches itself.
     fn report(&self, info: &SystemInfo, limits: &Limits) -> LimitReport {
         let held = |can: Option<bool>| if can == Some(true) { Enforcement::Hard } else { Enforcement::Unavailable };
         let mut report = LimitReport::NONE;
@@ -191,7 +195,7 @@ impl Docker {
         report
     }
 
-    /// The container a handle names.
+    /// Name of the container in a handle.
     fn named<'a>(&self, handle: &'a MachineHandle) -> Result<&'a str> {
         let bad = |reason: &str| Err(MachineError::invalid("handle", reason));
         if handle.client != ID {
@@ -219,19 +223,19 @@ impl Docker {
         let (docker, info) = self.reach().await?;
         let mut launch = self.launch(&spec, info)?;
         let image = self.find_image(docker).await?;
-        let session = hex(&draw::<8>().map_err(|error| self.engine.failed("name a container", error))?);
+        let session = hex(&random_bytes::<8>().map_err(|error| self.engine.failed("name a container", error))?);
         let name = format!("{PREFIX}{session}");
         launch.id = session.clone().into_bytes();
-        let place = match spec.lifetime {
+        let detached = match spec.lifetime {
             Lifetime::WithOwner => None,
-            _ => Some(Place::new(self.keeper().await?, &name)?),
+            _ => Some(DetachedHandle::new(self.engine_ref().await?, &name)?),
         };
         let owner = launch.workspace.as_ref().and_then(|(host, _)| {
-            let place: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&host.path);
-            std::fs::symlink_metadata(place).ok().map(|found| (found.uid(), found.gid()))
+            let path: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&host.path);
+            std::fs::symlink_metadata(path).ok().map(|found| (found.uid(), found.gid()))
         });
-        let choice = Choice::new(self.options.user.as_deref(), owner, &image.user);
-        let wish = Wish {
+        let choice = UserChoice::new(self.options.user.as_deref(), owner, &image.user);
+        let input = PlanInput {
             engine: &self.engine,
             options: &self.options,
             spec: &spec,
@@ -240,29 +244,30 @@ impl Docker {
             user: &choice,
             labels: labels::owned(
                 &session,
-                place.as_ref().map(|place| place.seal.as_str()),
+                detached.as_ref().map(|detached| detached.seal.as_str()),
                 self.options.register.as_deref(),
             ),
         };
-        let body = plan::body(wish)?;
-        let state = place.as_ref().map_or_else(|| Ok(json!({ "container": name })), Place::state)?;
+        let body = plan::body(input)?;
+        let state = detached.as_ref().map_or_else(|| Ok(json!({ "container": name })), DetachedHandle::state)?;
         let lifetime = spec.lifetime;
         let setup = self.setup(spec, &image, info, state)?;
-        if place.is_some() {
-            // An engine keeps a container that was made and never started, also when this process is killed.
+        if detached.is_some() {
+            // The engine retains a container that was created and never started, also if this process is killed.
             record(&setup.handle)?;
         }
-        if let Some(place) = &place {
-            launch.detached = Some(remembered(place.nonce()?, &setup, Listening::Possible, lifetime)?);
+        if let Some(detached) = &detached {
+            launch.detached = Some(detached_launch(detached.nonce()?, &setup, Listening::Possible, lifetime)?);
         }
         let platform = self.options.platform.as_deref();
         let mut container = Container::make(&self.engine, docker, name.clone(), platform, body).await?;
         let boot = Boot { client: self, docker, image: &image, user: choice.text(), launch };
         let machine = match boot.start(&mut container, setup, record).await {
-            Ok(machine) if place.is_some() => return Ok(Arc::new(machine.farewell(container.let_go()))),
-            Ok(machine) => Arc::new(machine.farewell(container)),
+            Ok(machine) if detached.is_some() => return Ok(Arc::new(machine.teardown(container.let_go()))),
+            Ok(machine) => Arc::new(machine.teardown(container)),
             Err(error) => {
-                // Waited for, so that whoever hears of the failure finds nothing; if it fails as well, that is the lesser.
+                // Waits for the removal, so that nothing remains when the caller sees the error. The first error is the
+                // more important one.
                 let _lesser = container.remove().await;
                 return Err(error);
             }
@@ -288,8 +293,8 @@ impl SandboxClient for Docker {
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
         let name = self.named(handle)?;
-        let found = match Place::of(&handle.state)? {
-            Some(place) => place.attach(self.keeper().await?, handle).await?.map(Arc::new),
+        let found = match DetachedHandle::of(&handle.state)? {
+            Some(detached) => detached.attach(self.engine_ref().await?, handle).await?.map(Arc::new),
             None => self.held(name),
         };
         Ok(found.map(|machine| machine as Arc<dyn Machine>))
@@ -297,19 +302,20 @@ impl SandboxClient for Docker {
 
     async fn delete(&self, handle: &MachineHandle) -> Result<()> {
         let name = self.named(handle)?;
-        if let Some(place) = Place::of(&handle.state)? {
-            return place.delete(self.keeper().await?).await;
+        if let Some(detached) = DetachedHandle::of(&handle.state)? {
+            return detached.delete(self.engine_ref().await?).await;
         }
         if let Some(machine) = self.held(name) {
             return machine.stop().await;
         }
-        let keeper = self.keeper().await?;
-        check_bound(keeper, name).await?;
-        container::remove(keeper.engine, keeper.docker, name).await
+        let engine_ref = self.engine_ref().await?;
+        check_bound(engine_ref, name).await?;
+        container::remove(engine_ref.engine, engine_ref.docker, name).await
     }
 }
 
-/// Whether a name is one that was given here: a handle may come from anywhere, and what it names is removed.
+/// Whether a name has the form of this client's containers: a handle may come from anywhere, and its container is
+/// removed.
 fn is_ours(name: &str) -> bool {
     let hexadecimal = |number: &str| number.len() == 16 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
     name.strip_prefix(PREFIX).is_some_and(hexadecimal)

@@ -1,4 +1,4 @@
-//! A container while it exists: whoever lets go of it, however early, has it removed.
+//! A container during its lifetime: dropping it, at any point, removes it.
 
 use std::{
     io,
@@ -15,30 +15,30 @@ use sandbar_machine::{MachineError, Result};
 use tokio::{task::JoinHandle, time::sleep};
 
 use super::{attach::Line, engine::Engine};
-use crate::Farewell;
+use crate::Teardown;
 
 pub(super) const REMOVE: &str = "remove the container";
-/// How often an engine that removes it already is asked whether it is done.
-const LOOK: Duration = Duration::from_millis(20);
-/// How often, and how many times, it is looked for where nobody knows whether an engine makes it.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
-const LOOKS: u32 = 60;
+/// Pause between two requests to an engine that is already removing the container.
+const REMOVE_PAUSE: Duration = Duration::from_millis(20);
+/// Pause and number of the attempts to remove a container that the engine may or may not create.
+const LATE_PAUSE: Duration = Duration::from_millis(500);
+const LATE_ATTEMPTS: u32 = 60;
 
 /// A container by its name, which is known before it exists.
 pub(super) struct Container {
     pub(super) name: String,
     engine: Engine,
     docker: bollard::Docker,
-    /// Runs on when its maker is cancelled: what an engine makes of a request nobody waits for is there all the same.
+    /// The create request. It continues if the caller is cancelled, because the engine creates the container anyway.
     making: Option<JoinHandle<Result<(), Error>>>,
     line: Option<Line>,
     gone: bool,
-    /// The engine never said whether it would make it.
-    doubtful: bool,
+    /// Whether the engine never answered the create request.
+    unconfirmed: bool,
 }
 
 impl Container {
-    /// Has it made, but not started.
+    /// Creates the container, but does not start it.
     pub(super) async fn make(
         engine: &Engine,
         docker: &bollard::Docker,
@@ -51,31 +51,31 @@ impl Container {
         let asked = docker.clone();
         let making = tokio::spawn(async move { asked.create_container(Some(options), body).await.map(drop) });
         let (engine, docker) = (engine.clone(), docker.clone());
-        let mut made = Self { name, engine, docker, making: Some(making), line: None, gone: false, doubtful: false };
+        let mut made = Self { name, engine, docker, making: Some(making), line: None, gone: false, unconfirmed: false };
         if let Some(making) = &mut made.making {
             let action = "create the container";
             let outcome = made.engine.within(action, making).await?;
             made.making = None;
             let outcome = outcome.map_err(|error| made.engine.failed(action, error))?;
-            made.doubtful = is_doubtful(&outcome);
-            outcome.map_err(|error| made.engine.trouble(action, error))?;
+            made.unconfirmed = is_unconfirmed(&outcome);
+            outcome.map_err(|error| made.engine.api_error(action, error))?;
         }
         Ok(made)
     }
 
-    /// Remembers the stream that must end before the container can.
+    /// Stores the stream that must end before the container can be removed.
     pub(super) fn hold(&mut self, line: Line) {
         self.line = Some(line);
     }
 
-    /// Lets it live by itself; what is left is the way to end it.
+    /// Lets the container outlive this value. Returns its teardown.
     pub(super) fn let_go(mut self) -> Removal {
         self.gone = true;
         let (engine, docker, name) = (self.engine.clone(), self.docker.clone(), std::mem::take(&mut self.name));
         Removal { engine, docker, name, line: self.line.take() }
     }
 
-    /// Removes it and its own volumes, running or not.
+    /// Removes the container and its anonymous volumes, running or not.
     pub(super) async fn remove(&mut self) -> Result<()> {
         if let Some(line) = self.line.take() {
             line.cut();
@@ -88,19 +88,19 @@ impl Container {
     }
 }
 
-/// Whether an engine may have begun something, and did not say so.
-fn is_doubtful(outcome: &Result<(), Error>) -> bool {
+/// Whether an engine may have started a create without confirming it.
+fn is_unconfirmed(outcome: &Result<(), Error>) -> bool {
     outcome.as_ref().is_err_and(|error| !matches!(error, Error::DockerResponseServerError { .. }))
 }
 
-/// Removes a container that may appear any moment, or never.
+/// Removes a container that may still appear, or never.
 async fn remove_late(docker: &bollard::Docker, name: &str) {
-    for _ in 0..LOOKS {
+    for _ in 0..LATE_ATTEMPTS {
         let force = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
         if docker.remove_container(name, Some(force)).await.is_ok() {
             return;
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(LATE_PAUSE).await;
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) async fn remove(engine: &Engine, docker: &bollard::Docker, name: &str
     loop {
         let force = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
         let Ok(outcome) = engine.within(REMOVE, docker.remove_container(name, Some(force))).await else {
-            // An engine answers such a request when it has removed everything; meanwhile it answers others.
+            // An engine answers this request only after it has removed everything; meanwhile it answers others.
             let looked = engine.within(REMOVE, docker.inspect_container(name, None)).await;
             return match looked.map_err(|silent| MachineError::transport(REMOVE, silent))? {
                 Err(Error::DockerResponseServerError { status_code: 404, .. }) => Ok(()),
@@ -122,9 +122,9 @@ pub(super) async fn remove(engine: &Engine, docker: &bollard::Docker, name: &str
         };
         match outcome {
             Ok(()) | Err(Error::DockerResponseServerError { status_code: 404, .. }) => return Ok(()),
-            // The engine is at it: the guest has ended.
+            // The guest has ended, and the engine is already removing the container.
             Err(Error::DockerResponseServerError { status_code: 409, .. }) if Instant::now() < until => {
-                sleep(LOOK).await
+                sleep(REMOVE_PAUSE).await
             }
             Err(Error::DockerResponseServerError { status_code: 409, .. }) => return Err(late()),
             Err(Error::DockerResponseServerError { message, .. }) => {
@@ -136,16 +136,16 @@ pub(super) async fn remove(engine: &Engine, docker: &bollard::Docker, name: &str
     }
 }
 
-/// What stopping a container waits for that lives by itself.
+/// Teardown of a detached container.
 pub(super) struct Removal {
     pub(super) engine: Engine,
     pub(super) docker: bollard::Docker,
     pub(super) name: String,
-    /// This holder's own stream.
+    /// The stream of this client.
     pub(super) line: Option<Line>,
 }
 
-impl Farewell for Removal {
+impl Teardown for Removal {
     fn wait(&mut self) -> BoxFuture<'_, Result<()>> {
         if let Some(line) = self.line.take() {
             line.cut();
@@ -154,7 +154,7 @@ impl Farewell for Removal {
     }
 }
 
-impl Farewell for Container {
+impl Teardown for Container {
     fn wait(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.remove())
     }
@@ -162,22 +162,22 @@ impl Farewell for Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // Without a runtime there is nobody to ask. A container that runs then still ends with its stream.
+        // Without a runtime no request can be sent. A running container still ends with its stream.
         let (false, Ok(runtime)) = (self.gone, tokio::runtime::Handle::try_current()) else { return };
         if let Some(line) = self.line.take() {
             line.cut();
         }
-        let (making, mut doubtful) = (self.making.take(), self.doubtful);
+        let (making, mut unconfirmed) = (self.making.take(), self.unconfirmed);
         let (engine, docker, name) = (self.engine.clone(), self.docker.clone(), std::mem::take(&mut self.name));
         runtime.spawn(async move {
             if let Some(making) = making {
-                doubtful = making.await.is_ok_and(|outcome| is_doubtful(&outcome));
+                unconfirmed = making.await.is_ok_and(|outcome| is_unconfirmed(&outcome));
             }
-            if doubtful {
+            if unconfirmed {
                 return remove_late(&docker, &name).await;
             }
             if let Err(error) = remove(&engine, &docker, &name).await {
-                tracing::warn!(%error, container = name, "a container is left");
+                tracing::warn!(%error, container = name, "could not remove a container");
             }
         });
     }

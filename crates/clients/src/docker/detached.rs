@@ -1,5 +1,5 @@
-//! Containers that outlive the process that made them: what their handle holds, and how any process that may use the engine
-//! comes in at their door, over a bridge that the engine executes inside.
+//! Containers that outlive the process that created them: their handle, and how a process that may use the engine
+//! connects to their door, through a bridge that the engine executes inside.
 
 use std::{io, sync::PoisonError, time::Duration};
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    attach::{self, Attached, Words},
+    attach::{self, Attached, Stderr},
     container::{Removal, remove},
     engine::Engine,
     labels,
@@ -21,72 +21,72 @@ use super::{
 };
 use crate::{
     GuestMachine,
-    detached::{ANSWER, Memo, crowded, read_nonce},
-    draw::{draw, hex},
+    detached::{ANSWER, Memo, read_nonce, too_many_clients},
+    random::{hex, random_bytes},
 };
 
 const REACH: &str = "reach a machine";
-/// How often, and how long apart, it is looked whether a machine that did not answer is just ending.
-const LOOKS: usize = 100;
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Number of checks, and the pause between them, whether a machine that did not answer is just ending.
+const CHECKS: usize = 100;
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a handle holds of a machine that outlives its maker. The nonce is what lets its holder in.
+/// The handle of a machine that outlives its creator. The nonce grants access to the machine.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Place {
+pub(super) struct DetachedHandle {
     pub(super) container: String,
     nonce: String,
-    /// What the container's label says too.
+    /// Random value that the container's label holds too.
     pub(super) seal: String,
-    /// What the engine calls itself, wherever it is reached.
+    /// Id of the engine, the same at every address.
     engine: String,
-    /// Where it was reached, if not at the usual place.
+    /// Address of the engine, if it is not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at: Option<String>,
 }
 
-/// An engine that is asked about a machine.
+/// An engine and its client.
 #[derive(Clone, Copy)]
-pub(super) struct Keeper<'a> {
+pub(super) struct EngineRef<'a> {
     pub(super) engine: &'a Engine,
     pub(super) docker: &'a bollard::Docker,
-    /// What it calls itself.
+    /// Id of the engine.
     pub(super) id: &'a str,
 }
 
-/// What has become of a container.
-enum Found {
+/// State of a container.
+enum ContainerState {
     Gone,
     Running,
     Paused,
 }
 
-impl Place {
-    /// Draws what only the machine and the holders of its handle know.
-    pub(super) fn new(keeper: Keeper<'_>, container: &str) -> Result<Self> {
-        let draw = || draw::<16>().map_err(|error| keeper.engine.failed("draw a nonce", error));
-        let nonce: Nonce = draw()?;
+impl DetachedHandle {
+    /// Creates the handle of a new machine, with a random nonce and seal.
+    pub(super) fn new(engine_ref: EngineRef<'_>, container: &str) -> Result<Self> {
+        let random = || random_bytes::<16>().map_err(|error| engine_ref.engine.failed("draw a nonce", error));
+        let nonce: Nonce = random()?;
         Ok(Self {
             container: container.to_owned(),
             nonce: hex(&nonce),
-            seal: hex(&draw()?),
-            engine: keeper.id.to_owned(),
-            at: (*keeper.engine != Engine::local()).then(|| keeper.engine.to_string()),
+            seal: hex(&random()?),
+            engine: engine_ref.id.to_owned(),
+            at: (*engine_ref.engine != Engine::local()).then(|| engine_ref.engine.to_string()),
         })
     }
 
-    /// Reads a handle; `None` when it is one of a machine that ends with its maker.
+    /// Reads a handle; `None` if it is the handle of a bound machine.
     pub(super) fn of(state: &serde_json::Value) -> Result<Option<Self>> {
         if state.get("nonce").is_none() {
             return Ok(None);
         }
         let bad = |error: serde_json::Error| MachineError::invalid("handle of a detached machine", error.to_string());
-        let place = serde_json::from_value::<Self>(state.clone()).map_err(bad)?;
-        place.nonce()?;
-        Ok(Some(place))
+        let handle = serde_json::from_value::<Self>(state.clone()).map_err(bad)?;
+        handle.nonce()?;
+        Ok(Some(handle))
     }
 
-    /// What the handle holds.
+    /// The JSON form of the handle.
     pub(super) fn state(&self) -> Result<serde_json::Value> {
         serde_json::to_value(self).map_err(|error| MachineError::invalid("handle", error.to_string()))
     }
@@ -95,93 +95,97 @@ impl Place {
         read_nonce(&self.nonce)
     }
 
-    /// What has become of the container. One that does not fit the handle, or is elsewhere, is an error.
-    async fn look(&self, keeper: Keeper<'_>) -> Result<Found> {
-        if keeper.id != self.engine {
-            let place = self.at.as_deref().unwrap_or("its host's usual socket");
+    /// The state of the container. Fails if the container does not match the handle, or is on another engine.
+    async fn container_state(&self, engine_ref: EngineRef<'_>) -> Result<ContainerState> {
+        if engine_ref.id != self.engine {
+            let address = self.at.as_deref().unwrap_or("its host's usual socket");
             let reason = format!(
-                "belongs to another Docker engine than the one at {}; use the one that was reached at {place}",
-                keeper.engine
+                "belongs to another Docker engine than the one at {}; use the one that was reached at {address}",
+                engine_ref.engine
             );
             return Err(MachineError::invalid("handle", reason));
         }
-        match inspect(keeper, &self.container).await? {
-            None => Ok(Found::Gone),
-            Some(found) if label(&found, labels::SEAL) != Some(&self.seal) => Err(self.unfit()),
+        match inspect(engine_ref, &self.container).await? {
+            None => Ok(ContainerState::Gone),
+            Some(found) if label(&found, labels::SEAL) != Some(&self.seal) => Err(self.wrong_machine()),
             Some(found) => match found.state.and_then(|state| state.status) {
-                Some(Status::RUNNING) => Ok(Found::Running),
-                Some(Status::PAUSED) => Ok(Found::Paused),
-                _ => Ok(Found::Gone),
+                Some(Status::RUNNING) => Ok(ContainerState::Running),
+                Some(Status::PAUSED) => Ok(ContainerState::Paused),
+                _ => Ok(ContainerState::Gone),
             },
         }
     }
 
-    /// Finds the machine; `None` when it is gone.
-    pub(super) async fn attach(&self, keeper: Keeper<'_>, handle: &MachineHandle) -> Result<Option<GuestMachine>> {
-        match self.look(keeper).await? {
-            Found::Gone => return Ok(None),
-            Found::Running => {}
-            Found::Paused => {
+    /// Connects to the machine; `None` if it is gone.
+    pub(super) async fn attach(
+        &self,
+        engine_ref: EngineRef<'_>,
+        handle: &MachineHandle,
+    ) -> Result<Option<GuestMachine>> {
+        match self.container_state(engine_ref).await? {
+            ContainerState::Gone => return Ok(None),
+            ContainerState::Running => {}
+            ContainerState::Paused => {
                 let why = format!("its container is paused; run `docker unpause {}`", self.container);
                 return Err(MachineError::transport("reach it", why));
             }
         }
-        match self.greet(keeper, handle).await {
-            // Whatever an engine says of one that ends in this very moment.
-            Err(_) if self.is_ending(keeper).await? => Ok(None),
+        match self.greet(engine_ref, handle).await {
+            // The engine may report any error for a container that is just ending.
+            Err(_) if self.is_ending(engine_ref).await? => Ok(None),
             greeted => greeted,
         }
     }
 
-    /// Speaks with the guest; `None` when it is gone.
-    async fn greet(&self, keeper: Keeper<'_>, handle: &MachineHandle) -> Result<Option<GuestMachine>> {
-        let Some(bridge) = self.bridge(keeper).await? else { return Ok(None) };
-        let Attached { mut input, mut output, words, line } = bridge;
+    /// Connects to the guest; `None` if it is gone.
+    async fn greet(&self, engine_ref: EngineRef<'_>, handle: &MachineHandle) -> Result<Option<GuestMachine>> {
+        let Some(bridge) = self.bridge(engine_ref).await? else { return Ok(None) };
+        let Attached { mut input, mut output, stderr, line } = bridge;
         let late = |_late| MachineError::transport("reach it", "its guest did not answer within 20 seconds");
         let welcomed = timeout(ANSWER, Memo::ask(&mut output, &mut input, self.nonce()?)).await.map_err(late)??;
-        let Some(memo) = welcomed else { return Err(self.turned_away(&words)) };
+        let Some(memo) = welcomed else { return Err(self.rejected(&stderr)) };
         match memo.connect(output, input, handle.clone()).await {
             Ok(machine) => {
-                let (engine, docker) = (keeper.engine.clone(), keeper.docker.clone());
+                let (engine, docker) = (engine_ref.engine.clone(), engine_ref.docker.clone());
                 let name = self.container.clone();
-                Ok(Some(machine.farewell(Removal { engine, docker, name, line: Some(line) })))
+                Ok(Some(machine.teardown(Removal { engine, docker, name, line: Some(line) })))
             }
-            Err(MachineError::Gone) => Err(crowded()),
+            Err(MachineError::Gone) => Err(too_many_clients()),
             Err(error) => Err(error),
         }
     }
 
-    /// Whether the container is gone, once what is just ending has had a moment to.
-    async fn is_ending(&self, keeper: Keeper<'_>) -> Result<bool> {
-        for _ in 0..LOOKS {
-            if matches!(self.look(keeper).await?, Found::Gone) {
+    /// Whether the container is gone, after an ending one had five seconds to stop.
+    async fn is_ending(&self, engine_ref: EngineRef<'_>) -> Result<bool> {
+        for _ in 0..CHECKS {
+            if matches!(self.container_state(engine_ref).await?, ContainerState::Gone) {
                 return Ok(true);
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(CHECK_INTERVAL).await;
         }
         Ok(false)
     }
 
-    /// Why somebody hangs up who was knocked at.
-    fn turned_away(&self, words: &Words) -> MachineError {
-        let words = words.lock().unwrap_or_else(PoisonError::into_inner);
-        let said: String = String::from_utf8_lossy(&words).chars().filter(|c| !c.is_control()).take(500).collect();
-        if said.is_empty() { self.unfit() } else { MachineError::transport("reach it", said) }
+    /// The error if the guest closes the connection instead of answering.
+    fn rejected(&self, stderr: &Stderr) -> MachineError {
+        let stderr = stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        let text: String = String::from_utf8_lossy(&stderr).chars().filter(|c| !c.is_control()).take(500).collect();
+        if text.is_empty() { self.wrong_machine() } else { MachineError::transport("reach it", text) }
     }
 
-    fn unfit(&self) -> MachineError {
+    fn wrong_machine(&self) -> MachineError {
         MachineError::invalid("handle", format!("is not one of the machine in {}", self.container))
     }
 
-    /// A stream to the machine's door; `None` when the machine ended in this very moment.
-    async fn bridge(&self, keeper: Keeper<'_>) -> Result<Option<Attached>> {
-        let Keeper { engine, docker, .. } = keeper;
+    /// A stream to the machine's door; `None` if the machine ended at this moment.
+    async fn bridge(&self, engine_ref: EngineRef<'_>) -> Result<Option<Attached>> {
+        let EngineRef { engine, docker, .. } = engine_ref;
         let id = self.container.rsplit('-').next().unwrap_or_default();
         let config = ExecConfig {
             attach_stdin: Some(true),
             attach_stdout: Some(true),
             attach_stderr: Some(true),
-            // Nobody inside has this user's rights, whoever commands run as.
+            // Root, because no command inside has this user's rights.
             user: Some("0:0".to_owned()),
             working_dir: Some("/".to_owned()),
             cmd: Some([GUEST, "bridge", id].map(str::to_owned).into()),
@@ -190,7 +194,7 @@ impl Place {
         let made = match engine.within(REACH, docker.create_exec(&self.container, config)).await? {
             Ok(made) => made.id,
             Err(Error::DockerResponseServerError { status_code: 404 | 409, .. }) => return Ok(None),
-            Err(error) => return Err(engine.trouble(REACH, error)),
+            Err(error) => return Err(engine.api_error(REACH, error)),
         };
         match engine.within(REACH, attach::start(&engine.address, &made)).await? {
             Ok(bridge) => Ok(Some(bridge)),
@@ -199,19 +203,19 @@ impl Place {
         }
     }
 
-    /// Ends the machine, whatever its guest says, and waits until nothing of it is left.
-    pub(super) async fn delete(&self, keeper: Keeper<'_>) -> Result<()> {
-        self.look(keeper).await?;
-        remove(keeper.engine, keeper.docker, &self.container).await
+    /// Ends the machine without its guest's consent, and waits until everything of it is removed.
+    pub(super) async fn delete(&self, engine_ref: EngineRef<'_>) -> Result<()> {
+        self.container_state(engine_ref).await?;
+        remove(engine_ref.engine, engine_ref.docker, &self.container).await
     }
 }
 
-/// A container as the engine knows it, if it does.
-async fn inspect(keeper: Keeper<'_>, container: &str) -> Result<Option<ContainerInspectResponse>> {
-    match keeper.engine.within(REACH, keeper.docker.inspect_container(container, None)).await? {
+/// Inspects a container; `None` if the engine does not know it.
+async fn inspect(engine_ref: EngineRef<'_>, container: &str) -> Result<Option<ContainerInspectResponse>> {
+    match engine_ref.engine.within(REACH, engine_ref.docker.inspect_container(container, None)).await? {
         Ok(found) => Ok(Some(found)),
         Err(Error::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
-        Err(error) => Err(keeper.engine.trouble(REACH, error)),
+        Err(error) => Err(engine_ref.engine.api_error(REACH, error)),
     }
 }
 
@@ -219,9 +223,9 @@ fn label<'a>(found: &'a ContainerInspectResponse, name: &str) -> Option<&'a Stri
     found.config.as_ref()?.labels.as_ref()?.get(name)
 }
 
-/// Refuses to remove a machine that lives by itself for a handle of one that does not.
-pub(super) async fn check_bound(keeper: Keeper<'_>, container: &str) -> Result<()> {
-    let found = inspect(keeper, container).await?;
+/// Fails if the handle is that of a bound machine and the container is a detached one.
+pub(super) async fn check_bound(engine_ref: EngineRef<'_>, container: &str) -> Result<()> {
+    let found = inspect(engine_ref, container).await?;
     match found.as_ref().and_then(|found| label(found, labels::SEAL)).filter(|seal| !seal.is_empty()) {
         None => Ok(()),
         Some(_) => Err(MachineError::invalid("handle", format!("is not one of the machine in {container}"))),

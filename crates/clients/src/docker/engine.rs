@@ -1,4 +1,4 @@
-//! The way to an engine: where it listens, a deadline on everything it is asked, and what to do when it does not answer.
+//! The connection to an engine: its address, a timeout for every request, and what to do if it does not answer.
 
 use std::{
     error::Error as StdError,
@@ -13,11 +13,13 @@ use bollard::{API_DEFAULT_VERSION, errors::Error};
 use sandbar_machine::{MachineError, Result};
 use tokio::time::timeout;
 
+use crate::registry::Unreachable;
+
 const SOCKET: &str = "/var/run/docker.sock";
-/// How long an engine may take for anything that is neither a pull nor a build, unless said.
+/// Default timeout of every request that is neither a pull nor a build.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a Docker engine listens.
+/// The address of a Docker engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Engine {
     pub(super) address: Address,
@@ -32,16 +34,16 @@ pub(super) enum Address {
 }
 
 impl Engine {
-    /// The engine at this host's usual socket.
+    /// The engine at this host's default socket.
     #[must_use]
     pub fn local() -> Self {
         Self::of(Address::Unix(SOCKET.into()))
     }
 
-    /// The engine that `DOCKER_HOST` names, or the one at this host's usual socket.
+    /// The engine that `DOCKER_HOST` names, or the one at this host's default socket.
     ///
     /// # Errors
-    /// [`MachineError::Invalid`] when it names something else than a socket or a host.
+    /// [`MachineError::Invalid`] if the variable holds neither a socket nor a host.
     pub fn from_env() -> Result<Self> {
         match std::env::var("DOCKER_HOST") {
             Ok(address) if !address.is_empty() => Self::at(&address),
@@ -49,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// The engine at an address: `unix:///run/docker.sock` or `tcp://127.0.0.1:2375`. The second is not encrypted.
+    /// The engine at an address: `unix:///run/docker.sock` or `tcp://127.0.0.1:2375`. TCP is not encrypted.
     ///
     /// # Errors
     /// [`MachineError::Invalid`] for any other kind of address.
@@ -69,7 +71,7 @@ impl Engine {
         }
     }
 
-    /// How long it may take for anything that is neither a pull nor a build; a minute unless said.
+    /// Sets the timeout of every request that is neither a pull nor a build; the default is one minute.
     #[must_use]
     pub fn patience(mut self, most: Duration) -> Self {
         self.patience = most;
@@ -80,12 +82,12 @@ impl Engine {
         Self { address, patience: PATIENCE }
     }
 
-    /// When waiting that begins now ends.
+    /// The deadline of a request that starts now.
     pub(super) fn until(&self) -> Instant {
         Instant::now() + self.patience
     }
 
-    /// The socket's path, if this is a socket of this host's.
+    /// Path of the socket, if the address is a socket of this host.
     pub(super) fn socket(&self) -> Option<&Path> {
         match &self.address {
             Address::Unix(path) => Some(path),
@@ -93,9 +95,9 @@ impl Engine {
         }
     }
 
-    /// A way to ask; nothing is asked yet.
+    /// Creates an API client; sends nothing yet.
     pub(super) fn connect(&self) -> Result<bollard::Docker> {
-        // Its own limit is never the first to be reached.
+        // The API client's own timeout must not be the first to expire.
         let seconds = self.patience.as_secs() + 1;
         let made = match &self.address {
             Address::Unix(path) => {
@@ -103,15 +105,15 @@ impl Engine {
             }
             Address::Tcp(host) => bollard::Docker::connect_with_http(host, seconds, API_DEFAULT_VERSION),
         };
-        made.map_err(|error| self.trouble("reach it", error))
+        made.map_err(|error| self.api_error("reach it", error))
     }
 
-    /// Waits for an answer, but not for ever.
+    /// Waits for an answer until the timeout.
     pub(super) async fn ask<T>(&self, action: &str, asked: impl Future<Output = Result<T, Error>>) -> Result<T> {
-        self.within(action, asked).await?.map_err(|error| self.trouble(action, error))
+        self.within(action, asked).await?.map_err(|error| self.api_error(action, error))
     }
 
-    /// The same, with the engine's own refusals left to the caller.
+    /// The same, but returns the engine's refusals to the caller.
     pub(super) async fn within<T>(&self, action: &str, asked: impl Future<Output = T>) -> Result<T> {
         timeout(self.patience, asked).await.map_err(|_late| {
             let why = format!("it did not answer within {:?}", self.patience);
@@ -126,8 +128,8 @@ impl Engine {
         }
     }
 
-    /// What an error means to whoever has to do something about it.
-    pub(super) fn trouble(&self, action: &str, error: Error) -> MachineError {
+    /// The error for the user, with what to do if the engine cannot be reached.
+    pub(super) fn api_error(&self, action: &str, error: Error) -> MachineError {
         let cause = match error {
             Error::SocketNotFoundError(_) => Some(io::ErrorKind::NotFound.into()),
             Error::DockerResponseServerError { status_code, message } => {
@@ -135,54 +137,38 @@ impl Engine {
             }
             ref other => cause(other).map(|cause| io::Error::from(cause.kind())),
         };
-        match cause.and_then(|cause| Unreachable::new(self, cause)) {
+        match cause.and_then(|cause| unreachable(self, cause)) {
             None => self.failed(action, error),
-            Some(unreachable) => MachineError::Start { stage: unreachable.words(), source: unreachable.into() },
+            Some(found) => {
+                let Unreachable { address, reason, fix, .. } = &found;
+                let stage = format!("cannot reach the Docker engine at {address}: {reason}; {fix}");
+                MachineError::Start { stage, source: found.into() }
+            }
         }
     }
 }
 
-/// No way to an engine: the source of a [`MachineError::Start`] that says all of this already.
-#[derive(Debug, thiserror::Error)]
-#[error("{cause}")]
-pub struct Unreachable {
-    /// Where it should listen.
-    pub address: String,
-    /// What is in the way.
-    pub reason: &'static str,
-    /// What to do about it.
-    pub fix: String,
-    cause: io::Error,
+/// Why an engine cannot be reached, if the error tells.
+fn unreachable(engine: &Engine, cause: io::Error) -> Option<Unreachable> {
+    let (reason, fix) = match cause.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => (
+            "nothing listens there",
+            "start one (`systemctl start docker`), or set DOCKER_HOST to where one does".to_owned(),
+        ),
+        io::ErrorKind::PermissionDenied => (
+            "this user may not open its socket",
+            format!(
+                "add the user to the group `docker` (whose members are as good as root), or set DOCKER_HOST to a rootless \
+                 engine's (unix:///run/user/{}/docker.sock)",
+                rustix::process::getuid().as_raw()
+            ),
+        ),
+        _ => return None,
+    };
+    Some(Unreachable { address: engine.to_string(), reason: reason.to_owned(), fix, cause: cause.into() })
 }
 
-impl Unreachable {
-    fn new(engine: &Engine, cause: io::Error) -> Option<Self> {
-        let (reason, fix) = match cause.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => (
-                "nothing listens there",
-                "start one (`systemctl start docker`), or set DOCKER_HOST to where one does".to_owned(),
-            ),
-            io::ErrorKind::PermissionDenied => (
-                "this user may not open its socket",
-                format!(
-                    "add the user to the group `docker` (whose members are as good as root), or set DOCKER_HOST to a rootless \
-                     engine's (unix:///run/user/{}/docker.sock)",
-                    rustix::process::getuid().as_raw()
-                ),
-            ),
-            _ => return None,
-        };
-        Some(Self { address: engine.to_string(), reason, fix, cause })
-    }
-
-    /// All of it in one line.
-    #[must_use]
-    pub fn words(&self) -> String {
-        format!("there is no way to the Docker engine at {}: {}; {}", self.address, self.reason, self.fix)
-    }
-}
-
-/// The system's own error below all others.
+/// The innermost error of the operating system.
 fn cause(error: &Error) -> Option<&io::Error> {
     let mut next = error.source();
     while let Some(inner) = next {
@@ -194,7 +180,7 @@ fn cause(error: &Error) -> Option<&io::Error> {
     None
 }
 
-/// What goes into a request line must hold nothing that ends it.
+/// The host goes into a request line and must not contain anything that ends the line.
 fn is_host(host: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
     host.bytes().all(plain)

@@ -1,4 +1,4 @@
-//! A `.dockerignore`: which files of a directory are not sent to the engine.
+//! A `.dockerignore` file: which files of a directory are not sent to the engine.
 
 use std::{
     fs, io,
@@ -6,16 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file's own name.
 const NAME: &str = ".dockerignore";
-/// A longer one is no list of patterns.
+/// Maximum size of the file in bytes.
 const LIMIT: u64 = 1 << 20;
 
-/// What is left out. The last pattern that fits a path, or a directory above it, decides.
+/// The excluded paths. The last pattern that matches a path, or a directory above it, decides.
 #[derive(Debug, Default)]
 pub(super) struct Ignore {
     patterns: Vec<Pattern>,
-    /// What the engine needs itself, whatever the patterns say.
+    /// Files that the engine needs, whatever the patterns say.
     needed: Vec<PathBuf>,
 }
 
@@ -32,7 +31,7 @@ enum Part {
     One,
     /// `*`: within a name.
     Some,
-    /// `**` at the end, or before something else than a slash.
+    /// `**` at the end, or before anything but a slash.
     All,
     /// `**/`: any directories, or none.
     Above,
@@ -44,7 +43,7 @@ enum Part {
 }
 
 impl Ignore {
-    /// Reads the directory's own; without one, everything is sent.
+    /// Reads the file of this directory; without one, nothing is excluded.
     pub(super) fn read(directory: &Path, dockerfile: &str) -> io::Result<Self> {
         let file = match fs::File::open(directory.join(NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
@@ -70,7 +69,7 @@ impl Ignore {
         Self { patterns: patterns.collect(), needed: Vec::new() }
     }
 
-    /// Whether a path, relative to the directory, is not sent.
+    /// Whether a path, relative to the directory, is excluded.
     pub(super) fn leaves_out(&self, path: &Path) -> bool {
         if self.needed.iter().any(|needed| needed == path) {
             return false;
@@ -80,13 +79,13 @@ impl Ignore {
         last.is_some_and(|pattern| !pattern.keeps)
     }
 
-    /// Whether something below a directory that is left out may have to be sent all the same.
+    /// Whether a file below an excluded directory may have to be sent.
     pub(super) fn keeps_below(&self, directory: &Path) -> bool {
         self.patterns.iter().any(|pattern| pattern.keeps) || self.needed.iter().any(|path| path.starts_with(directory))
     }
 }
 
-/// A path without what changes nothing: as it is known from the directory's top.
+/// A path relative to the directory, without `.`, `..` and empty parts.
 fn cleaned(line: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     for name in line.split('/') {
@@ -125,7 +124,7 @@ fn parts(line: &str) -> Vec<Part> {
     parts
 }
 
-/// What is between brackets; one that is never closed stands for itself.
+/// Reads a class up to its closing bracket; an unclosed bracket is a literal.
 fn class(rest: &mut Vec<char>) -> Part {
     let Some(end) = rest.iter().rposition(|letter| *letter == ']') else { return Part::Letter('[') };
     let mut inside: Vec<char> = rest.drain(end..).skip(1).collect();
@@ -145,8 +144,8 @@ fn class(rest: &mut Vec<char>) -> Part {
 }
 
 impl Pattern {
-    /// Whether it fits a path or a directory above it. All ways to read the pattern are followed at once, so that none costs more
-    /// than its length times the path's.
+    /// Whether the pattern matches a path or a directory above it. All alternatives are followed at once, so that the
+    /// cost is bounded by the pattern's length times the path's.
     fn fits(&self, path: &[char]) -> bool {
         let end = self.parts.len();
         let mut at = vec![false; end + 1];
@@ -170,7 +169,7 @@ impl Pattern {
                     Part::Some if is_inside => self.enter(&mut next, index),
                     Part::All => self.enter(&mut next, index),
                     Part::Above => {
-                        // It may end only where a name does.
+                        // `**/` ends only after a slash.
                         next[index] = true;
                         if !is_inside {
                             self.enter(&mut next, index + 1);
@@ -184,10 +183,10 @@ impl Pattern {
         at[end]
     }
 
-    /// Comes to a part, and to those after it as long as they may be empty.
+    /// Marks a position, and those after it as long as the parts between may be empty.
     fn enter(&self, at: &mut [bool], from: usize) {
         for (index, place) in at.iter_mut().enumerate().skip(from) {
-            // Whoever was there before has gone on from there.
+            // If the position was already marked, the positions after it are too.
             let was_there = std::mem::replace(place, true);
             if was_there || !matches!(self.parts.get(index), Some(Part::Some | Part::All | Part::Above)) {
                 return;
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_needs_is_sent_whatever_is_said() {
+    fn files_that_the_engine_needs_are_always_sent() {
         let place = tempfile::tempdir().expect("a directory");
         fs::write(place.path().join(NAME), "*\n").expect("write");
         let ignore = Ignore::read(place.path(), "./docker/Dockerfile").expect("read");

@@ -1,4 +1,4 @@
-//! The image a machine is made of: there, pulled or built, and for this processor.
+//! The image of a machine: present, pulled or built, and checked for this host's platform.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use super::{Docker, Progress, Pull, Source, engine::Engine};
 /// How long an engine may be silent while it pulls or builds.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// What the image says about itself.
+/// What is needed from an image's configuration.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Image {
-    /// What the engine knows it by, for good.
+    /// Id of the image, which does not change when its name does.
     pub(super) id: String,
     pub(super) user: String,
     pub(super) env: Vec<String>,
 }
 
 impl Docker {
-    /// Finds the image, fetching or building it first where that is needed.
+    /// Finds the image, and pulls or builds it first if necessary.
     pub(super) async fn find_image(&self, docker: &bollard::Docker) -> Result<Image> {
         match &self.source {
             Source::Build(build) => {
@@ -30,13 +30,13 @@ impl Docker {
                 let found = self.inspect(docker, built).await?;
                 let found = found
                     .ok_or_else(|| MachineError::invalid(format!("image {built}"), "was removed since it was built"));
-                judged(built, found?)
+                checked(built, found?)
             }
             Source::Image(name, pull) => {
                 if *pull == Pull::Always {
                     self.pull_image(docker, name).await?;
                 } else if let Some(found) = self.inspect(docker, name).await? {
-                    return judged(name, found);
+                    return checked(name, found);
                 } else if *pull == Pull::Never {
                     let fix = format!(
                         "is not on the engine and is not to be pulled; run `docker pull {name}` or `docker build -t {name} .` \
@@ -47,7 +47,7 @@ impl Docker {
                     self.pull_image(docker, name).await?;
                 }
                 let found = self.inspect(docker, name).await?;
-                judged(name, found.ok_or_else(|| self.engine.failed("pull the image", "it is not there afterwards"))?)
+                checked(name, found.ok_or_else(|| self.engine.failed("pull the image", "it is not there afterwards"))?)
             }
         }
     }
@@ -60,14 +60,14 @@ impl Docker {
             Err(Error::DockerResponseServerError { status_code: 400, message }) => {
                 Err(MachineError::invalid(format!("image {name:?}"), message))
             }
-            Err(error) => Err(self.engine.trouble(action, error)),
+            Err(error) => Err(self.engine.api_error(action, error)),
         }
     }
 
     async fn pull_image(&self, docker: &bollard::Docker, name: &str) -> Result<()> {
         let options = CreateImageOptions {
             from_image: Some(name.to_owned()),
-            // Without one, an engine would fetch every tag there is.
+            // Without a tag, an engine would pull every tag.
             tag: is_untagged(name).then(|| "latest".to_owned()),
             platform: self.options.platform.clone().unwrap_or_default(),
             ..CreateImageOptions::default()
@@ -78,7 +78,7 @@ impl Docker {
             let bytes = Option::zip(detail.current, detail.total);
             let bytes = bytes.and_then(|(now, all)| Some((u64::try_from(now).ok()?, u64::try_from(all).ok()?)));
             let (layer, status) = (info.id.unwrap_or_default(), info.status.unwrap_or_default());
-            self.told(&Progress { layer, status, bytes });
+            self.report_progress(&Progress { layer, status, bytes });
         });
         heard.await.map_err(|error| match error {
             MachineError::Start { source, .. } => MachineError::Start {
@@ -93,7 +93,7 @@ impl Docker {
     }
 }
 
-/// Hears an engine out that tells what it is doing.
+/// Reads the progress messages of an engine until the end.
 pub(super) async fn listen<T>(
     engine: &Engine,
     action: &str,
@@ -103,21 +103,21 @@ pub(super) async fn listen<T>(
     let mut stream = std::pin::pin!(stream);
     loop {
         match timeout(SILENCE, stream.try_next()).await {
-            Ok(Ok(Some(said))) => hear(said),
+            Ok(Ok(Some(message))) => hear(message),
             Ok(Ok(None)) => return Ok(()),
-            Ok(Err(error)) => return Err(engine.trouble(action, error)),
+            Ok(Err(error)) => return Err(engine.api_error(action, error)),
             Err(_late) => return Err(engine.failed(action, format!("it was silent for {} seconds", SILENCE.as_secs()))),
         }
     }
 }
 
-/// Whether a name says neither which tag nor which digest.
+/// Whether a name has neither a tag nor a digest.
 fn is_untagged(name: &str) -> bool {
     !name.rsplit('/').next().unwrap_or_default().contains([':', '@'])
 }
 
 /// Refuses an image in which the guest cannot run.
-fn judged(name: &str, found: ImageInspect) -> Result<Image> {
+fn checked(name: &str, found: ImageInspect) -> Result<Image> {
     let bad = |reason: String| Err(MachineError::invalid(format!("image {name:?}"), reason));
     let os = found.os.unwrap_or_default();
     if !os.is_empty() && os != "linux" {
@@ -135,7 +135,7 @@ fn judged(name: &str, found: ImageInspect) -> Result<Image> {
     })
 }
 
-/// What engines call a processor.
+/// The engines' name of a processor architecture.
 pub(super) fn processor(arch: &str) -> &str {
     match arch {
         "x86_64" => "amd64",
@@ -165,10 +165,10 @@ mod tests {
             architecture: Some(architecture.to_owned()),
             ..ImageInspect::default()
         };
-        judged("x", image("linux", processor(std::env::consts::ARCH))).expect("the same");
-        judged("x", image("", "")).expect("unknown");
-        let other = judged("x", image("linux", "s390x")).expect_err("another").to_string();
+        checked("x", image("linux", processor(std::env::consts::ARCH))).expect("the same");
+        checked("x", image("", "")).expect("unknown");
+        let other = checked("x", image("linux", "s390x")).expect_err("another").to_string();
         assert!(other.contains("is for s390x"), "{other}");
-        assert!(judged("x", image("windows", "amd64")).is_err());
+        assert!(checked("x", image("windows", "amd64")).is_err());
     }
 }

@@ -1,16 +1,18 @@
-//! Who a container belongs to, in labels: enough to tell, later and from outside, whether that process still lives.
+//! Labels that identify the creator of a container, so that another process can later find out whether the creator
+//! still lives.
 
 use std::{collections::HashMap, fs, path::Path};
 
 use rustix::{process::getuid, system::uname};
 
 pub(super) const SESSION: &str = "sandbar.session";
-/// Who keeps a machine: `bound`, and it ends with the process that made it; or `detached`, and as long as its container runs
-/// it is somebody's, whether its maker lives or not.
+/// `bound`: the machine ends with its creator. `detached`: while its container runs it is in use, whether its creator
+/// lives or not.
 pub(super) const LIFETIME: &str = "sandbar.lifetime";
-/// What the handle of a detached machine knows too, so that nothing is removed by one that was changed.
+/// Random value that the handle of a detached machine holds too, so that a changed handle cannot remove another
+/// machine.
 pub(super) const SEAL: &str = "sandbar.seal";
-/// Where whoever made a machine writes down those that outlive it.
+/// The register in which the creator records detached machines.
 pub(super) const REGISTER: &str = "sandbar.register";
 pub(super) const OWNER: &str = "sandbar.owner";
 pub(super) const HOST: &str = "sandbar.host";
@@ -19,7 +21,7 @@ pub(super) const NAMESPACES: &str = "sandbar.namespaces";
 pub(super) const PID: &str = "sandbar.pid";
 pub(super) const PID_STARTED: &str = "sandbar.pid-started";
 
-/// The labels of one machine; a detached one has a seal, and may be in a register.
+/// The labels of one machine; a detached one has a seal, and may have a register.
 pub(super) fn owned(session: &str, seal: Option<&str>, register: Option<&str>) -> HashMap<String, String> {
     let lifetime = if seal.is_some() { "detached" } else { "bound" };
     let labels = [
@@ -27,14 +29,14 @@ pub(super) fn owned(session: &str, seal: Option<&str>, register: Option<&str>) -
         (LIFETIME, lifetime.to_owned()),
         (OWNER, owner()),
         (HOST, host()),
-        // Numbers of processes mean something only until the host starts again,
+        // A process id is valid only until the host restarts,
         (BOOT, boot()),
-        // and only to those who count as we do.
+        // and only inside the same namespaces.
         (NAMESPACES, namespaces()),
         (PID, std::process::id().to_string()),
         (PID_STARTED, started("self").map(|ticks| ticks.to_string()).unwrap_or_default()),
     ];
-    // Always all of them: an image could have labels of its own.
+    // Always all labels, because an image may have labels with the same names.
     let rest = [(SEAL, seal), (REGISTER, register)];
     let rest = rest.map(|(name, value)| (name, value.unwrap_or_default().to_owned()));
     labels.into_iter().chain(rest).map(|(name, value)| (name.to_owned(), value)).collect()
@@ -45,18 +47,18 @@ pub(super) fn owner() -> String {
     format!("{}@{}", getuid().as_raw(), uname().nodename().to_string_lossy())
 }
 
-/// This host for as long as it is installed; nothing where it has no number. A digest, because the number itself is not to be
-/// shown around.
+/// This installation of the host; empty if it has no machine id. A digest, because the machine id itself is
+/// confidential.
 pub(super) fn host() -> String {
     digest(&line("/etc/machine-id")).unwrap_or_default()
 }
 
-/// Which start of the host this is.
+/// Id of the host's current boot.
 pub(super) fn boot() -> String {
     line("/proc/sys/kernel/random/boot_id")
 }
 
-/// How this process counts users, processes and time.
+/// The namespaces in which this process sees users, processes and time.
 pub(super) fn namespaces() -> String {
     let namespace = |name: &str| {
         let link = fs::read_link(Path::new("/proc/self/ns").join(name)).unwrap_or_default();
@@ -65,27 +67,27 @@ pub(super) fn namespaces() -> String {
     ["user", "pid", "time"].map(namespace).join(" ")
 }
 
-/// When a process began, in the kernel's own ticks: with its number, one process and no other.
+/// Start time of a process in clock ticks; together with the process id it identifies one process.
 pub(super) fn started(process: &str) -> Option<u64> {
     stat(process)?.get(19)?.parse().ok()
 }
 
-/// Whether a process has ended, and is only there until its parent asks how.
+/// Whether a process has ended and only waits for its parent to reap it.
 pub(super) fn has_ended(process: &str) -> bool {
     let Some(stat) = stat(process) else { return false };
-    // The first thread of one that lives may end before the others.
+    // The first thread of a live process may end before the others.
     let threads = stat.get(17).and_then(|count| count.parse::<u64>().ok());
     matches!(stat.first().map(String::as_str), Some("Z" | "X")) && threads.is_some_and(|count| count < 2)
 }
 
-/// What the kernel says of a process, after its name.
+/// The fields of `/proc/PID/stat` after the process's name.
 fn stat(process: &str) -> Option<Vec<String>> {
     let stat = line(&format!("/proc/{process}/stat"));
     let (_, rest) = stat.rsplit_once(')')?;
     Some(rest.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Half as many letters as there are, so that nobody finds the way back.
+/// A hash of half the length, from which the id cannot be restored.
 fn digest(number: &str) -> Option<String> {
     let is_number = number.len() == 32 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
     let mix = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

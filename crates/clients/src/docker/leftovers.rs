@@ -1,4 +1,4 @@
-//! What dead harnesses left on an engine: found by its labels, and removed only when nobody can miss it.
+//! Leftovers of dead processes on an engine: found by their labels, and removed only if they are certainly unused.
 
 use std::{collections::HashMap, fmt};
 
@@ -9,84 +9,96 @@ use bollard::{
 };
 use rustix::{io::Errno, process::Pid};
 use sandbar_machine::{MachineError, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::{container, engine::Engine, labels};
+use crate::registry::{self, Leftover};
 
 const BOUND: &str = "bound";
 const REMOVE_VOLUME: &str = "remove the volume";
 
-/// What a thing on an engine is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Kind of a leftover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A container, with the volumes that nobody named.
+    /// A container with its anonymous volumes.
     Container,
-    /// A volume that nobody named, and that no container has any more.
+    /// An anonymous volume that no container uses.
     Volume,
 }
 
-/// Something of ours on an engine, and what is to become of it.
+/// A container or volume of this user on an engine, and why it is removed or retained.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// What it is.
+pub struct DockerLeftover {
+    /// Kind of the resource.
     pub kind: Kind,
-    /// What the engine calls it.
+    /// The engine's name for the resource.
     pub name: String,
-    /// Why it is removed, or kept.
+    /// Why the resource is removed or retained.
     pub why: String,
-    /// Of a container that outlives its maker and is in a register. Said only once its maker is dead: if its handle is not
-    /// there by then, nobody has it.
+    /// The claim of a detached container that is in a register. Set only if the container's creator is dead: if the
+    /// handle is not in the register by then, no process has it.
     pub claim: Option<Claim>,
-    /// What the engine knows it by, for good.
+    /// The engine's id of the resource.
     id: String,
     removal: Removal,
 }
 
-/// Who says that a container is theirs.
+/// Where the handle of a detached container was to be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Where its handle [was to be written down](super::Docker::register).
+    /// The register that its handle [was to be recorded in](super::Docker::register).
     pub register: String,
-    /// What the state of its handle says too, as `seal`. Names can be changed.
+    /// The `seal` in the state of the handle. Unlike the name of a container, it cannot be changed.
     pub seal: String,
 }
 
-/// What was found on an engine, judged.
+/// The containers and volumes of this user on an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leftovers {
-    /// What dead harnesses left.
-    pub dead: Vec<Found>,
-    /// What carries our labels and stays.
-    pub kept: Vec<Found>,
+    /// Leftovers of dead processes.
+    pub dead: Vec<DockerLeftover>,
+    /// Resources with this program's labels that are retained.
+    pub kept: Vec<DockerLeftover>,
 }
 
-/// How far the engine may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The part of a leftover that is stored in the registry's entry.
+#[derive(Deserialize)]
+struct StoredLeftover {
+    id: String,
+    kind: Kind,
+    removal: Removal,
+}
+
+/// When the engine may remove a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Removal {
-    /// Whatever it is doing.
+    /// In any state.
     Forced,
-    /// Unless somebody has begun to use it.
+    /// Only if it is not in use by now.
     Idle,
 }
 
 impl Engine {
-    /// Finds what harnesses of this user on this host made on this engine, and tells what they left from what they, or
-    /// machines that outlive them, still need. What is not labelled is not looked at, and what cannot be judged is kept.
+    /// Lists the containers and volumes that processes of this user on this host created on this engine, and separates
+    /// leftovers from those that a process or a detached machine still needs. Resources without labels are ignored, and
+    /// resources whose state is not certain are retained.
     ///
     /// # Errors
-    /// [`MachineError::Start`] when the engine does not answer.
+    /// [`MachineError::Start`] if the engine does not answer.
     pub async fn leftovers(&self) -> Result<Leftovers> {
-        let (docker, here) = (self.connect()?, Here::look());
+        let (docker, observer) = (self.connect()?, Observer::current());
         let labelled = ("label".to_owned(), vec![labels::OWNER.to_owned()]);
         let filters = Some(HashMap::from([labelled.clone()]));
         let asked = ListContainersOptions { all: true, filters, ..ListContainersOptions::default() };
         let containers = self.ask("list containers", docker.list_containers(Some(asked))).await?;
-        // Those in use go with the container that has them.
+        // Volumes in use are removed with their container.
         let filters = Some(HashMap::from([labelled, ("dangling".to_owned(), vec!["true".to_owned()])]));
         let volumes = self.ask("list volumes", docker.list_volumes(Some(ListVolumesOptions { filters }))).await?;
-        let containers = containers.into_iter().filter_map(|found| container(found, &here));
-        let volumes = volumes.volumes.unwrap_or_default().into_iter().map(|found| volume(found, &here));
+        let containers = containers.into_iter().filter_map(|found| container(found, &observer));
+        let volumes = volumes.volumes.unwrap_or_default().into_iter().map(|found| volume(found, &observer));
         let mut leftovers = Leftovers::default();
         for (found, fate) in containers.chain(volumes) {
             match fate {
@@ -97,11 +109,11 @@ impl Engine {
         Ok(leftovers)
     }
 
-    /// Removes something that a dead harness left. What is gone already is fine.
+    /// Removes a leftover of a dead process. Succeeds if it is already gone.
     ///
     /// # Errors
-    /// [`MachineError::Transport`] when it is still there: the engine refuses, or somebody uses it by now.
-    pub async fn remove_leftover(&self, found: &Found) -> Result<()> {
+    /// [`MachineError::Transport`] if it still exists: the engine refuses, or it is in use by now.
+    pub async fn remove_leftover(&self, found: &DockerLeftover) -> Result<()> {
         let docker = self.connect()?;
         let (action, outcome) = match (found.kind, found.removal) {
             (Kind::Container, Removal::Forced) => return container::remove(self, &docker, &found.id).await,
@@ -117,7 +129,7 @@ impl Engine {
         };
         match outcome {
             Ok(()) | Err(Error::DockerResponseServerError { status_code: 404, .. }) => Ok(()),
-            // Somebody else does the same.
+            // Another process is removing it.
             Err(Error::DockerResponseServerError { status_code: 409, message }) if message.contains("in progress") => {
                 Ok(())
             }
@@ -126,16 +138,28 @@ impl Engine {
     }
 }
 
-impl Found {
-    /// The same, once it is known that nobody has its handle: it goes even while it runs.
+impl DockerLeftover {
+    /// Marks the resource for removal, even while it runs, because no process has its handle.
     #[must_use]
     pub fn unclaimed(self, why: impl Into<String>) -> Self {
         Self { why: why.into(), removal: Removal::Forced, ..self }
     }
+
+    /// The registry's entry.
+    pub(super) fn leftover(self, fate: registry::Fate) -> Leftover {
+        let state = json!({ "id": self.id, "kind": self.kind, "removal": self.removal });
+        Leftover { kind: self.kind.name(), name: self.name, why: self.why, fate, state }
+    }
+
+    pub(super) fn read(leftover: &Leftover) -> Result<Self> {
+        let bad = |_| MachineError::invalid("leftover", "is not one of an engine");
+        let StoredLeftover { id, kind, removal } = StoredLeftover::deserialize(&leftover.state).map_err(bad)?;
+        Ok(Self { kind, name: leftover.name.clone(), why: leftover.why.clone(), claim: None, id, removal })
+    }
 }
 
 impl Kind {
-    /// Its name.
+    /// Name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -157,9 +181,9 @@ enum Fate {
     Keep,
 }
 
-fn container(found: ContainerSummary, here: &Here) -> Option<(Found, Fate)> {
+fn container(found: ContainerSummary, observer: &Observer) -> Option<(DockerLeftover, Fate)> {
     let id = found.id?;
-    // Others link to it by names with another slash.
+    // Links from other containers add names with a second slash.
     let names = found.names.unwrap_or_default().into_iter().map(|name| name.trim_start_matches('/').to_owned());
     let name = names.into_iter().find(|name| !name.contains('/')).unwrap_or_else(|| id.clone());
     let labels = found.labels.unwrap_or_default();
@@ -167,7 +191,7 @@ fn container(found: ContainerSummary, here: &Here) -> Option<(Found, Fate)> {
         None | Some(BOUND) => Removal::Forced,
         Some(_) => Removal::Idle,
     };
-    let by_labels = judge(&labels, here);
+    let by_labels = judge(&labels, observer);
     let label = |name: &str| labels.get(name).filter(|value| !value.is_empty()).cloned();
     let claim = label(labels::REGISTER).zip(label(labels::SEAL)).filter(|_| matches!(by_labels, Verdict::Dead(_)));
     let claim = claim.map(|(register, seal)| Claim { register, seal });
@@ -176,25 +200,32 @@ fn container(found: ContainerSummary, here: &Here) -> Option<(Found, Fate)> {
         (Removal::Forced, _) | (_, Some(State::CREATED | State::EXITED | State::DEAD)) => by_labels,
         (Removal::Idle, _) => Verdict::Kept("it outlives its maker, and runs".to_owned()),
     };
-    Some(judged.about(Found { kind: Kind::Container, name, why: String::new(), claim, id, removal }))
+    Some(judged.about(DockerLeftover { kind: Kind::Container, name, why: String::new(), claim, id, removal }))
 }
 
-fn volume(found: Volume, here: &Here) -> (Found, Fate) {
+fn volume(found: Volume, observer: &Observer) -> (DockerLeftover, Fate) {
     let judged = if is_unnamed(&found.name) {
-        judge(&found.labels, here)
+        judge(&found.labels, observer)
     } else {
-        Verdict::Kept("somebody gave it a name".to_owned())
+        Verdict::Kept("it has a name, so it may be in use".to_owned())
     };
     let (id, name) = (found.name.clone(), found.name);
-    judged.about(Found { kind: Kind::Volume, name, why: String::new(), claim: None, id, removal: Removal::Idle })
+    judged.about(DockerLeftover {
+        kind: Kind::Volume,
+        name,
+        why: String::new(),
+        claim: None,
+        id,
+        removal: Removal::Idle,
+    })
 }
 
-/// Whether an engine thought of this name itself.
+/// Whether the engine generated this name.
 fn is_unnamed(volume: &str) -> bool {
     volume.len() == 64 && volume.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// What is to be thought of something, and why.
+/// Whether a resource is removed or retained, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     Dead(String),
@@ -202,16 +233,16 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn about(self, found: Found) -> (Found, Fate) {
+    fn about(self, found: DockerLeftover) -> (DockerLeftover, Fate) {
         match self {
-            Self::Dead(why) => (Found { why, ..found }, Fate::Remove),
-            Self::Kept(why) => (Found { why, ..found }, Fate::Keep),
+            Self::Dead(why) => (DockerLeftover { why, ..found }, Fate::Remove),
+            Self::Kept(why) => (DockerLeftover { why, ..found }, Fate::Keep),
         }
     }
 }
 
-/// Who looks, and what can be seen from there.
-struct Here {
+/// This process's user, host and namespaces, and how it inspects processes.
+struct Observer {
     owner: String,
     host: String,
     boot: String,
@@ -219,18 +250,18 @@ struct Here {
     process: fn(u32) -> Process,
 }
 
-/// What is known of a process.
+/// What is known about a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Process {
     None,
-    /// One that began then.
+    /// Start time of the process.
     Began(u64),
-    /// There is one that says nothing about itself.
+    /// The process exists, but its start time cannot be read.
     Hidden,
 }
 
-impl Here {
-    fn look() -> Self {
+impl Observer {
+    fn current() -> Self {
         let (owner, host) = (labels::owner(), labels::host());
         Self { owner, host, boot: labels::boot(), namespaces: labels::namespaces(), process }
     }
@@ -247,8 +278,9 @@ fn process(pid: u32) -> Process {
     }
 }
 
-/// Whether whoever made this is dead, by what its labels say. Whatever they leave open is answered by keeping it.
-fn judge(labels: &HashMap<String, String>, here: &Here) -> Verdict {
+/// Whether the creator of this resource is dead, according to its labels. If the labels leave that open, the resource
+/// is retained.
+fn judge(labels: &HashMap<String, String>, observer: &Observer) -> Verdict {
     let kept = |why: &str| Verdict::Kept(why.to_owned());
     let label = |name: &str| labels.get(name).map(String::as_str).filter(|value| !value.is_empty());
     let number = |name: &str| label(name).and_then(|value| value.parse::<u64>().ok()).filter(|number| *number > 0);
@@ -263,22 +295,22 @@ fn judge(labels: &HashMap<String, String>, here: &Here) -> Verdict {
     ) else {
         return kept("its labels do not say whose it is");
     };
-    if owner != here.owner {
+    if owner != observer.owner {
         return Verdict::Kept(format!("it belongs to {owner}"));
     }
-    if boot != here.boot {
-        // Another start of this host, or of another one with the same name.
+    if boot != observer.boot {
+        // The labels are from another boot of this host, or from another host with the same name.
         return match label(labels::HOST) {
-            Some(host) if host == here.host => {
+            Some(host) if host == observer.host => {
                 Verdict::Dead(format!("process {pid} made it before this host restarted"))
             }
             _ => kept("it may belong to another host of this name"),
         };
     }
-    if namespaces != here.namespaces {
+    if namespaces != observer.namespaces {
         return kept("its maker is in other namespaces, and cannot be seen from here");
     }
-    match (here.process)(pid) {
+    match (observer.process)(pid) {
         Process::Began(at) if at == began => Verdict::Kept(format!("process {pid} made it, and lives")),
         Process::Hidden => Verdict::Kept(format!("whether process {pid} made it cannot be seen from here")),
         Process::None | Process::Began(_) => Verdict::Dead(format!("process {pid} made it, and is gone")),

@@ -1,4 +1,4 @@
-//! Everything that can be chosen of a container, and what is chosen where nothing is said.
+//! The options of a container and their defaults.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use sandbar_machine::{Access, MachinePath};
 
 use super::{Docker, Engine, InnerWalls, Network, Progress, Pull, Source};
 
-/// What may be chosen of a container.
+/// The options of a container.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) env: BTreeMap<String, String>,
@@ -31,7 +31,7 @@ pub(super) struct Options {
     pub(super) walls: InnerWalls,
 }
 
-/// Enough for a build, and less than what brings a host down.
+/// Enough for a build, and not enough to exhaust a host.
 const MEMORY: u64 = 4 << 30;
 
 impl Default for Options {
@@ -58,7 +58,7 @@ impl Default for Options {
 }
 
 impl Docker {
-    /// Which engine, instead of the one at this host's usual socket.
+    /// Sets the engine; the default is the one at this host's default socket.
     #[must_use]
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
@@ -66,7 +66,7 @@ impl Docker {
         self
     }
 
-    /// When the image is fetched from its registry.
+    /// Sets when the image is pulled from its registry.
     #[must_use]
     pub fn pull(mut self, when: Pull) -> Self {
         if let Source::Image(_, pull) = &mut self.source {
@@ -75,123 +75,125 @@ impl Docker {
         self
     }
 
-    /// Is told what the engine says while it pulls or builds. Must not block.
+    /// Sets a listener for the progress of pulls and builds. It must not block.
     #[must_use]
-    pub fn on_progress(mut self, tell: impl Fn(&Progress) + Send + Sync + 'static) -> Self {
-        self.tell = Some(Arc::new(tell));
+    pub fn on_progress(mut self, listener: impl Fn(&Progress) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(listener));
         self
     }
 
-    /// A variable every command gets, over the image's own; a machine's own go over this.
+    /// Sets a variable of every command. It overrides the image's; a machine's own variables override it.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.env.insert(name.into(), value.into());
         self
     }
 
-    /// A port inside that may be reached from this host's loopback, beside those a machine declares.
+    /// Adds a port inside that can be reached from this host's loopback interface, in addition to those that a machine
+    /// declares.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.options.ports.push(port);
         self
     }
 
-    /// Shows a file or directory of the engine's host inside. The engine's own socket is refused.
+    /// Mounts a file or directory of the engine's host. The engine's own socket is refused.
     #[must_use]
     pub fn bind(mut self, host: impl AsRef<Path>, inside: MachinePath, access: Access) -> Self {
         self.options.binds.push((host.as_ref().to_owned(), inside, access));
         self
     }
 
-    /// Keeps what is below a path in a named volume, which outlives the machine.
+    /// Mounts a named volume, which outlives the machine.
     #[must_use]
     pub fn volume(mut self, name: impl Into<String>, inside: MachinePath) -> Self {
         self.options.volumes.push((name.into(), inside));
         self
     }
 
-    /// Keeps the workspace in a named volume, which outlives the machine, instead of one that ends with it.
+    /// Stores the workspace in a named volume, which outlives the machine.
     #[must_use]
     pub fn workspace_volume(mut self, name: impl Into<String>) -> Self {
         self.options.workspace_volume = Some(name.into());
         self
     }
 
-    /// What it can reach; nothing, unless this or the machine says so.
+    /// Sets the network; the default is none, unless the machine's specification asks for one.
     #[must_use]
     pub fn network(mut self, network: Network) -> Self {
         self.options.network = network;
         self
     }
 
-    /// Bytes of memory, swap included; 4 GiB unless said. A machine's own limit goes over this.
+    /// Sets the limit of memory and swap in bytes; the default is 4 GiB. A machine's own limit overrides it.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {
         self.options.memory = bytes;
         self
     }
 
-    /// Processors, in parts: `1.5`. All of them unless said. A machine's own limit goes over this.
+    /// Sets the number of processors, with fractions: `1.5`. The default is all of them. A machine's own limit
+    /// overrides it.
     #[must_use]
     pub fn cpus(mut self, count: f64) -> Self {
         self.options.cpus = Some(count);
         self
     }
 
-    /// Processes and threads, instead of what a machine's own limits say.
+    /// Sets the number of processes and threads. It overrides a machine's own limit.
     #[must_use]
     pub fn pids(mut self, most: u64) -> Self {
         self.options.pids = Some(most);
         self
     }
 
-    /// A label on the container and its volumes.
+    /// Adds a label to the container and its volumes.
     #[must_use]
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.labels.insert(name.into(), value.into());
         self
     }
 
-    /// Where the handles of machines that outlive their maker are written down, in words of the caller's. What
-    /// [`Engine::leftovers`](super::Engine::leftovers) finds of them says it again, so that the caller can tell a machine
-    /// whose handle was never written down, because its maker was killed first.
+    /// Sets the name of the register in which the caller records the handles of detached machines.
+    /// [`Engine::leftovers`](super::Engine::leftovers) returns this name with each such container, so that the caller
+    /// recognises a machine whose creator was killed before it could record the handle.
     #[must_use]
     pub fn register(mut self, name: impl Into<String>) -> Self {
         self.options.register = Some(name.into());
         self
     }
 
-    /// The runtime of the engine's that runs the container: `runsc`, `kata`.
+    /// Sets the engine's runtime for the container: `runsc`, `kata`.
     #[must_use]
     pub fn runtime(mut self, name: impl Into<String>) -> Self {
         self.options.runtime = Some(name.into());
         self
     }
 
-    /// Who commands run as: a name the image knows, or `UID` or `UID:GID`. Unless said, the owner of a workspace of the
-    /// host's, else the image's own user if that is not root, else `agent` with the number 1000. A machine that shall know
-    /// several users is refused where this is said: its commands run as whom they are told to.
+    /// Sets the user that commands run as: a name in the image, `UID` or `UID:GID`. The default is the owner of the
+    /// host's workspace, otherwise the image's user if that is not root, otherwise `agent` with uid 1000. A machine
+    /// with several users refuses this option: each of its commands names its user.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.options.user = Some(user.into());
         self
     }
 
-    /// Which variant of an image, as `linux/arm64`. It must be for this host's own processor.
+    /// Sets the platform of the image, as `linux/arm64`. It must match this host's processor.
     #[must_use]
     pub fn platform(mut self, platform: impl Into<String>) -> Self {
         self.options.platform = Some(platform.into());
         self
     }
 
-    /// Makes the image's own tree unchangeable; workspace, home and temporary directories stay writable.
+    /// Makes the image's tree read-only; workspace, home and temporary directories stay writable.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.options.read_only = true;
         self
     }
 
-    /// Which walls stand inside the container, beside the engine's own.
+    /// Sets the isolation inside the container, in addition to the engine's.
     #[must_use]
     pub fn inner_walls(mut self, walls: InnerWalls) -> Self {
         self.options.walls = walls;

@@ -1,4 +1,4 @@
-//! Everything an engine is told about a container, as data.
+//! The request that creates a container, as data.
 
 use std::{
     collections::HashMap,
@@ -21,28 +21,28 @@ use super::{
     image::Image,
     options::Options,
     upload::{ETC, GUEST, GUEST_DIR, HOME, HOMES, WORKSPACE},
-    users::Choice,
+    users::UserChoice,
 };
 use crate::sockets;
 
-/// The least memory an engine accepts.
+/// Minimum memory that an engine accepts, in bytes.
 const LEAST_MEMORY: u64 = 6 << 20;
 
-/// What a plan is made of.
-pub(super) struct Wish<'a> {
+/// The input of a plan.
+pub(super) struct PlanInput<'a> {
     pub(super) engine: &'a Engine,
     pub(super) options: &'a Options,
     pub(super) spec: &'a MachineSpec,
     pub(super) launch: &'a Launch,
     pub(super) image: &'a Image,
-    pub(super) user: &'a Choice,
-    /// Those that say whose it is, which no other replaces.
+    pub(super) user: &'a UserChoice,
+    /// Labels that identify the creator; options cannot replace them.
     pub(super) labels: HashMap<String, String>,
 }
 
 /// The whole container.
-pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
-    let Wish { engine, options, spec, launch, image, user, labels: ours } = wish;
+pub(super) fn body(input: PlanInput<'_>) -> Result<ContainerCreateBody> {
+    let PlanInput { engine, options, spec, launch, image, user, labels: ours } = input;
     let mut labels: HashMap<_, _> = options.labels.clone().into_iter().collect();
     labels.extend(ours);
     let powers = powers(options, launch, user);
@@ -84,7 +84,7 @@ pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
         entrypoint: Some(vec![GUEST.to_owned(), "serve".to_owned()]),
         cmd: Some(Vec::new()),
         working_dir: Some("/".to_owned()),
-        // What the image would run now and then beside the guest.
+        // Disables the image's health check, which would run beside the guest.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
         open_stdin: Some(true),
         stdin_once: Some(true),
@@ -97,18 +97,19 @@ pub(super) fn body(wish: Wish<'_>) -> Result<ContainerCreateBody> {
     })
 }
 
-/// What local machines cover, and what engines cover of their own accord: a list replaces theirs.
+/// The paths that local machines mask and those that engines mask by default: a list in the request replaces the
+/// default.
 fn masked() -> Vec<String> {
     let covered = COVERED.iter().map(|name| format!("/proc/{name}"));
     covered.chain(["/proc/timer_stats", "/sys/firmware", "/sys/devices/virtual/powercap"].map(str::to_owned)).collect()
 }
 
-/// What the guest needs beside root's name to come up; it gives all of it away, or keeps what switching between users takes
-/// and gives that away for every command.
-fn powers(options: &Options, launch: &Launch, user: &Choice) -> Vec<&'static str> {
+/// The capabilities that the guest needs to start. It drops all of them, or keeps those for switching between users and
+/// drops these for every command.
+fn powers(options: &Options, launch: &Launch, user: &UserChoice) -> Vec<&'static str> {
     let are_many = launch.accounts.need_many();
-    // Volumes are root's, and nothing can be changed before the start where the tree is read-only: the guest gives them
-    // away when it comes up.
+    // Volumes belong to root, and in a read-only tree nothing can be changed before the start: the guest changes their
+    // owner when it starts.
     let settles = options.read_only && (are_many || !user.is_root());
     let mut powers = Vec::new();
     if are_many || settles {
@@ -123,7 +124,7 @@ fn powers(options: &Options, launch: &Launch, user: &Choice) -> Vec<&'static str
     powers
 }
 
-/// What the machine asks for goes through the engine's own network: there is no sharing the host's.
+/// A machine that asks for the host's network gets the engine's: the host's cannot be shared.
 fn network(chosen: &Network, asked: &sandbar_machine::Network) -> String {
     match (chosen, asked) {
         (Network::None, sandbar_machine::Network::Off) => "none".to_owned(),
@@ -168,7 +169,7 @@ fn mounts(engine: &Engine, options: &Options, launch: &Launch, labels: &HashMap<
     }
     if options.read_only {
         mounts.push(volume(None, GUEST_DIR));
-        // Engines fill a new volume with what the image has there.
+        // Engines fill a new volume with the image's files at that path.
         match launch.accounts.need_many() {
             true => mounts.extend([volume(None, ETC), volume(None, HOMES)]),
             false => mounts.push(volume(None, HOME)),
@@ -205,7 +206,7 @@ fn bind(engine: &Engine, host: &Path, inside: String, writable: bool) -> Result<
     };
     let options = MountBindOptions {
         propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
-        // What is mounted below would stay writable.
+        // A file system mounted below a read-only bind would stay writable.
         non_recursive: Some(!writable),
         ..MountBindOptions::default()
     };

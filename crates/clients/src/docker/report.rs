@@ -1,4 +1,4 @@
-//! What an engine says about itself, as far as machines are concerned.
+//! What an engine reports about itself, as far as machines need it.
 
 use std::fmt::Display;
 
@@ -8,47 +8,47 @@ use serde::Serialize;
 
 use super::{engine::Engine, image::processor};
 
-/// As much of anything an engine says is repeated.
+/// Maximum number of characters of a text, and of entries in a list.
 const LETTERS: usize = 200;
 const NAMES: usize = 50;
 
-/// An engine that answers.
+/// The description of an engine that answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EngineReport {
-    /// Where it listens.
+    /// Address of the engine.
     pub address: String,
-    /// Its own version.
+    /// Version of the engine.
     pub version: String,
-    /// The version of what it understands.
+    /// Version of the engine's API.
     pub api_version: String,
-    /// Whether it runs without root, so that whoever gets out of a container is nobody in particular.
+    /// Whether the engine runs without root, so that a process that escapes from a container is not root.
     pub rootless: bool,
-    /// What starts containers, by name.
+    /// Names of the runtimes.
     pub runtimes: Vec<String>,
-    /// Which of them, unless said.
+    /// Name of the default runtime.
     pub default_runtime: String,
-    /// What it confines containers with: `seccomp`, `apparmor`, `selinux`, `userns`, …
+    /// The engine's security features: `seccomp`, `apparmor`, `selinux`, `userns`, …
     pub security: Vec<String>,
-    /// Version of the control groups it limits containers with.
+    /// Version of the control groups that limit containers.
     pub cgroup_version: String,
-    /// What makes those groups.
+    /// The driver of the control groups.
     pub cgroup_driver: String,
-    /// What keeps images and containers on disk.
+    /// The storage driver of images and containers.
     pub storage: String,
-    /// What its images are for, like `linux/amd64`.
+    /// Platform of the engine's images, like `linux/amd64`.
     pub platform: String,
-    /// Whether the guest of this program runs in such images.
+    /// Whether this program's guest runs on that platform.
     pub platform_fits: bool,
-    /// Limits it cannot hold.
+    /// Limits that the engine cannot enforce.
     pub unlimited: Vec<String>,
 }
 
 impl Engine {
-    /// Asks an engine what it is.
+    /// Requests the description of the engine.
     ///
     /// # Errors
-    /// [`sandbar_machine::MachineError::Start`] when it does not answer, with [`super::Unreachable`] as its source when there
-    /// is no way to it.
+    /// [`sandbar_machine::MachineError::Start`] if the engine does not answer; its source is
+    /// [`crate::registry::Unreachable`] if the engine cannot be reached.
     pub async fn describe(&self) -> Result<EngineReport> {
         let docker = self.connect()?;
         let info = self.ask("describe itself", docker.info()).await?;
@@ -58,7 +58,7 @@ impl Engine {
 }
 
 fn report(address: String, info: SystemInfo, version: SystemVersion) -> EngineReport {
-    let (os, arch) = (said(version.os.or(info.os_type)), said(version.arch.or(info.architecture)));
+    let (os, arch) = (or_unknown(version.os.or(info.os_type)), or_unknown(version.arch.or(info.architecture)));
     let arch = processor(&arch).to_owned();
     let security: Vec<String> =
         info.security_options.unwrap_or_default().iter().take(NAMES).map(|option| named(option)).collect();
@@ -68,15 +68,15 @@ fn report(address: String, info: SystemInfo, version: SystemVersion) -> EngineRe
     let unlimited = limits.iter().filter(|(_, can)| *can != Some(true)).map(|(name, _)| (*name).to_owned()).collect();
     EngineReport {
         address,
-        version: said(info.server_version.or(version.version)),
-        api_version: said(version.api_version),
+        version: or_unknown(info.server_version.or(version.version)),
+        api_version: or_unknown(version.api_version),
         rootless: security.iter().any(|name| name == "rootless"),
         runtimes,
-        default_runtime: said(info.default_runtime),
+        default_runtime: or_unknown(info.default_runtime),
         security,
-        cgroup_version: said(info.cgroup_version),
-        cgroup_driver: said(info.cgroup_driver),
-        storage: said(info.driver),
+        cgroup_version: or_unknown(info.cgroup_version),
+        cgroup_driver: or_unknown(info.cgroup_driver),
+        storage: or_unknown(info.driver),
         platform_fits: os == "linux" && arch == processor(std::env::consts::ARCH),
         platform: format!("{os}/{arch}"),
         unlimited,
@@ -89,7 +89,7 @@ fn named(option: &str) -> String {
     short(parts.unwrap_or(option))
 }
 
-fn said(value: Option<impl Display>) -> String {
+fn or_unknown(value: Option<impl Display>) -> String {
     value.map(short).filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }
 

@@ -1,11 +1,11 @@
-//! What is put into a container before it starts: the guest, and places and accounts that belong to the right users.
+//! Files that are copied into a container before it starts: the guest, directories and accounts with the right owners.
 
 use bytes::Bytes;
 use sandbar_machine::tar::{self, Kind, Member};
 
-use super::users::{Merged, Who};
+use super::users::{MergedAccounts, UserIds};
 
-/// Where the guest is, inside.
+/// Path of the guest inside the container.
 pub(super) const GUEST_DIR: &str = "/.sandbar";
 pub(super) const GUEST: &str = "/.sandbar/guest";
 pub(super) const HOMES: &str = "/home";
@@ -13,34 +13,34 @@ pub(super) const HOME: &str = "/home/agent";
 pub(super) const WORKSPACE: &str = "/workspace";
 pub(super) const ETC: &str = "/etc";
 
-/// An archive and the directory it is unpacked in.
+/// An archive and the directory it is unpacked into.
 pub(super) struct Upload {
     pub(super) to: &'static str,
     pub(super) pieces: Vec<Bytes>,
 }
 
-/// Where a machine's own places can be put.
+/// Where the machine's own directories can be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Root {
-    /// Anywhere in the image's own tree.
+    /// Anywhere in the image's tree.
     Writable,
     /// Only in volumes.
     ReadOnly,
 }
 
-/// Who has a workspace made for it.
+/// Where the workspace comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workspace {
     Own,
     Hosts,
 }
 
-/// The guest, and around it whatever can be made ready.
-pub(super) fn uploads(root: Root, who: Who, workspace: Workspace, accounts: &Merged) -> Vec<Upload> {
+/// The archives with the guest, the home directories, the workspace and the accounts.
+pub(super) fn uploads(root: Root, who: UserIds, workspace: Workspace, accounts: &MergedAccounts) -> Vec<Upload> {
     match root {
         Root::Writable => {
             let mut archive = Archive::default();
-            archive.dir(".sandbar", 0o755, Who::ROOT);
+            archive.dir(".sandbar", 0o755, UserIds::ROOT);
             archive.guest(".sandbar/");
             archive.homes("home/", who, accounts);
             if workspace == Workspace::Own {
@@ -71,14 +71,14 @@ impl Archive {
         self.file(&format!("{below}guest"), 0o755, Bytes::from_static(crate::GUEST));
     }
 
-    fn homes(&mut self, below: &str, agent: Who, accounts: &Merged) {
+    fn homes(&mut self, below: &str, agent: UserIds, accounts: &MergedAccounts) {
         self.dir(&format!("{below}agent"), 0o755, agent);
         for (name, who) in &accounts.made {
             self.dir(&format!("{below}{name}"), 0o700, *who);
         }
     }
 
-    fn accounts(&mut self, below: &str, accounts: &Merged) {
+    fn accounts(&mut self, below: &str, accounts: &MergedAccounts) {
         for (name, text) in [("passwd", &accounts.passwd), ("group", &accounts.group)] {
             if let Some(text) = text {
                 self.file(&format!("{below}{name}"), 0o644, text.clone().into());
@@ -86,7 +86,7 @@ impl Archive {
         }
     }
 
-    fn dir(&mut self, path: &str, mode: u32, who: Who) {
+    fn dir(&mut self, path: &str, mode: u32, who: UserIds) {
         let member = Member::new(Kind::Dir, path.as_bytes(), mode);
         self.0.push(Member { uid: who.uid.into(), gid: who.gid.into(), ..member }.encode());
     }

@@ -1,4 +1,4 @@
-//! Who commands run as: a number, found in the image's own accounts where it was given as a name.
+//! The user that commands run as: uid and gid, looked up in the image's accounts if given as a name.
 
 use bollard::{errors::Error, query_parameters::DownloadFromContainerOptions};
 use futures::TryStreamExt;
@@ -13,30 +13,30 @@ use sandbar_machine::{
 
 use super::engine::Engine;
 
-/// The longest list of accounts that is read.
+/// Maximum size of an account file in bytes.
 const MAX_ACCOUNTS: usize = 512 << 10;
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
 
-/// A user and a group by number.
+/// A user id and a group id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Who {
+pub(super) struct UserIds {
     pub(super) uid: u32,
     pub(super) gid: u32,
 }
 
-impl Who {
+impl UserIds {
     pub(super) const ROOT: Self = Self { uid: 0, gid: 0 };
 }
 
-/// Who was chosen, as engines take it.
+/// The chosen user, in the engine's form.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Choice(String);
+pub(super) struct UserChoice(String);
 
-impl Choice {
-    /// Whoever was asked for; else the owner of the workspace; else the image's own user where that is not root; else the
-    /// one every machine has.
+impl UserChoice {
+    /// The requested user; otherwise the owner of the workspace; otherwise the image's user, unless that is root;
+    /// otherwise the default user of every machine.
     pub(super) fn new(asked: Option<&str>, owner: Option<(u32, u32)>, image: &str) -> Self {
         let chosen = match (asked, owner) {
             (Some(asked), _) => asked.to_owned(),
@@ -44,7 +44,7 @@ impl Choice {
             (None, None) if is_root(image) => AGENT.to_string(),
             (None, None) => image.to_owned(),
         };
-        // An engine would put a number without a group into root's.
+        // An engine would give a uid without a group the group of root.
         Self(if chosen.parse::<u32>().is_ok() { format!("{chosen}:{chosen}") } else { chosen })
     }
 
@@ -62,45 +62,45 @@ pub(super) fn is_root(user: &str) -> bool {
     matches!(name, "" | "root") || name.parse() == Ok(0u32)
 }
 
-/// The image's own accounts with more of them: files that differ from the image's, and who was not there.
+/// The image's accounts with the added ones: files that differ from the image's, and the new users.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Merged {
+pub(super) struct MergedAccounts {
     pub(super) passwd: Option<String>,
     pub(super) group: Option<String>,
-    /// Who needs a home.
-    pub(super) made: Vec<(String, Who)>,
+    /// The users that need a home directory.
+    pub(super) made: Vec<(String, UserIds)>,
     /// Whether commands run as more than one user.
     pub(super) are_many: bool,
 }
 
-/// The image's own accounts. What it says is believed about names and numbers, which are its own affair.
+/// The image's accounts. Their names and ids are trusted: they only concern the image itself.
 #[derive(Debug)]
 pub(super) struct Accounts {
     passwd: Text,
     group: Text,
 }
 
-/// A file's text, empty where there is no file; `None` where what is there is no plain file, or no text.
+/// Text of a file, empty if the file is missing; `None` if it is not a regular text file.
 type Text = Option<String>;
 
 impl Accounts {
-    /// Reads them out of a container that need not run.
+    /// Reads the accounts from a container, which need not run.
     pub(super) async fn read(engine: &Engine, docker: &bollard::Docker, container: &str) -> Result<Self> {
         let file = |path| engine.within("read the image's accounts", file(docker, container, path));
         let (passwd, group) = futures::future::try_join(file(PASSWD), file(GROUP)).await?;
-        let plain = |found: Result<Found, Error>, path: &str| match found {
-            Ok(Found::Text(text)) => Ok(text),
-            Ok(Found::Special) => {
+        let plain = |found: Result<AccountFile, Error>, path: &str| match found {
+            Ok(AccountFile::Text(text)) => Ok(text),
+            Ok(AccountFile::Special) => {
                 let reason = "is a pipe or a device, for which an engine would wait without end";
                 Err(MachineError::invalid(format!("the image's {path}"), reason))
             }
-            Err(error) => Err(engine.trouble("read the image's accounts", error)),
+            Err(error) => Err(engine.api_error("read the image's accounts", error)),
         };
         Ok(Self { passwd: plain(passwd, PASSWD)?, group: plain(group, GROUP)? })
     }
 
     /// `NAME`, `UID`, `NAME:GROUP`, `UID:GID`.
-    pub(super) fn find(&self, user: &str) -> Result<Who> {
+    pub(super) fn find(&self, user: &str) -> Result<UserIds> {
         let unknown = |what: &str| {
             MachineError::invalid(format!("user {user:?}"), format!("the image has no {what} of that name"))
         };
@@ -110,7 +110,7 @@ impl Accounts {
         let (uid, own) = match (known, name.parse()) {
             (Some(line), _) => (line.id, line.second),
             (None, Ok(uid)) => (uid, None),
-            // An image without accounts has this one all the same.
+            // Every image has this user, even one without accounts.
             (None, Err(_)) if name == "root" => (0, None),
             (None, Err(_)) => return Err(unknown("user")),
         };
@@ -123,15 +123,15 @@ impl Accounts {
                 (Err(_), None) => return Err(unknown("group")),
             },
         };
-        Ok(Who { uid, gid })
+        Ok(UserIds { uid, gid })
     }
 
-    /// The image's files with everyone in them that a machine has. A user without a name is called `agent`: many programs
-    /// stumble over one that has none.
-    pub(super) fn merged(&self, who: Who, wanted: &LaunchAccounts) -> Result<Merged> {
-        let Who { uid, gid } = who;
+    /// The image's account files with all users of the machine added. A uid without a name gets the name `agent`: many
+    /// programs fail for users without a name.
+    pub(super) fn merged(&self, who: UserIds, wanted: &LaunchAccounts) -> Result<MergedAccounts> {
+        let UserIds { uid, gid } = who;
         let are_many = wanted.need_many();
-        // Among several users this one must be known by its name, whatever else it is called.
+        // If there are several users, there must be one with this name, even if its uid already has another name.
         let lacks = |text: &str, id: u32| !lines(text).any(|line| line.name == "agent" || !are_many && line.id == id);
         let with = |text: &Text, id: u32, line: String| {
             let text = text.as_deref().filter(|text| lacks(text, id))?;
@@ -141,7 +141,7 @@ impl Accounts {
         let passwd = with(&self.passwd, uid, format!("agent:x:{uid}:{gid}::/home/agent:/bin/sh"));
         let group = with(&self.group, gid, format!("agent:x:{gid}:"));
         if !are_many {
-            return Ok(Merged { passwd, group, made: Vec::new(), are_many });
+            return Ok(MergedAccounts { passwd, group, made: Vec::new(), are_many });
         }
         let refused =
             |missing: &str, fix: &str| MachineError::Users { missing: missing.to_owned(), fix: fix.to_owned() };
@@ -151,8 +151,8 @@ impl Accounts {
         };
         let added = add(passwd.as_ref().unwrap_or(old_passwd), group.as_ref().unwrap_or(old_group), wanted);
         let added = added.ok_or_else(|| refused("free numbers for all of them", "ask for fewer users and groups"))?;
-        let made = added.made.into_iter().map(|(name, uid, gid)| (name, Who { uid, gid })).collect();
-        Ok(Merged { passwd: Some(added.passwd), group: Some(added.group), made, are_many })
+        let made = added.made.into_iter().map(|(name, uid, gid)| (name, UserIds { uid, gid })).collect();
+        Ok(MergedAccounts { passwd: Some(added.passwd), group: Some(added.group), made, are_many })
     }
 }
 
@@ -162,7 +162,7 @@ struct Line<'a> {
     second: Option<u32>,
 }
 
-/// `name:secret:id:second:…`; what is not like that is passed over.
+/// `name:secret:id:second:…`; other lines are skipped.
 fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');
@@ -172,14 +172,14 @@ fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-/// What is at a path of a container's.
-enum Found {
+/// A file of a container.
+enum AccountFile {
     Text(Text),
     Special,
 }
 
-/// A small text file of a container's.
-async fn file(docker: &bollard::Docker, container: &str, path: &str) -> Result<Found, Error> {
+/// Reads a small text file of a container.
+async fn file(docker: &bollard::Docker, container: &str, path: &str) -> Result<AccountFile, Error> {
     let options = DownloadFromContainerOptions { path: path.to_owned() };
     let mut stream = std::pin::pin!(docker.download_from_container(container, Some(options)));
     let (mut reader, mut text, mut wanted) = (tar::Reader::new(), Vec::new(), true);
@@ -189,20 +189,20 @@ async fn file(docker: &bollard::Docker, container: &str, path: &str) -> Result<F
             Ok(None) | Err(Error::DockerResponseServerError { status_code: 404, .. }) => break,
             Err(error) => return Err(error),
         };
-        let Ok(events) = reader.push(&piece) else { return Ok(Found::Text(None)) };
+        let Ok(events) = reader.push(&piece) else { return Ok(AccountFile::Text(None)) };
         for event in events {
             match event {
-                tar::Event::Member(member) if matches!(member.kind, Kind::Other(_)) => return Ok(Found::Special),
+                tar::Event::Member(member) if matches!(member.kind, Kind::Other(_)) => return Ok(AccountFile::Special),
                 tar::Event::Member(member) => wanted &= member.kind == Kind::File,
                 tar::Event::Data(bytes) => text.extend_from_slice(&bytes),
                 tar::Event::Done => {}
             }
         }
         if !wanted || text.len() > MAX_ACCOUNTS {
-            return Ok(Found::Text(None));
+            return Ok(AccountFile::Text(None));
         }
     }
-    Ok(Found::Text(String::from_utf8(text).ok()))
+    Ok(AccountFile::Text(String::from_utf8(text).ok()))
 }
 
 #[cfg(test)]
@@ -227,28 +227,28 @@ mod tests {
             ("root", 0, 0),
         ];
         for (user, uid, gid) in table {
-            assert_eq!(accounts().find(user).expect(user), Who { uid, gid }, "{user}");
+            assert_eq!(accounts().find(user).expect(user), UserIds { uid, gid }, "{user}");
         }
         for user in ["nobody", "node:nothing", "", "-1", "99999999999"] {
             assert_eq!(accounts().find(user).expect_err(user).code(), "invalid");
         }
-        assert_eq!(EMPTY.find("root").expect("every image has one"), Who::ROOT);
+        assert_eq!(EMPTY.find("root").expect("every image has one"), UserIds::ROOT);
     }
 
     #[test]
-    fn nobody_is_root_by_accident() {
+    fn root_is_never_the_default_user() {
         for root in ["", "root", "0", "0:0", "root:tools"] {
-            assert_eq!(Choice::new(None, None, root).text(), "1000:1000", "{root:?}");
+            assert_eq!(UserChoice::new(None, None, root).text(), "1000:1000", "{root:?}");
         }
-        assert_eq!(Choice::new(None, None, "node").text(), "node");
-        assert_eq!(Choice::new(None, Some((7, 8)), "node").text(), "7:8");
-        assert_eq!(Choice::new(Some("root"), Some((7, 8)), "node").text(), "root");
-        assert_eq!(Choice::new(Some("5"), None, "").text(), "5:5");
+        assert_eq!(UserChoice::new(None, None, "node").text(), "node");
+        assert_eq!(UserChoice::new(None, Some((7, 8)), "node").text(), "7:8");
+        assert_eq!(UserChoice::new(Some("root"), Some((7, 8)), "node").text(), "root");
+        assert_eq!(UserChoice::new(Some("5"), None, "").text(), "5:5");
     }
 
     fn completed(accounts: &Accounts, uid: u32, gid: u32) -> (Option<String>, Option<String>) {
         let merged =
-            accounts.merged(Who { uid, gid }, &LaunchAccounts::default()).expect("one user is always possible");
+            accounts.merged(UserIds { uid, gid }, &LaunchAccounts::default()).expect("one user is always possible");
         assert_eq!((merged.made.as_slice(), merged.are_many), (&[][..], false));
         (merged.passwd, merged.group)
     }
@@ -269,14 +269,14 @@ mod tests {
     #[test]
     fn accounts_are_added_to_those_of_the_image() {
         let wanted = LaunchAccounts { users: vec!["ada".to_owned(), "node".to_owned()], groups: Vec::new() };
-        let merged = accounts().merged(Who { uid: 1000, gid: 1000 }, &wanted).expect("there is room");
+        let merged = accounts().merged(UserIds { uid: 1000, gid: 1000 }, &wanted).expect("there is room");
         let passwd = merged.passwd.expect("a file");
-        // The number of the image's own user is the agent's too, and its name is not lost.
+        // `agent` shares the uid of the image's own user, which keeps its name.
         assert!(passwd.contains("node:x:1000:1001:") && passwd.contains("agent:x:1000:1000:"), "{passwd}");
         assert!(passwd.ends_with("ada:x:1002:1002:ada:/home/ada:/bin/sh\n"), "{passwd}");
         assert!(merged.group.expect("a file").ends_with("agent:x:1000:\nada:x:1002:\n"));
-        assert_eq!(merged.made, [("ada".to_owned(), Who { uid: 1002, gid: 1002 })]);
+        assert_eq!(merged.made, [("ada".to_owned(), UserIds { uid: 1002, gid: 1002 })]);
         let odd = Accounts { passwd: None, group: Some(String::new()) };
-        assert_eq!(odd.merged(Who::ROOT, &wanted).expect_err("no plain file").code(), "users");
+        assert_eq!(odd.merged(UserIds::ROOT, &wanted).expect_err("no plain file").code(), "users");
     }
 }

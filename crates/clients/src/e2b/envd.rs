@@ -1,8 +1,11 @@
-//! `envd`, the service inside a sandbox: its requests, and the commands they are about.
+//! `envd`, the service inside a sandbox: its requests, and the commands that it runs.
 
 use std::{
     fmt, io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -13,33 +16,33 @@ use sandbar_http::{HttpError, Method, Request, Timeouts};
 use sandbar_machine::{
     ByteStream, Command, MachineError, MachinePath, Output, Process, Result, Signal, TerminalSize,
     posix::{self, Launch},
+    remote::{self, Gone, RemoteCommand},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{runtime::Handle, sync::watch, time::timeout};
+use tokio::{runtime::Handle, time::timeout};
 
 use super::{
     E2b, LONGEST_REPLY, SandboxReply, is_id,
     messages::{Event, Message, Messages},
     random, refused,
 };
-use crate::hosted::{self, Remote};
 
-/// The port that the service listens on.
+/// Port of the service.
 const PORT: &str = "49983";
 /// Domains whose sandboxes are all reached at one address.
 const SHARED_EDGES: [&str; 4] = ["e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"];
-/// Interval of keepalive events on an idle stream in seconds, and the longest silence that is accepted.
+/// Interval of keepalive events on an idle stream, in seconds, and the longest accepted silence.
 const KEEPALIVE: &str = "50";
 const SILENCE: Duration = Duration::from_secs(150);
-/// The service's own deadline is later than this client's: it counts only if the client is killed.
+/// How much later the service's own deadline is than this client's: it matters only if the client is killed.
 const GRACE: Duration = Duration::from_secs(30);
 /// How long a kill may take.
 const KILLING: Duration = Duration::from_secs(60);
-/// Time limit of uploads, and of input to a command that does not read.
+/// Timeout of uploads, and of input to a command that does not read.
 const LONG: Duration = Duration::from_hours(24);
 
-/// A sandbox, and what it takes to speak with it.
+/// A sandbox, and the addresses and tokens to reach it.
 pub(super) struct Sandbox {
     pub(super) client: E2b,
     pub(super) id: String,
@@ -47,7 +50,8 @@ pub(super) struct Sandbox {
     pub(super) traffic_token: Option<String>,
     token: Option<String>,
     base: String,
-    gone: watch::Sender<bool>,
+    gone: Gone,
+    deleted: AtomicBool,
 }
 
 /// Without the tokens.
@@ -79,17 +83,28 @@ impl Sandbox {
             traffic_token: reply.traffic_access_token,
             token: reply.envd_access_token,
             base,
-            gone: watch::Sender::new(false),
+            gone: Gone::default(),
+            deleted: AtomicBool::new(false),
         })
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        *self.gone.borrow()
+        self.gone.is_set()
+    }
+
+    pub(super) fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Acquire)
+    }
+
+    /// Marks the sandbox as gone without deleting it. Later requests fail at once.
+    pub(super) fn lose(&self) {
+        self.gone.set();
     }
 
     /// Deletes the sandbox. Later requests fail at once.
     pub(super) async fn delete(&self) -> Result<()> {
-        self.gone.send_replace(true);
+        self.deleted.store(true, Ordering::Release);
+        self.lose();
         self.client.remove(&self.id).await
     }
 
@@ -136,14 +151,14 @@ impl Sandbox {
         self.client.send(self.unary(service, method, &body)).await?.json(LONGEST_REPLY).await
     }
 
-    /// The error of a request that failed. The edge answers 502 for a sandbox that does not exist.
+    /// The error of a failed request. The edge answers 502 for a sandbox that does not exist.
     fn failed(&self, action: &'static str, error: HttpError) -> MachineError {
         let is_missing =
             matches!(&error, HttpError::Status { status: 502, message, .. } if message.contains("not found"));
         if is_missing || self.is_gone() { MachineError::Gone } else { MachineError::transport(action, error) }
     }
 
-    /// Uploads a file. If the source fails, its error is returned, and a part of the file stays.
+    /// Uploads a file. If the source fails, its error is returned, and the partial file remains.
     pub(super) async fn upload(&self, path: &MachinePath, data: ByteStream) -> Result<()> {
         if self.is_gone() {
             return Err(MachineError::Gone);
@@ -177,14 +192,14 @@ impl Sandbox {
         }
     }
 
-    /// Starts a command; the inner error is the service's message about why it cannot.
+    /// Starts a command. The inner error is the service's message if the command cannot be started.
     pub(super) async fn start(self: &Arc<Self>, command: &Command) -> Result<Result<Process, String>> {
         let tag = random("start a command")?;
         let launch = posix::launch(command, &tag)?;
-        let remote = RemoteCommand { sandbox: self.clone(), tag, is_terminal: command.tty.is_some() };
+        let remote = EnvdCommand { sandbox: self.clone(), tag, is_terminal: command.tty.is_some() };
         let mut unstarted = Unstarted(Some(remote.clone()));
         let opened = match self.open(command, launch).await {
-            // It may run all the same, and is killed when `unstarted` is dropped.
+            // The command may run nevertheless; it is killed when `unstarted` is dropped.
             Err(error) if !matches!(error, MachineError::Gone) => return Err(error),
             opened => opened,
         };
@@ -199,7 +214,7 @@ impl Sandbox {
             let is_last = output.is_err();
             Some((output, (!is_last).then_some(messages)))
         });
-        Ok(Ok(hosted::process(command, remote, events.boxed(), self.gone.subscribe())))
+        Ok(Ok(remote::process(command, remote, events.boxed(), &self.gone)))
     }
 
     fn start_request(&self, command: &Command, launch: Launch) -> Request {
@@ -266,14 +281,14 @@ fn sized(size: TerminalSize) -> Value {
 
 /// A running command.
 #[derive(Clone)]
-struct RemoteCommand {
+struct EnvdCommand {
     sandbox: Arc<Sandbox>,
-    /// Selects it in requests; pids are reused.
+    /// Identifies the command in requests; process ids are reused.
     tag: String,
     is_terminal: bool,
 }
 
-impl RemoteCommand {
+impl EnvdCommand {
     /// Sends a request about the command; `false` if the command has ended, or has closed its input.
     async fn ask(&self, method: &str, mut body: Value, timeouts: Timeouts) -> Result<bool> {
         body["process"] = json!({ "tag": self.tag });
@@ -286,13 +301,17 @@ impl RemoteCommand {
     }
 }
 
-/// Kills a command when it is dropped: its start was cancelled, or failed in a way that leaves open whether it runs.
-struct Unstarted(Option<RemoteCommand>);
+/// Kills a command when it is dropped: its start was cancelled, or failed so that it may run nevertheless.
+struct Unstarted(Option<EnvdCommand>);
 
 impl Drop for Unstarted {
     fn drop(&mut self) {
         if let (Some(remote), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            runtime.spawn(async move { hosted::log_failure("kill", remote.signal(Signal::Kill).await) });
+            runtime.spawn(async move {
+                if let Err(error) = remote.signal(Signal::Kill).await {
+                    tracing::debug!(%error, "a command whose start failed could not be killed");
+                }
+            });
         }
     }
 }
@@ -300,7 +319,7 @@ impl Drop for Unstarted {
 /// Error codes for a command that has ended, or has closed its input.
 const REFUSALS: [&str; 4] = ["not_found", "failed_precondition", "internal", "unknown"];
 
-impl Remote for RemoteCommand {
+impl RemoteCommand for EnvdCommand {
     async fn input(&self, bytes: Bytes) -> Result<bool> {
         let stream = if self.is_terminal { "pty" } else { "stdin" };
         let timeouts = Timeouts { head: LONG, total: None, ..Timeouts::default() };
@@ -320,13 +339,16 @@ impl Remote for RemoteCommand {
     }
 
     async fn signal(&self, signal: Signal) -> Result<()> {
-        // The service itself signals one process only, and discards the output that follows.
+        if self.sandbox.is_gone() {
+            return Ok(());
+        }
+        // The service's own signal reaches one process only, and discards the output that follows.
         let mut sent = self.sandbox.run(posix::signal_tree(&self.tag, signal)).await;
         if signal == Signal::Kill {
             if sent.is_err() {
                 sent = self.sandbox.run(posix::signal_tree(&self.tag, signal)).await;
             }
-            // Reaches a command that became root's by `sudo`.
+            // Reaches a command that became root by `sudo`.
             self.ask("SendSignal", json!({ "signal": "SIGNAL_SIGKILL" }), Timeouts::default()).await?;
         }
         sent

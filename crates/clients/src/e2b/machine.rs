@@ -1,6 +1,11 @@
 //! A sandbox as a machine, with its ports and snapshots.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use sandbar_http::{Method, Url, is_loopback};
@@ -21,7 +26,34 @@ pub(super) enum OnDrop {
     Leave,
 }
 
-/// Renews the timeout of a sandbox, and deletes the sandbox when it is dropped, if so asked.
+/// Sandboxes by id, as long as their machines live.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeldSandboxes(Arc<Mutex<HashMap<String, Weak<Sandbox>>>>);
+
+impl HeldSandboxes {
+    pub(super) fn add(&self, sandbox: &Arc<Sandbox>) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|_, sandbox| sandbox.strong_count() > 0);
+        held.insert(sandbox.id.clone(), Arc::downgrade(sandbox));
+    }
+
+    pub(super) fn contains(&self, id: &str) -> bool {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.get(id).and_then(Weak::upgrade).is_some_and(|sandbox| !sandbox.is_gone())
+    }
+}
+
+/// Marks a sandbox as gone when its renewal task is dropped, for instance with its runtime: the sandbox will end by its
+/// timeout.
+struct Renewed(Arc<Sandbox>);
+
+impl Drop for Renewed {
+    fn drop(&mut self) {
+        self.0.lose();
+    }
+}
+
+/// Renews the timeout of a sandbox. Dropping the guard deletes the sandbox if [`OnDrop::Delete`] is set.
 #[derive(Debug)]
 pub(super) struct SandboxGuard {
     pub(super) sandbox: Arc<Sandbox>,
@@ -34,10 +66,12 @@ impl SandboxGuard {
         Self { sandbox: Arc::new(sandbox), on_drop, renewal: None }
     }
 
-    /// Sets the timeout again and again, until this is dropped.
+    /// Renews the timeout periodically until this guard is dropped.
     pub(super) fn renew(&mut self, seconds: u64) {
         let sandbox = self.sandbox.clone();
+        let renewed = (self.on_drop == OnDrop::Delete).then(|| Renewed(sandbox.clone()));
         let renewal = tokio::spawn(async move {
+            let _lost_with_this_task = renewed;
             loop {
                 tokio::time::sleep(Duration::from_secs(seconds) / 4).await;
                 if let Err(error) = sandbox.renew(seconds).await {
@@ -54,9 +88,10 @@ impl Drop for SandboxGuard {
         if let Some(renewal) = &self.renewal {
             renewal.abort();
         }
-        if self.on_drop == OnDrop::Leave || self.sandbox.is_gone() {
+        if self.on_drop == OnDrop::Leave || self.sandbox.is_deleted() {
             return;
         }
+        self.sandbox.lose();
         // Without a runtime, the sandbox ends by its timeout.
         if let Ok(runtime) = Handle::try_current() {
             let sandbox = self.sandbox.clone();
@@ -110,7 +145,7 @@ impl Machine for E2bMachine {
     }
 
     async fn spawn(&self, command: Command) -> Result<Process> {
-        Self::refuse_user(command.user.as_ref())?;
+        self.features.refuse_lacking(&command)?;
         let cwd = command.cwd.clone().unwrap_or_else(|| self.features.workspace.clone());
         let deadline = command.deadline.or(self.state.time);
         let command = Command { cwd: Some(cwd.clone()), deadline, ..command };

@@ -1,4 +1,4 @@
-//! The event stream of a command: messages with a length in front, bounded and decoded as they arrive.
+//! The event stream of a command: length-prefixed messages, bounded and decoded as they arrive.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -7,12 +7,12 @@ use sandbar_machine::{Exit, ExitReason, MachineError, Output, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The longest message that is read.
+/// Maximum length of a message in bytes.
 const LONGEST_MESSAGE: usize = 8 << 20;
-/// The flag of the last message.
+/// Flag of the last message.
 const END_OF_STREAM: u8 = 2;
 
-/// The messages of a stream: each has a byte of flags, four bytes of length, and JSON.
+/// The messages of a stream: each has one byte of flags, four bytes of length, and JSON.
 pub(super) struct Messages {
     response: Response,
     unread: BytesMut,
@@ -20,7 +20,7 @@ pub(super) struct Messages {
 
 pub(super) enum Message {
     Event(Event),
-    /// The last one.
+    /// The last message.
     End(Option<StreamError>),
 }
 
@@ -103,7 +103,7 @@ impl Messages {
     }
 }
 
-/// Takes the first message out of the bytes; `None` until it is complete.
+/// Removes the first message from the bytes; `None` until it is complete.
 fn decode(unread: &mut BytesMut) -> Result<Option<Message>> {
     let [flags, a, b, c, d, rest @ ..] = &unread[..] else { return Ok(None) };
     let (flags, length) = (*flags, u32::from_be_bytes([*a, *b, *c, *d]) as usize);

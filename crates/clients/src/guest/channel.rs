@@ -1,4 +1,4 @@
-//! One request's channel in the hands of its owner; dropping it tells the guest that nobody is interested any more.
+//! The channel of one request, as its owner uses it. Dropping it tells the guest to end or to release the request.
 
 use std::{
     future::poll_fn,
@@ -16,7 +16,8 @@ use super::{
     link::{End, Link},
 };
 
-/// Bulk bytes in one frame: a fraction of the window, so that the guest works on one piece while the next is under way.
+/// Bulk bytes in one frame: a fraction of the window, so that the guest works on one piece while the next is being
+/// sent.
 const PIECE: usize = INPUT_WINDOW as usize / 4;
 
 /// An open channel.
@@ -24,19 +25,19 @@ pub(crate) struct Channel {
     link: Arc<Link>,
     id: u32,
     lane: Arc<Lane>,
-    parting: Parting,
+    close_mode: CloseMode,
 }
 
 /// What the guest is told when the channel is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parting {
-    /// To end what runs.
+pub(crate) enum CloseMode {
+    /// End the command.
     Close,
-    /// To let it live on for somebody else.
+    /// Let the command run on for another client.
     Leave,
 }
 
-/// What goes out together with a request: bytes within the first window, and perhaps their end.
+/// What is sent together with a request: bytes within the first window, and whether they are all.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) bytes: Vec<Bytes>,
@@ -44,7 +45,7 @@ pub(crate) struct Batch {
 }
 
 impl Channel {
-    /// Sends a request; `window` is how many bulk bytes may come before more are allowed.
+    /// Sends a request; `window` is the number of bulk bytes that may arrive before more credit is given.
     pub(crate) async fn open(link: &Arc<Link>, shape: Shape, window: u32, open: Open) -> Result<Self> {
         Self::open_with(link, shape, window, open, Batch::default()).await
     }
@@ -60,10 +61,10 @@ impl Channel {
         let mut frames = Vec::with_capacity(256);
         link.outbox.ready().await;
         let (id, lane) = link.route(shape, window).map_err(|end| end.error("send a request"))?;
-        let channel = Self { link: link.clone(), id, lane, parting: Parting::Close };
+        let channel = Self { link: link.clone(), id, lane, close_mode: CloseMode::Close };
         Request::Open(window, open).encode(id, &mut frames);
         if frames.len() > FRAME_HEADER + MAX_PAYLOAD {
-            // The guest never heard of it, so there is nothing to close.
+            // The guest never received the request, so there is nothing to close.
             channel.link.forget(id);
             return Err(MachineError::invalid("the request", "is longer than 2 MiB of arguments and environment"));
         }
@@ -79,17 +80,17 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The next thing the guest says here.
+    /// The next event that the guest sends on this channel.
     pub(crate) async fn next(&self) -> Result<Incoming, End> {
         poll_fn(|cx| self.lane.poll_next(cx)).await
     }
 
-    /// The same, for streams.
+    /// The same as a poll function, for streams.
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, End>> {
         self.lane.poll_next(cx)
     }
 
-    /// The same, with a limit to patience: a guest that accepts a request must answer it.
+    /// The next event, with a timeout: a guest that accepts a request must answer it.
     pub(crate) async fn answer(&self, action: &'static str, patience: Duration) -> Result<Incoming> {
         match tokio::time::timeout(patience, self.next()).await {
             Ok(Ok(incoming)) => Ok(incoming),
@@ -114,7 +115,8 @@ impl Channel {
         }
     }
 
-    /// Takes what the guest allows off `bytes`, in frames: longer ones where it allows more than it does at first.
+    /// Takes as many bytes off `bytes` as the guest allows, split into frames. The frames are longer if the guest has
+    /// allowed more than its first window.
     fn pieces(&self, bytes: &mut Bytes) -> impl Iterator<Item = Bytes> {
         let mut now = bytes.split_to(self.lane.spend(bytes.len()));
         let piece = if self.lane.is_wide() { MAX_DATA } else { PIECE };
@@ -126,25 +128,25 @@ impl Channel {
         self.link.outbox.push(|out| request.encode(self.id, out));
     }
 
-    /// The owner passed on this many bytes, so the guest may send as many more.
+    /// The owner consumed this many bytes, so the guest may send as many more.
     pub(crate) fn taken(&self, count: usize) {
         if let Some(grant) = self.lane.taken(count) {
             self.request(&Request::Credit(grant));
         }
     }
 
-    /// What the guest is told in the end.
-    pub(crate) fn part(&mut self, parting: Parting) {
-        self.parting = parting;
+    /// Sets what the guest is told when the channel is dropped.
+    pub(crate) fn set_close_mode(&mut self, close_mode: CloseMode) {
+        self.close_mode = close_mode;
     }
 
-    /// The connection the channel belongs to.
+    /// The connection of the channel.
     pub(crate) fn link(&self) -> &Link {
         &self.link
     }
 }
 
-/// A data frame's header alone, so that what follows it need not be copied.
+/// The header of a data frame alone, so that the bytes that follow need not be copied.
 fn data_header(channel: u32, length: usize) -> Vec<u8> {
     let mut frame = Vec::with_capacity(FRAME_HEADER);
     Request::Data(&[]).encode(channel, &mut frame);
@@ -157,9 +159,9 @@ fn data_header(channel: u32, length: usize) -> Vec<u8> {
 impl Drop for Channel {
     fn drop(&mut self) {
         if self.link.abandon(self.id) {
-            self.request(match self.parting {
-                Parting::Close => &Request::Close,
-                Parting::Leave => &Request::Leave,
+            self.request(match self.close_mode {
+                CloseMode::Close => &Request::Close,
+                CloseMode::Leave => &Request::Leave,
             });
         }
     }

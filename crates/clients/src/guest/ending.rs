@@ -1,4 +1,4 @@
-//! How a machine ends although its guest does not answer: whatever holds it from outside removes it.
+//! How a machine is ended although its guest does not answer: from outside, by the process that runs the guest.
 
 use std::{
     sync::{Arc, Weak},
@@ -12,35 +12,35 @@ use tokio::{
 };
 
 use super::{
-    Farewell, kept,
+    Teardown, commands,
     link::{End, Link},
 };
 
-/// How long a guest may take to end a command that is out of time, and then to answer anything at all. A machine is removed
-/// with all it holds if it does not, so that a busy host must not be taken for a guest without a processor.
+/// How long a guest may take to end a command after its deadline, and then to answer a request. If it does neither, its
+/// machine is removed with everything in it. The times are long because a guest on a busy host also answers late.
 const OVERDUE: Duration = Duration::from_secs(3);
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// The connection to a guest, and what removes its machine without it.
+/// The connection to a guest, and the teardown that removes its machine without the guest.
 pub(super) struct MachineEnd {
     pub(super) link: Arc<Link>,
-    pub(super) farewell: Mutex<Option<Box<dyn Farewell>>>,
+    pub(super) teardown: Mutex<Option<Box<dyn Teardown>>>,
 }
 
 impl MachineEnd {
-    /// Ends the connection and waits until nothing of the machine is left.
+    /// Ends the connection and waits until the machine is removed.
     pub(super) async fn remove(&self) -> Result<()> {
-        let mut farewell = self.farewell.lock().await;
+        let mut teardown = self.teardown.lock().await;
         self.link.end(End::Gone);
-        if let Some(waiting) = farewell.as_mut() {
+        if let Some(waiting) = teardown.as_mut() {
             waiting.wait().await?;
-            *farewell = None;
+            *teardown = None;
         }
         Ok(())
     }
 }
 
-/// A command's deadline as its owner keeps it, in case the guest, which keeps it too, gets no processor to do so.
+/// A command's deadline on the host side, in case the guest, which enforces it too, gets no CPU time to do so.
 pub(super) struct Deadline {
     at: Instant,
     machine: Weak<MachineEnd>,
@@ -52,12 +52,12 @@ impl Deadline {
         Some(Self { at, machine: Arc::downgrade(machine) })
     }
 
-    /// Waits until the guest has broken it: the command has not ended, and the guest does not answer. Never ends where the
-    /// guest answers: then it has kept the deadline, and only the command's output is not read.
+    /// Waits until the guest has missed the deadline: the command has not ended, and the guest does not answer. If the
+    /// guest answers, this never returns: the guest has ended the command, and only its output was not read.
     pub(super) async fn broken(&self) {
         tokio::time::sleep_until(self.at).await;
         let answers = match self.machine.upgrade() {
-            Some(machine) => matches!(timeout(SILENCE, kept::list(&machine.link)).await, Ok(Ok(_processes))),
+            Some(machine) => matches!(timeout(SILENCE, commands::list(&machine.link)).await, Ok(Ok(_processes))),
             None => true,
         };
         if answers {
@@ -65,13 +65,13 @@ impl Deadline {
         }
     }
 
-    /// Removes the machine of a guest that has broken it.
+    /// Removes the machine of a guest that has missed the deadline.
     pub(super) async fn enforce(&self) {
-        tracing::warn!("the guest did not keep a deadline and does not answer; its machine is removed");
+        tracing::warn!("the guest missed a deadline and does not answer; removing its machine");
         if let Some(machine) = self.machine.upgrade()
             && let Err(error) = machine.remove().await
         {
-            tracing::warn!(%error, "something of the machine may be left");
+            tracing::warn!(%error, "parts of the machine may remain");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The guest's records as entries, once they are shown to be what was asked for.
+//! Directory entries from the guest's records, after checking that the records answer the request.
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 
 use sandbar_guest::protocol::{Kind, Record, WireError};
 use sandbar_machine::{DirEntry, EntryKind, MachinePath, Sha256, TreeEntry, TreeIndex};
 
-/// The one record of a path. The name is the one that was asked for, whatever the guest calls it.
+/// The single record of a path. Its name is the requested one, not the one that the guest sent.
 pub(super) fn single(mut records: Vec<Record>, path: &MachinePath) -> Result<DirEntry, WireError> {
     match (records.pop(), records.is_empty()) {
         (Some(record), true) => Ok(entry(record, path.name().unwrap_or(path.as_os_str()).to_owned())),
@@ -13,7 +13,7 @@ pub(super) fn single(mut records: Vec<Record>, path: &MachinePath) -> Result<Dir
     }
 }
 
-/// A directory's records, by name.
+/// The records of a directory, sorted by name.
 pub(super) fn directory(records: Vec<Record>) -> Result<Vec<DirEntry>, WireError> {
     let mut entries = Vec::with_capacity(records.len());
     for mut record in records {
@@ -30,7 +30,7 @@ pub(super) fn directory(records: Vec<Record>) -> Result<Vec<DirEntry>, WireError
     Ok(entries)
 }
 
-/// A tree's records, parents before children, siblings by name.
+/// The records of a tree: parents before children, siblings sorted by name.
 pub(super) fn tree(mut records: Vec<Record>) -> Result<TreeIndex, WireError> {
     if !records.iter().all(|record| record.path.split(|byte| *byte == b'/').all(plain)) {
         return Err(WireError("an entry's path does not stay below the tree's root"));

@@ -1,4 +1,5 @@
-//! The whole environment of a command: a fixed base, the machine's variables, the command's own. Nothing of the host's.
+//! The environment of a command: a fixed base, the machine's variables, then the command's own. Nothing comes from the
+//! host.
 
 use std::{
     collections::BTreeMap,
@@ -7,26 +8,17 @@ use std::{
 };
 
 use sandbar_guest::protocol::Spawn;
-use sandbar_machine::{Command, MachineError, MachinePath, Result};
+use sandbar_machine::{Command, MachineError, MachinePath, NEUTRAL_ENVIRONMENT, Result};
 
 use super::About;
 
-const BASE: [(&str, &str); 9] = [
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-    ("SHELL", "/bin/sh"),
-    ("LANG", "C.UTF-8"),
-    ("LC_ALL", "C.UTF-8"),
-    ("PAGER", "cat"),
-    ("GIT_PAGER", "cat"),
-    ("MANPAGER", "cat"),
-    ("GIT_TERMINAL_PROMPT", "0"),
-    ("DEBIAN_FRONTEND", "noninteractive"),
-];
+const BASE: [(&str, &str); 2] =
+    [("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ("SHELL", "/bin/sh")];
 
 const ON_A_TERMINAL: [(&str, &str); 1] = [("TERM", "xterm-256color")];
 const WITHOUT_A_TERMINAL: [(&str, &str); 2] = [("TERM", "dumb"), ("NO_COLOR", "1")];
 
-/// Refuses a name or value that no environment can hold.
+/// Refuses a name or a value that an environment cannot contain.
 pub(crate) fn check_variable(name: &OsStr, value: &OsStr) -> Result<()> {
     let bad = |reason: &str| Err(MachineError::invalid(format!("environment variable {name:?}"), reason));
     if name.is_empty() {
@@ -41,10 +33,10 @@ pub(crate) fn check_variable(name: &OsStr, value: &OsStr) -> Result<()> {
     Ok(())
 }
 
-/// A command as the guest is told of it, and the directory it starts in.
+/// A command in the guest's form, and the directory it starts in.
 pub(super) fn compose(command: Command, about: &About) -> Result<(Spawn, MachinePath)> {
     if command.argv.is_empty() {
-        return Err(MachineError::invalid("command", "is empty; its first word is the program to run"));
+        return Err(MachineError::invalid("command", "is empty; its first argument is the program to run"));
     }
     if let Some(word) = command.argv.iter().find(|word| word.as_bytes().contains(&0)) {
         return Err(MachineError::invalid(format!("argument {word:?}"), "contains a NUL byte"));
@@ -67,7 +59,7 @@ pub(super) fn compose(command: Command, about: &About) -> Result<(Spawn, Machine
     Ok((spawn, cwd))
 }
 
-/// A user's name as the guest takes it.
+/// A user's name in the guest's form.
 pub(super) fn user_name(user: String) -> Result<Vec<u8>> {
     if user.is_empty() || user.contains('\0') {
         return Err(MachineError::invalid(format!("user {user:?}"), "is not a name"));
@@ -79,11 +71,16 @@ fn variables(command: &Command, about: &About) -> Result<Vec<Vec<u8>>> {
     let home = about.home.as_bytes();
     let terminal: &[(&str, &str)] = if command.tty.is_some() { &ON_A_TERMINAL } else { &WITHOUT_A_TERMINAL };
     let mut all: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
-    // Who anybody else is, only the guest can tell.
+    // For another user, only the guest knows these values.
     if command.user.is_none() {
         all.extend([(b"HOME".as_slice(), home), (b"USER", b"agent"), (b"LOGNAME", b"agent")]);
     }
-    all.extend(BASE.iter().chain(terminal).map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+    all.extend(
+        BASE.iter()
+            .chain(&NEUTRAL_ENVIRONMENT)
+            .chain(terminal)
+            .map(|(name, value)| (name.as_bytes(), value.as_bytes())),
+    );
     all.extend(about.env.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
     for (name, value) in &command.env {
         check_variable(name, value)?;

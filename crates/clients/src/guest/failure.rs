@@ -1,4 +1,4 @@
-//! What the guest's refusals mean to a caller. Its words are untrusted: they are shortened and made printable.
+//! The guest's refusals as errors of the caller. Text of the guest is untrusted: it is shortened and made printable.
 
 use std::io;
 
@@ -11,13 +11,13 @@ const EAGAIN: i32 = 11;
 const ENOMEM: i32 = 12;
 const EOVERFLOW: i32 = 75;
 
-/// What the kernel has only a number for.
-const NOBODY: &str = "is in a directory of the host, where only its owner, agent, can have files";
+/// Reason for an `EOVERFLOW`, for which the kernel has no text.
+const WRONG_OWNER: &str = "is in a directory of the host, where only its owner, agent, can have files";
 
-/// The longest text of a guest that is shown to anyone.
+/// Maximum number of characters of a guest's text.
 const MAX_TEXT: usize = 512;
 
-/// Text from the guest without anything a terminal would act on.
+/// Text from the guest with control characters replaced, so that it cannot control a terminal.
 pub(super) fn printable(text: &str) -> String {
     text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -29,10 +29,10 @@ impl Failure {
         let denied = |reason: String| MachineError::Denied { path: path.clone(), reason };
         let or = |fallback: &str| if message.is_empty() { fallback.to_owned() } else { message.clone() };
         match self.kind {
-            FailKind::Errno if self.errno == EOVERFLOW => denied(NOBODY.to_owned()),
+            FailKind::Errno if self.errno == EOVERFLOW => denied(WRONG_OWNER.to_owned()),
             FailKind::Errno => {
                 let source = io::Error::from_raw_os_error(self.errno);
-                // One member of an archive, which the path does not name.
+                // The message names a member of an archive, which the path does not.
                 let source = match message.starts_with("member ") {
                     true => io::Error::new(source.kind(), message),
                     false => source,
@@ -52,7 +52,7 @@ impl Failure {
                 MachineError::Exhausted { what: "the disk limit".to_owned(), reason }
             }
             FailKind::Invalid | FailKind::NoProcess | FailKind::Held => {
-                MachineError::invalid(path.to_string(), or("the request makes no sense now"))
+                MachineError::invalid(path.to_string(), or("the request is not valid now"))
             }
         }
     }
@@ -68,7 +68,7 @@ impl Failure {
                 MachineError::Exhausted { what: KEPT_PROCESSES.to_owned(), reason: printable(&self.message) }
             }
             (FailKind::Invalid, _) => MachineError::invalid("command", printable(&self.message)),
-            // Another step than entering the directory: the error is not about its path.
+            // A step other than entering the directory failed: the error is not about its path.
             (FailKind::Errno, _) if !["", CWD].contains(&self.message.as_str()) => MachineError::File {
                 action: "start a command in",
                 path: cwd.clone(),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_of_an_archive_is_named() {
+    fn an_archive_member_that_cannot_be_written_is_named() {
         let message = "member \"sub/file\": No space left on device".to_owned();
         let failure = Failure { kind: FailKind::Errno, errno: 28, message };
         let error = failure.about("unpack into", &MachinePath::workspace());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guests_words_cannot_drive_a_terminal() {
+    fn text_of_the_guest_cannot_control_a_terminal() {
         assert_eq!(printable("\u{1b}[2Jhi\n"), " [2Jhi ");
         assert_eq!(printable(&"x".repeat(100_000)).len(), MAX_TEXT);
     }

@@ -1,10 +1,10 @@
-//! A guest for tests: scripted word by word, or simple-minded and in memory.
+//! Guests for tests: one that the test scripts frame by frame, and a simple one in memory.
 
 use std::{collections::HashMap, time::Duration};
 
 use sandbar_guest::protocol::{
-    CWD, Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, Held, Hello, INPUT_WINDOW, Kind, Open, Record, Request,
-    VERSION,
+    CWD, Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, Hello, INPUT_WINDOW, Kind, LimitStrengths, Open, Record,
+    Request, VERSION,
 };
 use sandbar_machine::{Isolation, LimitReport, MachineHandle};
 use tokio::{
@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{GuestMachine, GuestSetup};
 
-/// Every await of a test ends, one way or the other.
+/// Fails the test if the future takes longer than a minute.
 pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("took longer than a minute")
 }
@@ -38,14 +38,14 @@ pub(super) fn hello() -> Event<'static> {
         workspace: b"/workspace".to_vec(),
         home: b"/home/agent".to_vec(),
         users: false,
-        held: Held::default(),
+        held: LimitStrengths::default(),
     })
 }
 
-/// The far end of a connection, in a test's hands.
+/// The guest's end of a connection, controlled by the test.
 pub(super) struct Far(pub(super) UnixStream);
 
-/// A request as the guest sees it.
+/// A request as the guest receives it.
 #[derive(Debug)]
 pub(super) struct Heard {
     pub(super) channel: u32,
@@ -66,7 +66,7 @@ impl Far {
         self.raw(&out).await;
     }
 
-    /// The host may have closed the connection already: that is what some tests are about.
+    /// The host may have closed the connection already, which some tests check.
     pub(super) async fn raw(&mut self, bytes: &[u8]) {
         let _host_gone = self.0.write_all(bytes).await;
     }
@@ -91,7 +91,7 @@ impl Far {
     }
 }
 
-/// A machine whose guest is the test itself.
+/// A machine whose guest is scripted by the test.
 pub(super) async fn scripted() -> (GuestMachine, Far) {
     let (near, far) = UnixStream::pair().expect("pair");
     let mut far = Far(far);
@@ -100,7 +100,7 @@ pub(super) async fn scripted() -> (GuestMachine, Far) {
     (soon(GuestMachine::connect(reader, writer, setup())).await.expect("connect"), far)
 }
 
-/// A machine whose guest knows a few programs and keeps files in memory.
+/// A machine whose guest knows a few programs and stores files in memory.
 pub(super) async fn simple() -> GuestMachine {
     let (machine, far) = scripted().await;
     tokio::spawn(Simple { far, files: HashMap::new(), lanes: HashMap::new() }.run());
@@ -115,7 +115,7 @@ struct Simple {
 
 enum Doing {
     Writing(Vec<u8>, Vec<u8>),
-    /// Gives back what it is given as credit allows, and takes no more than that.
+    /// Echoes its input as far as credit allows, and accepts no more than that.
     Echoing {
         waiting: Vec<u8>,
         credit: u64,

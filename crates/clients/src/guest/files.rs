@@ -19,34 +19,35 @@ use super::{
     link::Link,
 };
 
-/// Bulk bytes of a file, an archive or records that may be on their way at once.
+/// Bulk bytes of a file, an archive or records that may be in transit.
 const WINDOW: u32 = 1 << 20;
 
-/// For answers without bulk bytes. Not 0: a guest without credit does not look whether a worker has come to its end.
+/// Window of requests whose answer has no bulk bytes. Not 0: a guest without credit does not check whether its worker
+/// has ended.
 const SILENT: u32 = 1;
 
-/// How long the guest may stay silent while it opens something, and while it works on whole trees.
+/// How long the guest may be silent while it opens a file, and while it works on a whole tree.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TREE_PATIENCE: Duration = Duration::from_secs(600);
 
-/// What an index may grow to before it is refused.
+/// Maximum size of an index.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) bytes: usize,
     pub(super) entries: usize,
 }
 
-/// The largest index anyone is given.
+/// Maximum size of an index that a caller gets.
 pub(super) const INDEX: Bounds = Bounds { bytes: 512 << 20, entries: 5_000_000 };
 
-/// What an operation does and where, for its errors.
+/// Name and path of a file operation, for its errors.
 #[derive(Clone)]
-pub(super) struct Deed {
+pub(super) struct FileOp {
     pub(super) action: &'static str,
     pub(super) path: MachinePath,
 }
 
-impl Deed {
+impl FileOp {
     pub(super) fn new(action: &'static str, target: &Target) -> Self {
         Self { action, path: target.path.clone() }
     }
@@ -59,7 +60,7 @@ impl Deed {
     }
 }
 
-/// A target as the guest is told of it.
+/// A target in the guest's form.
 pub(super) fn at(target: &Target) -> Result<At> {
     if let Some(mode) = target.mode
         && mode > 0o777
@@ -81,40 +82,40 @@ pub(super) fn at(target: &Target) -> Result<At> {
     })
 }
 
-/// A request that is answered with nothing but its end.
-pub(super) async fn plain(link: &Arc<Link>, deed: &Deed, open: Open) -> Result<()> {
+/// Sends a request whose answer is only its end.
+pub(super) async fn plain(link: &Arc<Link>, op: &FileOp, open: Open) -> Result<()> {
     let channel = Channel::open(link, Shape::Plain, SILENT, open).await?;
-    match channel.answer(deed.action, TREE_PATIENCE).await? {
+    match channel.answer(op.action, TREE_PATIENCE).await? {
         Incoming::Done => Ok(()),
-        other => Err(deed.error(other)),
+        other => Err(op.error(other)),
     }
 }
 
-/// A file's bytes; an `Err` here means that not even the first will come.
-pub(super) async fn download(link: &Arc<Link>, deed: Deed, open: Open) -> Result<ByteStream> {
+/// The bytes of a file; an `Err` here means that not even the first byte will arrive.
+pub(super) async fn download(link: &Arc<Link>, op: FileOp, open: Open) -> Result<ByteStream> {
     let channel = Channel::open(link, Shape::Download, WINDOW, open).await?;
-    match channel.answer(deed.action, PATIENCE).await? {
-        Incoming::Started => Ok(Box::pin(Download { channel: Some(channel), first: None, deed })),
-        other => Err(deed.error(other)),
+    match channel.answer(op.action, PATIENCE).await? {
+        Incoming::Started => Ok(Box::pin(Download { channel: Some(channel), first: None, op })),
+        other => Err(op.error(other)),
     }
 }
 
-/// An archive's bytes. The guest starts to make it at once, so its first piece says that it can be made.
-pub(super) async fn archive(link: &Arc<Link>, deed: Deed, open: Open) -> Result<ByteStream> {
+/// The bytes of an archive. The guest starts to write it at once, so the first piece shows that it can be written.
+pub(super) async fn archive(link: &Arc<Link>, op: FileOp, open: Open) -> Result<ByteStream> {
     let channel = Channel::open(link, Shape::Records, WINDOW, open).await?;
-    match channel.answer(deed.action, TREE_PATIENCE).await? {
-        Incoming::Data(first) => Ok(Box::pin(Download { channel: Some(channel), first: Some(first), deed })),
-        Incoming::Done => Ok(Box::pin(Download { channel: None, first: None, deed })),
-        other => Err(deed.error(other)),
+    match channel.answer(op.action, TREE_PATIENCE).await? {
+        Incoming::Data(first) => Ok(Box::pin(Download { channel: Some(channel), first: Some(first), op })),
+        Incoming::Done => Ok(Box::pin(Download { channel: None, first: None, op })),
+        other => Err(op.error(other)),
     }
 }
 
 struct Download {
-    /// Gone once everything has been said.
+    /// `None` once the stream has ended.
     channel: Option<Channel>,
-    /// What came before anyone asked.
+    /// Bytes that arrived with the answer to the request.
     first: Option<Bytes>,
-    deed: Deed,
+    op: FileOp,
 }
 
 impl Stream for Download {
@@ -133,33 +134,33 @@ impl Stream for Download {
                 return Poll::Ready(Some(Ok(bytes)));
             }
             Ok(Incoming::Done) => None,
-            Ok(other) => Some(self.deed.error(other)),
-            Err(end) => Some(end.error(self.deed.action)),
+            Ok(other) => Some(self.op.error(other)),
+            Err(end) => Some(end.error(self.op.action)),
         };
         self.channel = None;
         Poll::Ready(error.map(Err))
     }
 }
 
-/// Bytes to the guest. When `data` fails, what the guest has is dropped with the channel.
-pub(super) async fn upload(link: &Arc<Link>, deed: &Deed, open: Open, mut data: ByteStream) -> Result<()> {
+/// Sends bytes to the guest. If `data` fails, the channel is dropped, and the guest drops what it has.
+pub(super) async fn upload(link: &Arc<Link>, op: &FileOp, open: Open, mut data: ByteStream) -> Result<()> {
     let (batch, mut rest) = first_window(&mut data).await?;
     let mut ended = batch.ended;
     let channel = Channel::open_with(link, Shape::Upload, SILENT, open, batch).await?;
     loop {
         tokio::select! {
             biased;
-            answer = channel.answer(deed.action, TREE_PATIENCE), if ended => return match answer? {
+            answer = channel.answer(op.action, TREE_PATIENCE), if ended => return match answer? {
                 Incoming::Done => Ok(()),
-                other => Err(deed.error(other)),
+                other => Err(op.error(other)),
             },
             incoming = channel.next(), if !ended => return match incoming {
-                Ok(Incoming::Done) => Err(MachineError::transport(deed.action, "the guest was done before its input was")),
-                Ok(other) => Err(deed.error(other)),
-                Err(end) => Err(end.error(deed.action)),
+                Ok(Incoming::Done) => Err(MachineError::transport(op.action, "the guest finished before its input")),
+                Ok(other) => Err(op.error(other)),
+                Err(end) => Err(end.error(op.action)),
             },
             late = tokio::time::timeout(TREE_PATIENCE, channel.writable()), if !rest.is_empty() => {
-                late.map_err(|_late| MachineError::transport(deed.action, "the guest stopped taking bytes"))?;
+                late.map_err(|_late| MachineError::transport(op.action, "the guest stopped taking bytes"))?;
                 channel.send(&mut rest);
             }
             piece = data.next(), if rest.is_empty() && !ended => match piece {
@@ -176,7 +177,7 @@ pub(super) async fn upload(link: &Arc<Link>, deed: &Deed, open: Open, mut data: 
     }
 }
 
-/// What can be sent at once without waiting for anyone, and the piece that did not fit: a small file is one write.
+/// The bytes that can be sent without waiting, and the piece that did not fit: a small file is one write.
 async fn first_window(data: &mut ByteStream) -> Result<(Batch, Bytes)> {
     let mut batch = Batch::default();
     let mut room = INPUT_WINDOW as usize;
@@ -201,25 +202,25 @@ async fn first_window(data: &mut ByteStream) -> Result<(Batch, Bytes)> {
     Ok((batch, Bytes::new()))
 }
 
-/// Records from the guest.
-pub(super) async fn records(link: &Arc<Link>, deed: &Deed, open: Open, most: Bounds) -> Result<Vec<Record>> {
+/// Reads records from the guest.
+pub(super) async fn records(link: &Arc<Link>, op: &FileOp, open: Open, most: Bounds) -> Result<Vec<Record>> {
     let channel = Channel::open(link, Shape::Records, WINDOW, open).await?;
     let (mut records, mut pieces, mut total) = (Vec::new(), Records::default(), 0);
     loop {
-        match channel.answer(deed.action, TREE_PATIENCE).await? {
+        match channel.answer(op.action, TREE_PATIENCE).await? {
             Incoming::Data(bytes) => {
                 total += bytes.len();
-                pieces.feed(&bytes, &mut records).map_err(|how| link.violated(deed.action, how))?;
+                pieces.feed(&bytes, &mut records).map_err(|how| link.violated(op.action, how))?;
                 if total > most.bytes || records.len() > most.entries {
                     let reason =
-                        format!("{} has more than {} entries or {} bytes of them", deed.path, most.entries, most.bytes);
+                        format!("{} has more than {} entries or {} bytes of them", op.path, most.entries, most.bytes);
                     return Err(MachineError::Exhausted { what: "the index".to_owned(), reason });
                 }
                 channel.taken(bytes.len());
             }
             Incoming::Done if pieces.is_complete() => return Ok(records),
-            Incoming::Done => return Err(link.violated(deed.action, WireError("half a record at the end"))),
-            other => return Err(deed.error(other)),
+            Incoming::Done => return Err(link.violated(op.action, WireError("half a record at the end"))),
+            other => return Err(op.error(other)),
         }
     }
 }

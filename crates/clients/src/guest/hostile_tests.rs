@@ -1,4 +1,4 @@
-//! A guest that has been taken over: whatever it sends, the host neither panics nor hangs nor fills its memory.
+//! A hostile guest: whatever it sends, the host neither panics nor hangs nor fills its memory.
 
 use sandbar_guest::protocol::{At, Event, ExitKind, FrameHeader, MAX_DATA, MAX_PAYLOAD, Open, Record, VERSION};
 use sandbar_machine::{
@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use super::{
     GuestMachine,
     fake::{Far, hello, scripted, setup, soon},
-    files::{Bounds, Deed, records},
+    files::{Bounds, FileOp, records},
     noise_tests::{Noise, frame},
 };
 
@@ -21,7 +21,7 @@ fn header(length: u32, channel: u32, kind: u8) -> Vec<u8> {
     FrameHeader { length, channel, kind }.encode().to_vec()
 }
 
-/// Runs a command whose guest answers its request (channel 1) with these bytes; how the output ended.
+/// Runs a command whose guest answers the request (channel 1) with these bytes, and returns how the output ended.
 async fn output_after(answer: Vec<u8>) -> Result<Process, MachineError> {
     let (machine, mut far) = scripted().await;
     let (process, ()) = tokio::join!(machine.spawn(Command::new(["x"])), async {
@@ -37,7 +37,7 @@ async fn output_after(answer: Vec<u8>) -> Result<Process, MachineError> {
 }
 
 impl Far {
-    /// After its last word the guest says nothing, which is the end of the stream, not a pause.
+    /// Closes the guest's sending side, so that silence after the last frame is the end of the stream, not a pause.
     fn close(self) {
         drop(self);
     }
@@ -55,7 +55,7 @@ impl ShutdownWrite for UnixStream {
 }
 
 #[tokio::test]
-async fn frames_that_must_not_be_end_the_connection() {
+async fn invalid_frames_end_the_connection() {
     let started = frame(1, &Event::Started);
     let data = |bytes: &[u8]| frame(1, &Event::Data(bytes));
     let exit = frame(1, &Event::Exit(0, ExitKind::Exited));
@@ -79,8 +79,8 @@ async fn frames_that_must_not_be_end_the_connection() {
         ("a half frame", [started.clone(), header(100, 1, 66), vec![0; 50]].concat()),
         ("a half header", [started.clone(), vec![1, 2, 3]].concat()),
         ("a start with something in it", header(1, 1, 65).into_iter().chain([0]).collect()),
-        ("omitted bytes of a command nobody adopted", [started.clone(), frame(1, &Event::Omitted(1))].concat()),
-        ("kept, which nobody asked for", frame(1, &Event::Kept(1, true))),
+        ("omitted bytes of a command that was not adopted", [started.clone(), frame(1, &Event::Omitted(1))].concat()),
+        ("kept, which was not requested", frame(1, &Event::Kept(1, true))),
         ("kept after the start", [started.clone(), frame(1, &Event::Kept(1, true))].concat()),
         ("anything after done", [started, exit, frame(1, &Event::Done), data(b"x")].concat()),
     ];
@@ -120,7 +120,7 @@ async fn an_adopted_command_is_the_one_that_was_asked_for_and_omits_once() {
 }
 
 #[tokio::test]
-async fn a_list_of_processes_that_is_none_ends_the_connection() {
+async fn a_malformed_list_of_processes_ends_the_connection() {
     let endless = vec![0; 60_000];
     for answer in [b"\x01\0\0\0".as_slice(), b"\xff\xff\xff\xff", &endless] {
         let (machine, mut far) = scripted().await;
@@ -233,9 +233,9 @@ async fn records_without_end_are_cut_off() {
             tokio::task::yield_now().await;
         }
     };
-    let deed = Deed::new("scan", &target());
+    let op = FileOp::new("scan", &target());
     let open = Open::List(At { path: b"/".to_vec(), ..At::default() });
-    let listing = records(&machine.link, &deed, open, Bounds { bytes: 1 << 20, entries: 1000 });
+    let listing = records(&machine.link, &op, open, Bounds { bytes: 1 << 20, entries: 1000 });
     let outcome = soon(async {
         tokio::select! {
             outcome = listing => outcome,

@@ -1,4 +1,4 @@
-//! One channel as the reader task and its owner share it: what arrived, what may still arrive, what may be sent.
+//! One channel as shared by the reader task and its owner: what arrived, what may still arrive, what may be sent.
 
 use std::{
     collections::VecDeque,
@@ -11,16 +11,17 @@ use sandbar_guest::protocol::{Event, ExitKind, FailKind, INPUT_WINDOW, WireError
 
 use super::{link::End, lock};
 
-/// Bulk payloads below this are copied: a small slice must not keep a large buffer alive.
+/// Smaller bulk payloads are copied, so that a small slice does not keep a large buffer alive.
 pub(crate) const KEEP_FROM: usize = 32 * 1024;
 
 /// Small pieces are joined up to this size.
 const JOINED: usize = 64 * 1024;
 
-/// Pieces of two streams keep their order until this many wait, so that single bytes cannot fill the memory.
+/// Pieces of two streams keep their order until this many wait; then they are joined, so that single bytes cannot fill
+/// the memory.
 const ORDERED: usize = 1024;
 
-/// Which events a request may be answered with.
+/// The events that a request may be answered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Started, output, one exit, done.
@@ -33,15 +34,15 @@ pub(crate) enum Shape {
     Records,
     /// Done.
     Plain,
-    /// Started, bytes and credit, an exit when the far side has said everything, done.
+    /// Started, bytes and credit, an exit when the far side has sent everything, done.
     Connection,
 }
 
-/// Something the guest said on a channel.
+/// An event that the guest sent on a channel.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     Started,
-    /// Started, and known by this number; whether it takes input.
+    /// Started with this process id; the flag says whether the command takes input.
     Kept(u64, bool),
     Data(Bytes),
     ErrorData(Bytes),
@@ -51,7 +52,7 @@ pub(crate) enum Incoming {
     Fail(Failure),
 }
 
-/// Why the guest refused a request, in its own untrusted words.
+/// The guest's refusal of a request. The message is untrusted.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: FailKind,
@@ -59,7 +60,7 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
-/// Whether a channel goes on after an event.
+/// Whether a channel continues after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     More,
@@ -82,15 +83,16 @@ pub(crate) struct Lane {
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Item>,
-    /// Bulk bytes the guest may still send.
+    /// Bulk bytes that the guest may still send.
     allowance: u64,
-    /// Bytes the owner has taken that the guest has not been told of.
+    /// Bytes that the owner consumed and that the guest was not told about yet.
     taken: u32,
-    /// Bulk bytes the guest lets us send, and whether that ever was more than it does at first.
+    /// Bulk bytes that the guest lets us send, and whether that was ever more than its first window.
     credit: u64,
     wide: bool,
     started: bool,
-    /// The guest keeps what we have not said we took, so we say it at once.
+    /// Whether the command survives its client: the guest then stores output until it is acknowledged, so credit is
+    /// given at once.
     kept: bool,
     omitted: bool,
     exited: bool,
@@ -108,7 +110,7 @@ impl Lane {
         Self { shape, window, state: Mutex::new(state) }
     }
 
-    /// Takes over a large bulk payload.
+    /// Queues a large bulk payload without a copy.
     pub(crate) fn keep(&self, error: bool, bytes: BytesMut) -> Result<(), WireError> {
         let mut state = lock(&self.state);
         self.charge(&mut state, error, bytes.len())?;
@@ -117,7 +119,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Copies a small bulk payload, onto the end of what already waits if that is small too.
+    /// Copies a small bulk payload, onto the last waiting piece if that is small too.
     pub(crate) fn copy(&self, error: bool, bytes: &[u8]) -> Result<(), WireError> {
         let mut state = lock(&self.state);
         self.charge(&mut state, error, bytes.len())?;
@@ -150,7 +152,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes an event that is not bulk.
+    /// Queues an event that is not bulk.
     pub(crate) fn accept(&self, event: Event<'_>) -> Result<Then, WireError> {
         let mut state = lock(&self.state);
         let (incoming, then) = match event {
@@ -201,14 +203,14 @@ impl Lane {
         }
     }
 
-    /// The connection ended; whatever arrived before is still delivered.
+    /// Ends the lane with its connection; what arrived before is still delivered.
     pub(crate) fn end(&self, end: End) {
         let mut state = lock(&self.state);
         state.end.get_or_insert(end);
         state.wake();
     }
 
-    /// The next thing the guest said. Only one task may wait on a lane.
+    /// The next event. Only one task may wait on a lane.
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, End>> {
         let mut state = lock(&self.state);
         if let Some(item) = state.queue.pop_front() {
@@ -235,12 +237,12 @@ impl Lane {
         Poll::Pending
     }
 
-    /// Whether the guest takes more at once than every guest does at first.
+    /// Whether the guest ever allowed more than its first window.
     pub(crate) fn is_wide(&self) -> bool {
         lock(&self.state).wide
     }
 
-    /// Uses up to `wanted` bytes of what may be sent.
+    /// Uses up to `wanted` bytes of the credit for sending.
     pub(crate) fn spend(&self, wanted: usize) -> usize {
         let mut state = lock(&self.state);
         let granted = wanted.min(usize::try_from(state.credit).unwrap_or(usize::MAX));
@@ -248,7 +250,8 @@ impl Lane {
         granted
     }
 
-    /// The owner took this many bytes; the answer is what to tell the guest, once it is worth a frame.
+    /// Records that the owner consumed this many bytes. Returns the credit to send to the guest, once it is worth a
+    /// frame.
     pub(crate) fn taken(&self, count: usize) -> Option<u32> {
         let mut state = lock(&self.state);
         state.taken = state.taken.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_granted_again_in_worthwhile_portions() {
+    fn consumed_bytes_are_granted_again_in_batches() {
         let lane = Lane::new(Shape::Download, 1000);
         lane.accept(Event::Started).expect("started");
         lane.copy(false, &[0; 1000]).expect("copy");

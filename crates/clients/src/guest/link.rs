@@ -24,24 +24,24 @@ use super::{
 /// The receiving half of a connection.
 pub(super) type BoxReader = Box<dyn AsyncRead + Send + Unpin>;
 
-/// What is read at once when no large frame is under way; all that an idle machine keeps.
+/// Bytes read at once if no large frame is being received; an idle machine has no larger buffer.
 const CHUNK: usize = 16 * 1024;
 
-/// The longest event that is not bulk.
+/// Maximum length of an event that is not bulk.
 const MAX_EVENT: usize = 64 * 1024;
 
-/// How many channels are remembered after the host closed them, for what the guest had already sent.
+/// Number of channels that are remembered after the host closed them, for events that the guest had already sent.
 const REMEMBERED: usize = 4096;
 
-/// How long a new guest may take to say hello.
+/// How long a new guest may take to send its hello.
 const GREETING: Duration = Duration::from_secs(30);
 
 /// How a connection ended.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
-    /// The machine was stopped, or its guest ended in good order.
+    /// The machine was stopped, or its guest ended regularly.
     Gone,
-    /// The connection failed or carried nonsense.
+    /// The connection failed, or the guest broke the protocol.
     Broken(Arc<str>),
 }
 
@@ -68,11 +68,11 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Routes {
     live: HashMap<u32, Arc<Lane>>,
-    /// Closed by the host; the guest may not know yet.
+    /// Channels that the host closed; the guest may not know yet.
     closed: HashSet<u32>,
     closed_order: VecDeque<u32>,
     last: u32,
-    /// The host asked for the end, so however it comes, it is in good order.
+    /// The host asked the machine to stop, so any end of the connection counts as regular.
     stopping: bool,
     end: Option<End>,
 }
@@ -82,7 +82,7 @@ impl Link {
         Self { routes: Mutex::new(Routes::default()), outbox: Outbox::new(writer), over: Notify::new() }
     }
 
-    /// Gives a request a channel of its own.
+    /// Opens a channel for a request.
     pub(crate) fn route(&self, shape: Shape, window: u32) -> Result<(u32, Arc<Lane>), End> {
         let mut routes = lock(&self.routes);
         if let Some(end) = &routes.end {
@@ -94,12 +94,12 @@ impl Link {
         Ok((id, lane))
     }
 
-    /// Takes back a channel whose request was never sent.
+    /// Removes a channel whose request was never sent.
     pub(crate) fn forget(&self, id: u32) {
         lock(&self.routes).live.remove(&id);
     }
 
-    /// Closes a channel; `true` when the guest still has to be told.
+    /// Closes a channel; `true` if the guest still has to be told.
     pub(crate) fn abandon(&self, id: u32) -> bool {
         let mut routes = lock(&self.routes);
         if routes.live.remove(&id).is_none() || routes.end.is_some() {
@@ -115,12 +115,12 @@ impl Link {
         true
     }
 
-    /// The guest is about to be told to stop.
+    /// Records that the guest is about to be told to stop.
     pub(crate) fn stopping(&self) {
         lock(&self.routes).stopping = true;
     }
 
-    /// Ends the connection, once; every channel learns of it after what it has already received.
+    /// Ends the connection, once. Every channel receives the end after the events that it already has.
     pub(crate) fn end(&self, end: End) {
         let (lanes, end) = {
             let mut routes = lock(&self.routes);
@@ -148,7 +148,7 @@ impl Link {
         lock(&self.routes).end.clone()
     }
 
-    /// The guest broke the protocol: nothing it says counts any more.
+    /// Ends the connection because the guest broke the protocol; nothing more from this guest is read.
     pub(crate) fn violated(&self, action: &'static str, how: WireError) -> MachineError {
         tracing::warn!(%how, "the guest broke the protocol; closing its connection");
         let end = End::broken(how.to_string());
@@ -204,16 +204,16 @@ impl Routes {
     }
 }
 
-/// Ends a connection when nobody reads it any more: a runtime that shuts down drops the reader in the middle.
-struct Unheard(Arc<Link>);
+/// Ends the connection when the reader task is dropped, for instance because the runtime shuts down.
+struct EndOnDrop(Arc<Link>);
 
-impl Drop for Unheard {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end(End::Gone);
     }
 }
 
-/// The receiving half and what it has read ahead.
+/// The receiving half of a connection and the bytes that it has read ahead.
 pub(super) struct Intake {
     reader: BoxReader,
     buffer: BytesMut,
@@ -224,7 +224,7 @@ impl Intake {
         Self { reader, buffer: BytesMut::new() }
     }
 
-    /// The guest's first words, checked.
+    /// The guest's hello, checked.
     pub(crate) async fn hello(&mut self) -> Result<Hello> {
         const ACTION: &str = "start it";
         let frame = async {
@@ -254,9 +254,9 @@ impl Intake {
         }
     }
 
-    /// The reader task: routes frames until the connection ends, and ends it for everyone.
+    /// The reader task: routes frames until the connection ends, then ends it for every channel.
     pub(crate) async fn receive(mut self, link: Arc<Link>) {
-        let _whatever_comes = Unheard(link.clone());
+        let _ends_the_link = EndOnDrop(link.clone());
         let end = loop {
             match self.route_all(&link) {
                 Ok(()) => {}
@@ -282,7 +282,7 @@ impl Intake {
         Ok(())
     }
 
-    /// The header of the frame at the front, if all of that frame is here.
+    /// The header of the first frame, if the whole frame is in the buffer.
     fn whole_frame(&self) -> Result<Option<FrameHeader>, WireError> {
         let Some(header) = FrameHeader::decode(&self.buffer)? else { return Ok(None) };
         let length = header.length as usize;
@@ -296,7 +296,7 @@ impl Intake {
         Ok((self.buffer.len() >= FRAME_HEADER + length).then_some(header))
     }
 
-    /// Reads more. A large frame gets a buffer of its own size, so that its bytes can be handed on without a copy.
+    /// Reads more. A large frame gets a buffer of its own size, so that its bytes can be passed on without a copy.
     async fn fill(&mut self) -> io::Result<usize> {
         let missing = match FrameHeader::decode(&self.buffer) {
             Ok(Some(header)) => (FRAME_HEADER + header.length as usize).saturating_sub(self.buffer.len()),

@@ -1,4 +1,4 @@
-//! Every method of a machine and of its facets, as a request to its guest.
+//! The methods of a machine and of its facets, as requests to the guest.
 
 use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, time::Duration};
 
@@ -10,15 +10,14 @@ use sandbar_machine::{
 };
 
 use super::{
-    Channel, GuestMachine, entries, environment,
-    files::{self, Deed, INDEX, at},
-    kept,
+    Channel, GuestMachine, commands, entries, environment,
+    files::{self, FileOp, INDEX, at},
     lane::Shape,
     link::End,
     process,
 };
 
-/// How long a guest may take to end every process before that is done from outside.
+/// How long a guest may take to end every process before the machine is ended from outside.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
 #[async_trait]
@@ -37,11 +36,11 @@ impl Machine for GuestMachine {
     }
 
     async fn read(&self, target: &Target) -> Result<ByteStream> {
-        files::download(&self.link, Deed::new("read", target), Open::Read(at(target)?)).await
+        files::download(&self.link, FileOp::new("read", target), Open::Read(at(target)?)).await
     }
 
     async fn write(&self, target: &Target, data: ByteStream) -> Result<()> {
-        files::upload(&self.link, &Deed::new("write", target), Open::Write(at(target)?), data).await
+        files::upload(&self.link, &FileOp::new("write", target), Open::Write(at(target)?), data).await
     }
 
     async fn stop(&self) -> Result<()> {
@@ -49,7 +48,8 @@ impl Machine for GuestMachine {
         if self.link.ended().is_none()
             && let Ok(channel) = Channel::open(&self.link, Shape::Plain, 0, Open::Stop).await
         {
-            // Done or the end of the connection: both say that the guest heard it. A silent one is cut off below.
+            // `Done` or the end of the connection: both mean that the guest received the request. A silent guest is cut
+            // off below.
             let _heard = tokio::time::timeout(STOP_PATIENCE, channel.next()).await;
         }
         self.link.end(End::Gone);
@@ -75,7 +75,7 @@ impl Machine for GuestMachine {
 #[async_trait]
 impl Commands for GuestMachine {
     async fn list(&self) -> Result<Vec<ProcessInfo>> {
-        kept::list(&self.link).await
+        commands::list(&self.link).await
     }
 
     async fn adopt(&self, process: ProcessId) -> Result<Option<Process>> {
@@ -83,15 +83,15 @@ impl Commands for GuestMachine {
     }
 
     async fn signal(&self, process: ProcessId, signal: Signal) -> Result<bool> {
-        kept::signal(&self.link, process, signal).await
+        commands::signal(&self.link, process, signal).await
     }
 }
 
 #[async_trait]
 impl Files for GuestMachine {
     async fn stat(&self, target: &Target) -> Result<Option<DirEntry>> {
-        let deed = Deed::new("stat", target);
-        match files::records(&self.link, &deed, Open::Stat(at(target)?), INDEX).await {
+        let op = FileOp::new("stat", target);
+        match files::records(&self.link, &op, Open::Stat(at(target)?), INDEX).await {
             Ok(records) => {
                 let entry = entries::single(records, &target.path);
                 entry.map(Some).map_err(|how| self.link.violated("stat", how))
@@ -103,41 +103,41 @@ impl Files for GuestMachine {
     }
 
     async fn list(&self, target: &Target) -> Result<Vec<DirEntry>> {
-        let records = files::records(&self.link, &Deed::new("list", target), Open::List(at(target)?), INDEX).await?;
+        let records = files::records(&self.link, &FileOp::new("list", target), Open::List(at(target)?), INDEX).await?;
         entries::directory(records).map_err(|how| self.link.violated("list", how))
     }
 
     async fn make_dir(&self, target: &Target) -> Result<()> {
-        files::plain(&self.link, &Deed::new("make the directory", target), Open::MakeDir(at(target)?)).await
+        files::plain(&self.link, &FileOp::new("make the directory", target), Open::MakeDir(at(target)?)).await
     }
 
     async fn remove(&self, target: &Target) -> Result<()> {
-        match files::plain(&self.link, &Deed::new("remove", target), Open::Remove(at(target)?)).await {
+        match files::plain(&self.link, &FileOp::new("remove", target), Open::Remove(at(target)?)).await {
             Err(MachineError::NotFound(_)) => Ok(()),
             outcome => outcome,
         }
     }
 
     async fn rename(&self, from: &Target, to: &Target) -> Result<()> {
-        files::plain(&self.link, &Deed::new("rename", from), Open::Rename(at(from)?, at(to)?)).await
+        files::plain(&self.link, &FileOp::new("rename", from), Open::Rename(at(from)?, at(to)?)).await
     }
 
     async fn scan(&self, root: &Target, options: &ScanOptions) -> Result<TreeIndex> {
         let open = Open::Scan(at(root)?, skipped(&options.skip)?, options.hashes == Hashes::Sha256);
-        let records = files::records(&self.link, &Deed::new("scan", root), open, INDEX).await?;
+        let records = files::records(&self.link, &FileOp::new("scan", root), open, INDEX).await?;
         entries::tree(records).map_err(|how| self.link.violated("scan", how))
     }
 
     async fn pack(&self, root: &Target, skip: &[OsString]) -> Result<ByteStream> {
-        files::archive(&self.link, Deed::new("pack", root), Open::Pack(at(root)?, skipped(skip)?)).await
+        files::archive(&self.link, FileOp::new("pack", root), Open::Pack(at(root)?, skipped(skip)?)).await
     }
 
     async fn unpack(&self, root: &Target, tar: ByteStream) -> Result<()> {
-        files::upload(&self.link, &Deed::new("unpack into", root), Open::Unpack(at(root)?), tar).await
+        files::upload(&self.link, &FileOp::new("unpack into", root), Open::Unpack(at(root)?), tar).await
     }
 }
 
-/// Relative paths to leave out, as the guest takes them.
+/// Relative paths to leave out, in the guest's form.
 fn skipped(skip: &[OsString]) -> Result<Vec<Vec<u8>>> {
     let plain = |path: &OsString| {
         let bytes = path.as_bytes();

@@ -1,4 +1,4 @@
-//! Everything that crosses the wire survives it, and nothing that crosses it makes a decoder panic.
+//! Every message survives encoding and decoding, and no bytes make a decoder panic.
 
 use sandbar_guest::protocol::{
     AccountGroup, Accounts, At, BootFailure, Detached, Event, ExitKind, FRAME_HEADER, FailKind, FrameHeader, HostPath,
@@ -18,7 +18,7 @@ fn kind(event: &Event<'_>) -> u8 {
     *frame(1, event).get(FRAME_HEADER - 1).expect("kind")
 }
 
-/// Deterministic noise.
+/// Deterministic pseudo-random bytes.
 pub(super) struct Noise(pub(super) u64);
 
 impl Noise {
@@ -42,7 +42,7 @@ impl Noise {
         (self.next() & 0xff) as u8
     }
 
-    /// Flips, cuts, repeats or inserts.
+    /// Flips, cuts, repeats or inserts bytes.
     pub(super) fn spoil(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(3) {
             let at = self.below(bytes.len());
@@ -163,7 +163,7 @@ fn some_launch(noise: &mut Noise) -> Launch {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn decoding_returns_what_was_encoded() {
     let mut noise = Noise(1);
     for _ in 0..200 {
         for request in some_requests(&mut noise) {
@@ -217,7 +217,7 @@ fn no_bytes_make_a_decoder_panic() {
             }
         };
         noise.spoil(&mut bytes);
-        // Whether each of them is an error is not the point here; that they return is.
+        // The decoders must return; whether they return an error does not matter here.
         let _header = FrameHeader::decode(&bytes);
         let (head, rest) = bytes.split_at(bytes.len().min(FRAME_HEADER));
         let kind = head.last().copied().unwrap_or_default();

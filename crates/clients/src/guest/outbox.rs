@@ -1,4 +1,4 @@
-//! The bytes on their way to the guest: written at once when the stream takes them, by the writer task when it does not.
+//! Bytes for the guest: written at once if the stream accepts them, otherwise by the writer task.
 
 use std::{
     io::{self, IoSlice},
@@ -14,11 +14,11 @@ use super::lock;
 /// The sending half of a connection.
 pub(super) type BoxWriter = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Waiting bytes above which nothing but answers to the guest is added.
-const MARK: usize = 1 << 20;
+/// Above this number of waiting bytes, only answers to the guest are added.
+const CONGESTED: usize = 1 << 20;
 
-/// An empty buffer with more room than this gives it back: there may be a thousand idle machines.
-const KEPT: usize = 64 * 1024;
+/// An empty buffer with more capacity than this is freed: there may be a thousand idle machines.
+const MAX_IDLE_CAPACITY: usize = 64 * 1024;
 
 /// Frames in the order they were added.
 pub(super) struct Outbox {
@@ -39,7 +39,7 @@ impl Outbox {
         Self { inner: Mutex::new(inner), drained: Notify::new() }
     }
 
-    /// Adds frames and writes what the stream takes now, so that a request costs no task switch.
+    /// Adds frames and writes what the stream accepts now, so that a request costs no task switch.
     pub(super) fn push(&self, fill: impl FnOnce(&mut Vec<u8>)) {
         let mut inner = lock(&self.inner);
         if inner.writer.is_none() {
@@ -47,18 +47,18 @@ impl Outbox {
         }
         let idle = inner.pending.is_empty();
         fill(&mut inner.pending);
-        if idle && !matches!(inner.flush(&mut nobody()), Poll::Ready(Ok(()))) {
+        if idle && !matches!(inner.flush(&mut noop_context()), Poll::Ready(Ok(()))) {
             inner.wake();
         }
     }
 
-    /// Adds a frame given in two parts; only what the stream does not take now is copied.
+    /// Adds a frame given in two parts; only what the stream does not accept now is copied.
     pub(super) fn push_bulk(&self, header: &[u8], bytes: &[u8]) {
         let mut inner = lock(&self.inner);
         let idle = inner.pending.is_empty();
         let Some(writer) = &mut inner.writer else { return };
         let parts = [IoSlice::new(header), IoSlice::new(bytes)];
-        let written = match idle.then(|| Pin::new(writer).poll_write_vectored(&mut nobody(), &parts)) {
+        let written = match idle.then(|| Pin::new(writer).poll_write_vectored(&mut noop_context(), &parts)) {
             Some(Poll::Ready(Ok(count))) => count,
             // An error shows again when the writer task tries.
             _ => 0,
@@ -70,9 +70,9 @@ impl Outbox {
         }
     }
 
-    /// Whether so much waits that nothing should be added.
+    /// Whether so many bytes wait that nothing should be added.
     pub(super) fn congested(&self) -> bool {
-        lock(&self.inner).waiting() > MARK
+        lock(&self.inner).waiting() > CONGESTED
     }
 
     /// Waits until something may be added.
@@ -86,7 +86,7 @@ impl Outbox {
         }
     }
 
-    /// Ends the stream; what was not written is dropped.
+    /// Ends the stream; bytes that were not written are dropped.
     pub(super) fn shut(&self) {
         let mut inner = lock(&self.inner);
         let closed = inner.writer.take();
@@ -101,7 +101,7 @@ impl Outbox {
         self.drained.notify_waiters();
     }
 
-    /// The writer task's whole life: ready when the stream failed or was shut.
+    /// The writer task; ready when the stream failed or was shut.
     pub(super) fn poll_write_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = lock(&self.inner);
         if inner.writer.is_none() {
@@ -109,7 +109,7 @@ impl Outbox {
         }
         inner.flusher = Some(cx.waker().clone());
         let outcome = inner.flush(cx);
-        let relieved = inner.waiting() <= MARK;
+        let relieved = inner.waiting() <= CONGESTED;
         drop(inner);
         if relieved {
             self.drained.notify_waiters();
@@ -121,8 +121,8 @@ impl Outbox {
     }
 }
 
-/// Whoever adds frames is not to be woken when the stream has room again; the writer task polls once more and is.
-fn nobody() -> Context<'static> {
+/// A context that wakes no task: when the stream has room again, the writer task polls and is woken, not the sender.
+fn noop_context() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
@@ -154,15 +154,15 @@ impl Inner {
         }
         self.written = 0;
         self.pending.clear();
-        if self.pending.capacity() > KEPT {
+        if self.pending.capacity() > MAX_IDLE_CAPACITY {
             self.pending = Vec::new();
         }
-        // A pipe or socket has nothing to flush; a buffering stream does.
+        // A pipe or socket has nothing to flush; a buffering stream has.
         ready!(Pin::new(writer).poll_flush(cx))?;
         Poll::Ready(Ok(()))
     }
 
-    /// Forgets written bytes once they are most of the buffer.
+    /// Drops written bytes once they are more than half of the buffer.
     fn compact(&mut self) {
         if self.written > self.pending.len() / 2 {
             self.pending.drain(..self.written);

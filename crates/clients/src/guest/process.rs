@@ -1,4 +1,4 @@
-//! A process of the guest as three channels, and the task that keeps them moving.
+//! A process of the guest as three channels, and the task that copies between them and the guest.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,27 +10,27 @@ use sandbar_machine::{
 use tokio::sync::mpsc;
 
 use super::{
-    channel::{Channel, Parting},
+    channel::{Channel, CloseMode},
     ending::{Deadline, MachineEnd},
     lane::{Incoming, Shape},
     link::Link,
 };
 
 const ACTION: &str = "run a command";
-pub(super) const OUT_OF_TURN: &str = "the guest answered out of turn";
+pub(super) const UNEXPECTED_ANSWER: &str = "the guest answered out of turn";
 
 /// How long the guest may take to start a program.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The code of a command that was killed, as shells count.
+/// Exit code of a command that was killed, as shells report it.
 const KILLED: i32 = 137;
 
-/// Pieces that may wait in each of a process's channels.
+/// Number of items that may wait in each channel of a process.
 const STDIN_PIECES: usize = 8;
 const CONTROLS: usize = 16;
 const OUTPUT_PIECES: usize = 16;
 
-/// Starts a command; `window` is how many bytes of its output may wait for a reader.
+/// Starts a command; `window` is the number of bytes of its output that may wait for a reader.
 pub(super) async fn start(machine: &Arc<MachineEnd>, spawn: Spawn, cwd: &MachinePath, window: u32) -> Result<Process> {
     let (takes_input, keep) = (spawn.stdin || spawn.tty.is_some(), spawn.keep);
     let limit = Some(Duration::from_millis(spawn.deadline_ms)).filter(|limit| !limit.is_zero());
@@ -40,28 +40,28 @@ pub(super) async fn start(machine: &Arc<MachineEnd>, spawn: Spawn, cwd: &Machine
         Incoming::Started => Ok(connect(channel, None, takes_input, deadline)),
         Incoming::Kept(id, _) if keep => Ok(connect(channel, Some(ProcessId(id)), takes_input, deadline)),
         Incoming::Fail(failure) => Err(failure.of_spawn(cwd)),
-        _ => Err(MachineError::transport(ACTION, OUT_OF_TURN)),
+        _ => Err(MachineError::transport(ACTION, UNEXPECTED_ANSWER)),
     }
 }
 
-/// Takes over a command that nobody holds; `None` when there is no such command.
+/// Takes over a detached command; `None` if there is no such command.
 pub(super) async fn adopt(link: &Arc<Link>, process: ProcessId, window: u32) -> Result<Option<Process>> {
     let mut channel = Channel::open(link, Shape::Process, window, Open::Adopt(process.0)).await?;
-    // Whoever stops waiting for it here does not mean to end it.
-    channel.part(Parting::Leave);
+    // A caller that gives up here does not want to end the command.
+    channel.set_close_mode(CloseMode::Leave);
     match channel.answer(ACTION, PATIENCE).await? {
         Incoming::Kept(id, input) if id == process.0 => Ok(Some(connect(channel, Some(process), input, None))),
         Incoming::Fail(failure) if failure.kind == FailKind::NoProcess => Ok(None),
         Incoming::Fail(failure) if failure.kind == FailKind::Held => Err(MachineError::Held(process)),
         Incoming::Fail(failure) => Err(failure.of_spawn(&MachinePath::root())),
-        _ => Err(MachineError::transport(ACTION, OUT_OF_TURN)),
+        _ => Err(MachineError::transport(ACTION, UNEXPECTED_ANSWER)),
     }
 }
 
-/// The three channels of a command that runs.
+/// The three channels of a running command.
 fn connect(mut channel: Channel, id: Option<ProcessId>, takes_input: bool, deadline: Option<Deadline>) -> Process {
     if id.is_some() {
-        channel.part(Parting::Leave);
+        channel.set_close_mode(CloseMode::Leave);
     }
     let (stdin, stdin_end) = mpsc::channel(STDIN_PIECES);
     let (control, control_end) = mpsc::channel(CONTROLS);
@@ -80,25 +80,25 @@ fn connect(mut channel: Channel, id: Option<ProcessId>, takes_input: bool, deadl
     Process { id, stdin: takes_input.then_some(stdin), control, output }
 }
 
-/// Moves bytes and requests between the user's channels and the guest's until the guest is done.
+/// Copies bytes and requests between the caller's channels and the guest's until the guest is done.
 struct Pump {
     channel: Channel,
-    /// Gone once the user closed it or the command ended.
+    /// `None` once the caller closed it or the command ended.
     stdin: Option<mpsc::Receiver<Bytes>>,
-    /// Taken from `stdin`, not yet allowed by the guest.
+    /// Bytes taken from `stdin` that the guest does not accept yet.
     input: Bytes,
-    /// Gone once the user dropped it.
+    /// `None` once the caller dropped it.
     control: Option<mpsc::Receiver<Control>>,
-    /// Gone once the user dropped it; what is printed is then read and forgotten, so that the command is not held up.
+    /// `None` once the caller dropped it. Output is then read and discarded, so that the command does not block.
     output: Option<mpsc::Sender<Result<Output>>>,
-    /// Waits for a place in `output`.
+    /// Output that waits for a free slot in `output`.
     held: Option<Output>,
-    /// Whether the command outlives us, unless we say otherwise.
+    /// Whether the command survives this client unless it is told to end.
     kept: bool,
     exited: bool,
 }
 
-/// What woke the pump.
+/// The event that woke the pump.
 enum Step {
     Controlled(Option<Control>),
     Placed(bool),
@@ -109,7 +109,7 @@ enum Step {
 }
 
 impl Pump {
-    /// Runs until the guest is done, or has broken the command's deadline.
+    /// Runs until the guest is done, or has missed the command's deadline.
     async fn run_until(mut self, deadline: Option<Deadline>) {
         let Some(deadline) = deadline else { return self.run().await };
         tokio::select! {
@@ -126,14 +126,14 @@ impl Pump {
     async fn run(&mut self) {
         loop {
             match self.step().await {
-                // Dropping the channel says so.
+                // Dropping the channel tells the guest.
                 Step::Controlled(Some(Control::Leave)) if self.kept => return self.send_rest(),
                 Step::Controlled(Some(control)) => self.control(control),
                 Step::Controlled(None) => {
                     self.control = None;
-                    if !self.exited && self.is_unheard() {
-                        // Closing the channel kills the tree.
-                        return self.channel.part(Parting::Close);
+                    if !self.exited && self.has_no_reader() {
+                        // Closing the channel kills the process tree.
+                        return self.channel.set_close_mode(CloseMode::Close);
                     }
                     if !self.exited {
                         self.control(Control::Signal(Signal::Kill));
@@ -152,7 +152,7 @@ impl Pump {
                 Step::Allowed => self.channel.send(&mut self.input),
                 Step::Arrived(Incoming::Done) => {
                     if self.kept {
-                        // Everything was handed on, so the guest can forget it.
+                        // The caller got everything, so the guest can forget the command.
                         self.channel.request(&Request::Close);
                     }
                     return;
@@ -166,7 +166,7 @@ impl Pump {
         }
     }
 
-    /// Waits for whichever comes first; control before everything else.
+    /// Waits for the first event; controls come before everything else.
     async fn step(&mut self) -> Step {
         let outbox = &self.channel.link().outbox;
         let free = !outbox.congested();
@@ -184,7 +184,7 @@ impl Pump {
         }
     }
 
-    /// Sends what was typed before, as far as the guest takes it.
+    /// Sends the input that was queued before, as far as the guest accepts it.
     fn send_rest(&mut self) {
         self.channel.send(&mut self.input);
         while self.input.is_empty()
@@ -195,7 +195,7 @@ impl Pump {
         }
     }
 
-    fn is_unheard(&self) -> bool {
+    fn has_no_reader(&self) -> bool {
         self.output.as_ref().is_none_or(mpsc::Sender::is_closed)
     }
 
@@ -214,7 +214,7 @@ impl Pump {
             Incoming::Omitted(count) => Output::Omitted(count),
             Incoming::Exit(code, how) => {
                 self.exited = true;
-                // Nobody is left to read it.
+                // The command, which would read the input, has ended.
                 self.stdin = None;
                 self.input = Bytes::new();
                 Output::Exit(Exit { code, reason: reason(how) })
@@ -240,7 +240,7 @@ impl Pump {
         }
     }
 
-    /// The last thing the user hears, after what was already on its way.
+    /// Sends the last item to the caller, after the output that was waiting.
     async fn fail(&mut self, error: MachineError) {
         let Some(sender) = self.output.take() else { return };
         if let Some(output) = self.held.take()
@@ -259,7 +259,7 @@ async fn receive<T>(from: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
     }
 }
 
-/// Hands on the held output once there is a place for it; `false` when the user dropped the receiver.
+/// Sends the waiting output once there is a free slot; `false` if the caller dropped the receiver.
 async fn place(to: &Option<mpsc::Sender<Result<Output>>>, held: &mut Option<Output>, channel: &Channel) -> bool {
     let Some(sender) = to else { return false };
     let Ok(permit) = sender.reserve().await else { return false };

@@ -1,4 +1,4 @@
-//! A machine over a simple-minded guest does what machines do.
+//! A machine works over a simple in-memory guest.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn target(path: &str) -> Target {
     Target::from(MachinePath::new(path).expect("path"))
 }
 
-/// Everything a process printed, and how it ended.
+/// All output of a process, and its exit.
 async fn finish(process: &mut Process) -> (Vec<u8>, Vec<u8>, Option<Exit>) {
     let (mut out, mut err, mut end) = (Vec::new(), Vec::new(), None);
     while let Some(output) = soon(process.output.recv()).await {
@@ -51,7 +51,7 @@ async fn a_command_gets_a_clean_environment_and_its_own_variables() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_before_the_guest_hears_of_it() {
+async fn invalid_requests_are_refused_before_they_reach_the_guest() {
     let machine = simple().await;
     let code = async |command: Command| machine.spawn(command).await.map(drop).expect_err("refused").code();
     assert_eq!(code(Command::new(Vec::<String>::new())).await, "invalid");
@@ -89,7 +89,7 @@ async fn input_and_output_flow_together_far_beyond_any_window() {
 }
 
 #[tokio::test]
-async fn a_process_nobody_reads_is_held_up_and_blocks_nobody() {
+async fn a_process_without_a_reader_waits_and_blocks_no_other() {
     let machine = simple().await;
     let unread = machine.spawn(Command::new(["zeros", "100000000"])).await.expect("spawn");
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -132,7 +132,7 @@ async fn a_process_whose_output_was_dropped_still_runs_to_its_end() {
     drop(control);
 }
 
-/// Starts a command on a scripted guest that says this of it.
+/// Starts a command on a scripted guest that answers with these events.
 async fn started(machine: &GuestMachine, far: &mut Far, events: &[Event<'_>]) -> (Process, u32) {
     let (process, channel) = tokio::join!(machine.spawn(Command::new(["x"])), async {
         let (channel, ..) = far.opened().await;

@@ -1,4 +1,5 @@
-//! How a machine comes up: start the supervisor from memory, send it the launch message, wait for the guest or the reason.
+//! Boot of a local machine: start the supervisor from memory, send it the launch message, wait for the guest or for an
+//! error.
 
 use std::{
     io,
@@ -21,19 +22,19 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{Farewell, GuestMachine, GuestSetup, guest_binary};
+use crate::{GuestMachine, GuestSetup, Teardown, guest_binary};
 
-/// How long a supervisor may take to say why it failed, once its guest is gone.
+/// How long a supervisor may take to report why it failed, once its guest is gone.
 const EXPLANATION: Duration = Duration::from_secs(5);
 
 /// How long a supervisor may take to remove everything.
 const REMOVAL: Duration = Duration::from_secs(30);
 
-/// The longest explanation that is read.
+/// Maximum length of a failure report.
 const MAX_FAILURE: u64 = 64 * 1024;
 
-/// Starts a machine and waits until its guest is ready. Dropping this future at any point ends whatever it started; one
-/// that is to outlive this process is let go of in the very last step, once it is recorded.
+/// Starts a machine and waits until its guest is ready. Dropping this future ends everything that it started. A machine
+/// that outlives this process is released in the last step, after it is recorded.
 pub(super) async fn boot(
     launch: &Launch,
     setup: GuestSetup,
@@ -42,43 +43,43 @@ pub(super) async fn boot(
     let at = |stage: &'static str| move |source: io::Error| failed(stage, source);
     let (mut leash, control, child) = start_supervisor().map_err(at("starting the supervisor"))?;
     let sent = launch.encode_framed().map_err(|error| failed("describing the machine", error))?;
-    // A supervisor that is already gone has said why, or nothing; both show below.
+    // A supervisor that is already gone has sent its report, or nothing; both are handled below.
     let _explained_below = leash.write_all(&sent).await;
     let (reader, writer) = control.into_split();
     let mut failure = Vec::new();
     let connected = tokio::select! {
         connected = GuestMachine::connect(reader, writer, setup) => connected,
-        _ended = said(&mut leash, &mut failure) => Err(MachineError::Gone),
+        _ended = read_report(&mut leash, &mut failure) => Err(MachineError::Gone),
     };
     if connected.is_ok()
         && let Err(error) = record()
     {
         drop(connected);
-        let mut leash = Leash { leash, child, place: place(launch) };
-        // What its supervisor cannot remove is the lesser trouble.
+        let mut leash = Leash { leash, child, directory: directory(launch) };
+        // The caller needs the first error; a failed removal is less important.
         let _lesser = leash.wait().await;
         return Err(error);
     }
     match connected {
         Ok(machine) if launch.detached.is_some() => match leash.try_write(&[LET_GO]) {
             Ok(_) => Ok(machine),
-            Err(error) => Err(explain(MachineError::transport("let go of it", error), leash, failure).await),
+            Err(error) => Err(explain(MachineError::transport("detach from it", error), leash, failure).await),
         },
-        Ok(machine) => Ok(machine.farewell(Leash { leash, child, place: place(launch) })),
+        Ok(machine) => Ok(machine.teardown(Leash { leash, child, directory: directory(launch) })),
         Err(error) => Err(explain(error, leash, failure).await),
     }
 }
 
 /// The machine's directory, for messages.
-fn place(launch: &Launch) -> String {
+fn directory(launch: &Launch) -> String {
     String::from_utf8_lossy(&[&launch.state, b"/".as_slice(), &launch.id].concat()).into_owned()
 }
 
-/// A supervisor with nothing of ours but the two sockets.
+/// Starts a supervisor that inherits only two sockets.
 fn start_supervisor() -> io::Result<(UnixStream, UnixStream, Child)> {
     let (leash, leash_end) = pair()?;
     let (control, control_end) = pair()?;
-    // As much as the system allows, so that a large file takes fewer turns.
+    // The largest buffer that the system allows, so that a large file takes fewer writes.
     let _system_default = rustix::net::sockopt::set_socket_send_buffer_size(&control, 1 << 20);
     let program = guest_binary::sealed()?;
     let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
@@ -100,16 +101,17 @@ fn pair() -> io::Result<(UnixStream, OwnedFd)> {
     Ok((UnixStream::from_std(ours)?, theirs))
 }
 
-/// Everything a supervisor says before it lets go; it speaks only when it fails. A broken socket ends it too.
-async fn said(leash: &mut UnixStream, words: &mut Vec<u8>) {
-    let _broken = leash.take(MAX_FAILURE).read_to_end(words).await;
+/// Reads everything until the supervisor closes its end; it writes only a failure report. A broken socket ends the read
+/// too.
+async fn read_report(leash: &mut UnixStream, report: &mut Vec<u8>) {
+    let _broken = leash.take(MAX_FAILURE).read_to_end(report).await;
 }
 
-/// The supervisor's own reason where it gave one, else what was seen from here.
-async fn explain(error: MachineError, mut leash: UnixStream, mut words: Vec<u8>) -> MachineError {
-    // What did not come in time is treated as not said.
-    let _late = timeout(EXPLANATION, said(&mut leash, &mut words)).await;
-    let Ok(failure) = BootFailure::decode(&words) else {
+/// The supervisor's own error if it sent one, otherwise the error that was seen here.
+async fn explain(error: MachineError, mut leash: UnixStream, mut report: Vec<u8>) -> MachineError {
+    // A report that does not arrive in time is ignored.
+    let _late = timeout(EXPLANATION, read_report(&mut leash, &mut report)).await;
+    let Ok(failure) = BootFailure::decode(&report) else {
         return match error {
             MachineError::Gone => failed("waiting for the guest", "the guest ended before it was ready"),
             other => failed("waiting for the guest", other),
@@ -136,35 +138,35 @@ fn failed(stage: &str, source: impl Into<BoxError>) -> MachineError {
     MachineError::Start { stage: stage.to_owned(), source: source.into() }
 }
 
-/// Our end of the leash: as long as it is open, the machine may live.
+/// This process's end of the leash: the machine may live while it is open.
 struct Leash {
     leash: UnixStream,
     child: Child,
-    place: String,
+    directory: String,
 }
 
-impl Farewell for Leash {
+impl Teardown for Leash {
     fn wait(&mut self) -> BoxFuture<'_, Result<()>> {
         async {
-            // The supervisor removes everything when we let go, and lets go itself when that is done; one that is
-            // already gone cannot be let go of.
+            // The supervisor removes everything when this end closes, and closes its own end when that is done. A
+            // supervisor that is already gone cannot be shut down.
             let _gone_already = self.leash.shutdown().await;
-            let mut words = Vec::new();
+            let mut report = Vec::new();
             let gone = async {
-                said(&mut self.leash, &mut words).await;
+                read_report(&mut self.leash, &mut report).await;
                 self.child.wait().await
             };
-            let what = format!("machine {}", self.place);
+            let what = format!("machine {}", self.directory);
             if timeout(REMOVAL, gone).await.is_err() {
                 return Err(MachineError::StillBeingRemoved { what, waited: REMOVAL });
             }
-            match BootFailure::decode(&words) {
-                Err(_said_nothing) => Ok(()),
+            match BootFailure::decode(&report) {
+                Err(_no_report) => Ok(()),
                 Ok(failure) if failure.errno != 0 && failure.stage.starts_with("remove ") => {
                     Err(MachineError::NotRemoved { what, source: io::Error::from_raw_os_error(failure.errno) })
                 }
                 Ok(failure) => {
-                    let left = format!("{} and what it mounts may be left: {}", self.place, cause(&failure));
+                    let left = format!("{} and its mounts may remain: {}", self.directory, cause(&failure));
                     Err(MachineError::transport("remove it", left))
                 }
             }

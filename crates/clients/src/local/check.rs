@@ -1,4 +1,5 @@
-//! What the local client makes of a specification: the level, what the host side keeps, and what it refuses to show.
+//! How the local client reads a specification: the isolation level, the host side's settings, and the paths it refuses
+//! to mount.
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
@@ -10,10 +11,11 @@ use sandbar_machine::{
 
 use crate::{GuestSetup, detached::Listening, launch::resolve};
 
-/// What local machines can be given; which limits are held how strongly, the guest finds out.
+/// What local machines support. The guest reports how strongly each limit is enforced.
 pub(super) const SUPPORTS: Supports = Supports::new(
     Isolation::Namespaces,
     &[
+        Support::Time,
         Support::HostDirectories,
         Support::Rootfs,
         Support::Users,
@@ -24,10 +26,13 @@ pub(super) const SUPPORTS: Supports = Supports::new(
         Support::Memory,
         Support::Cpus,
         Support::Disk,
+        Support::Pids,
+        Support::OpenFiles,
+        Support::TmpSize,
     ],
 );
 
-/// The level that is built for a demand, and what it is.
+/// The isolation level for a demand.
 pub(super) fn level(demand: Demand) -> Result<(Level, Isolation)> {
     match demand {
         Demand::None => Ok((Level::None, Isolation::None)),
@@ -37,7 +42,7 @@ pub(super) fn level(demand: Demand) -> Result<(Level, Isolation)> {
     }
 }
 
-/// What the host side keeps of a specification.
+/// The part of a specification that the host side needs.
 pub(super) fn setup(spec: MachineSpec, isolation: Isolation, handle: MachineHandle) -> GuestSetup {
     GuestSetup {
         handle,
@@ -50,7 +55,7 @@ pub(super) fn setup(spec: MachineSpec, isolation: Isolation, handle: MachineHand
     }
 }
 
-/// Refuses to show a machine the directory its own door is in: commands inside must not even see it.
+/// Refuses to mount the directory that contains the machine's own door: commands inside must not see it.
 pub(super) fn hides(launch: &Launch, state: &Path) -> Result<()> {
     let state = resolve("state directory", state)?.path;
     let shown = launch.workspace.iter().map(|(host, _)| host).chain(launch.mounts.iter().map(|mount| &mount.host));
@@ -66,7 +71,8 @@ pub(super) fn hides(launch: &Launch, state: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether anything inside can listen: Landlock alone keeps the network off by refusing every socket of it.
+/// Whether a program inside can listen: at the level `landlock`, the network is switched off by refusing every network
+/// socket.
 pub(super) fn can_listen(spec: &MachineSpec) -> Listening {
     match (spec.isolation, &spec.network) {
         (Demand::Landlock, Network::Off) => Listening::Impossible,
@@ -74,12 +80,13 @@ pub(super) fn can_listen(spec: &MachineSpec) -> Listening {
     }
 }
 
-/// How strongly each limit is held on any host; what a control group adds to it, the guest knows.
+/// How strongly each limit is enforced on any host; the guest adds what a control group enforces.
 pub(super) fn report(isolation: Isolation) -> LimitReport {
     let (hard, no) = (Enforcement::Hard, Enforcement::Unavailable);
     let only_full = if isolation.is_full() { hard } else { no };
     let mut report = LimitReport::NONE;
-    // Processes are counted per user and namespace, so a machine without its own would share the user's count.
+    // The kernel counts processes per user and namespace: a machine without its own namespace would share the user's
+    // count.
     (report.pids, report.tmp) = (only_full, only_full);
     (report.open_files, report.core, report.time) = (hard, hard, hard);
     report

@@ -1,4 +1,4 @@
-//! The local client: makes machines on this host and knows the ones that live.
+//! The local client: creates machines on this host and finds those that live.
 
 use std::{
     collections::HashMap,
@@ -17,17 +17,18 @@ use serde_json::json;
 
 use super::{
     boot, check,
-    detached::{self, Place, Removal},
+    detached::{self, DetachedHandle, Removal},
     state,
 };
-use crate::{GuestMachine, detached::remembered, launch::launch};
+use crate::{GuestMachine, detached::detached_launch, launch::launch};
 
-const ID: &str = "local";
+pub(super) const ID: &str = "local";
 
-/// Makes machines on this host, each behind namespaces, Landlock and seccomp, without privileges and without a daemon.
+/// Creates machines on this host, each isolated by namespaces, Landlock and seccomp, without privileges and without a
+/// daemon.
 ///
-/// Clones share their machines: what one made, another finds. A detached machine is found by every client of the same user,
-/// in this process and in others: its handle says where it is.
+/// Clones share their machines: a machine that one created can be found by the others. A detached machine can be found
+/// by every client of the same user, in this process and in others, because its handle contains its location.
 #[derive(Clone, Default)]
 pub struct UnixLocal {
     state_dir: Option<PathBuf>,
@@ -41,21 +42,21 @@ struct Shared {
 }
 
 impl UnixLocal {
-    /// A client whose machines leave nothing behind.
+    /// A client with the default state directory.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Keeps what live machines need in this directory instead of the system's temporary one. It is made if missing,
-    /// and must belong to this user alone.
+    /// Stores the state of live machines in this directory instead of the system's temporary directory. The directory
+    /// is created if it is missing, and must be accessible for this user only.
     #[must_use]
     pub fn state_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(directory.into());
         self
     }
 
-    /// Whether this user's machines can have users beside `agent`: root's can, and those of whoever has ids to hand out.
+    /// Whether this user's machines can have users beside `agent`: this needs root, or subordinate ids of this user.
     ///
     /// # Errors
     /// [`MachineError::Users`], with what is missing and what to do.
@@ -74,20 +75,20 @@ impl UnixLocal {
         self.state_dir.as_deref()
     }
 
-    /// What a handle stands for.
-    fn find(&self, handle: &MachineHandle) -> Result<Found> {
+    /// The machine that a handle refers to.
+    fn find(&self, handle: &MachineHandle) -> Result<HandleTarget> {
         let bad = |reason: &str| Err(MachineError::invalid("handle", reason));
         if handle.client != ID {
             return bad(&format!("belongs to the client {:?}, not to {ID:?}", handle.client));
         }
-        if let Some(place) = Place::of(&handle.state)? {
-            return Ok(Found::Detached(place));
+        if let Some(detached) = DetachedHandle::of(&handle.state)? {
+            return Ok(HandleTarget::Detached(detached));
         }
         let Some(id) = handle.state.get("id").and_then(|id| id.as_str()) else {
             return bad("is not one of a local machine");
         };
         let live = self.shared.live.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Found::Held(live.get(id).and_then(Weak::upgrade).filter(|machine| !machine.is_gone())))
+        Ok(HandleTarget::Bound(live.get(id).and_then(Weak::upgrade).filter(|machine| !machine.is_gone())))
     }
 
     fn remember(&self, id: String, machine: &Arc<GuestMachine>) {
@@ -101,7 +102,7 @@ impl UnixLocal {
         let (level, isolation) = check::level(spec.isolation)?;
         let mut launch = launch(&spec, level)?;
         let (dir, id) = state::prepare(self.state_dir.as_deref())?;
-        let place = match spec.lifetime {
+        let detached = match spec.lifetime {
             Lifetime::WithOwner => None,
             _ => {
                 check::hides(&launch, &dir)?;
@@ -111,17 +112,17 @@ impl UnixLocal {
         launch.state = dir.into_os_string().into_encoded_bytes();
         launch.id = id.clone().into_bytes();
         launch.sweep = !self.shared.swept.swap(true, Ordering::Relaxed);
-        let state = place.as_ref().map_or_else(|| json!({ "id": id }), Place::state);
+        let state = detached.as_ref().map_or_else(|| json!({ "id": id }), DetachedHandle::state);
         let handle = MachineHandle { client: ID.to_owned(), state };
         let listening = check::can_listen(&spec);
         let lifetime = spec.lifetime;
         let setup = check::setup(spec, isolation, handle.clone());
-        if let Some(place) = &place {
-            launch.detached = Some(remembered(place.nonce()?, &setup, listening, lifetime)?);
+        if let Some(detached) = &detached {
+            launch.detached = Some(detached_launch(detached.nonce()?, &setup, listening, lifetime)?);
         }
-        let machine = listening.told(boot::boot(&launch, setup, || record(&handle)).await?);
-        if let Some(place) = place {
-            return Ok(Arc::new(machine.farewell(Removal { place })));
+        let machine = listening.apply_to(boot::boot(&launch, setup, || record(&handle)).await?);
+        if let Some(detached) = detached {
+            return Ok(Arc::new(machine.teardown(Removal { handle: detached })));
         }
         let machine = Arc::new(machine);
         self.remember(id, &machine);
@@ -145,27 +146,27 @@ impl SandboxClient for UnixLocal {
 
     async fn attach(&self, handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
         let found = match self.find(handle)? {
-            Found::Held(machine) => machine,
-            Found::Detached(place) => place.attach(handle).await?.map(Arc::new),
+            HandleTarget::Bound(machine) => machine,
+            HandleTarget::Detached(detached) => detached.attach(handle).await?.map(Arc::new),
         };
         Ok(found.map(|machine| machine as Arc<dyn Machine>))
     }
 
     async fn delete(&self, handle: &MachineHandle) -> Result<()> {
         match self.find(handle)? {
-            Found::Held(Some(machine)) => machine.stop().await,
-            Found::Held(None) => Ok(()),
-            Found::Detached(place) => place.delete().await,
+            HandleTarget::Bound(Some(machine)) => machine.stop().await,
+            HandleTarget::Bound(None) => Ok(()),
+            HandleTarget::Detached(detached) => detached.delete().await,
         }
     }
 }
 
-/// What a handle stands for.
-enum Found {
-    /// A machine that ends with its maker, which this process is, if it lives.
-    Held(Option<Arc<GuestMachine>>),
-    /// A machine that lives by itself, if it does.
-    Detached(Place),
+/// The machine that a handle refers to.
+enum HandleTarget {
+    /// A machine that ends with this process, which created it; `None` if it has ended.
+    Bound(Option<Arc<GuestMachine>>),
+    /// A machine that outlives its creator; it may have ended.
+    Detached(DetachedHandle),
 }
 
 impl fmt::Debug for UnixLocal {

@@ -1,4 +1,4 @@
-//! Machines that outlive their maker: what their handle holds, and how any process of the same user reaches their door.
+//! Machines that outlive their creator: their handle, and how a process of the same user connects to their door.
 
 use std::{
     io,
@@ -24,64 +24,64 @@ use tokio::{
 
 use super::leftovers;
 use crate::{
-    Farewell, GuestMachine,
-    detached::{ANSWER, Memo, crowded, read_nonce},
-    draw::{draw, hex},
+    GuestMachine, Teardown,
+    detached::{ANSWER, Memo, read_nonce, too_many_clients},
+    random::{hex, random_bytes},
 };
 
-/// How long finding a machine waits until what a dead one left is removed; that goes on without it.
+/// How long attaching waits for the removal of a dead machine's leftovers; the removal continues after that.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// What a handle holds of a machine that outlives its maker. The nonce is what lets its holder in.
+/// The handle of a machine that outlives its creator. The nonce grants access to the machine.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Place {
+pub(super) struct DetachedHandle {
     pub(super) id: String,
     pub(super) dir: PathBuf,
     nonce: String,
 }
 
-/// Draws a nonce for a new machine, and writes down what its handle holds.
-pub(super) fn prepare(dir: &Path, id: &str) -> Result<Place> {
+/// Creates the handle of a new machine, with a random nonce.
+pub(super) fn prepare(dir: &Path, id: &str) -> Result<DetachedHandle> {
     if dir.to_str().is_none() {
         let reason = "is not UTF-8, so that no handle can hold it; choose another state directory";
         return Err(MachineError::invalid(format!("state directory {}", dir.display()), reason));
     }
-    let nonce: Nonce =
-        draw().map_err(|error| MachineError::Start { stage: "detaching it".to_owned(), source: error.into() })?;
-    Ok(Place { id: id.to_owned(), dir: dir.to_owned(), nonce: hex(&nonce) })
+    let nonce: Nonce = random_bytes()
+        .map_err(|error| MachineError::Start { stage: "detaching it".to_owned(), source: error.into() })?;
+    Ok(DetachedHandle { id: id.to_owned(), dir: dir.to_owned(), nonce: hex(&nonce) })
 }
 
 /// A way to the door of a machine, as far as it exists.
 pub(super) enum Door {
-    /// Nothing is there, or nothing that lives.
+    /// No supervisor listens there.
     Gone,
-    /// Somebody listens.
+    /// A supervisor listens.
     Open(UnixStream),
 }
 
-impl Place {
-    /// Reads a handle; `None` when it is one of a machine that ends with its maker.
+impl DetachedHandle {
+    /// Reads a handle; `None` if it is the handle of a bound machine.
     pub(super) fn of(state: &serde_json::Value) -> Result<Option<Self>> {
         if state.get("nonce").is_none() {
             return Ok(None);
         }
         let bad = |reason: &str| MachineError::invalid("handle of a detached machine", reason);
-        let place: Self = serde_json::from_value(state.clone()).map_err(|error| bad(&error.to_string()))?;
-        let plain = place.id.len() == 16 && place.id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !plain || !place.dir.is_absolute() {
+        let handle: Self = serde_json::from_value(state.clone()).map_err(|error| bad(&error.to_string()))?;
+        let plain = handle.id.len() == 16 && handle.id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !plain || !handle.dir.is_absolute() {
             return Err(bad("names no directory of a machine"));
         }
-        place.nonce()?;
-        Ok(Some(place))
+        handle.nonce()?;
+        Ok(Some(handle))
     }
 
-    /// A machine whose handle nobody has: enough to end it, once its door is gone.
+    /// A handle without the nonce: enough to remove a machine after its door was removed.
     pub(super) fn unknown(id: &str, dir: PathBuf) -> Self {
         Self { id: id.to_owned(), dir, nonce: hex(&Nonce::default()) }
     }
 
-    /// What the handle holds.
+    /// The JSON form of the handle.
     pub(super) fn state(&self) -> serde_json::Value {
         serde_json::json!({ "id": self.id, "dir": self.dir, "nonce": self.nonce })
     }
@@ -94,16 +94,17 @@ impl Place {
         self.dir.join(&self.id)
     }
 
-    /// The machine's directory, which must be this user's; `None` when there is none. Its mode is not looked at: at the level
-    /// `landlock` a command can change it, and must not lock us out.
+    /// The machine's directory, which must belong to this user; `None` if it does not exist. Its mode is not checked:
+    /// at the level `landlock`, a command can change the mode and must not lock this client out.
     pub(super) fn open(&self) -> Result<Option<OwnedFd>> {
         open_own(&self.path())
     }
 
-    /// Connects to the door, if a supervisor listens at it.
+    /// Connects to the door if a supervisor listens there.
     async fn door(&self) -> Result<Door> {
         let Some(dir) = self.open()? else { return Ok(Door::Gone) };
-        // By descriptor: a socket's path may be only so long, a state directory's longer.
+        // By descriptor, because the path of a socket has a small maximum length and the state directory's path may be
+        // longer.
         let connected = UnixStream::connect(format!("/proc/self/fd/{}/{DOOR}", dir.as_raw_fd())).await;
         let stream = match connected {
             Ok(stream) => stream,
@@ -113,28 +114,28 @@ impl Place {
         let peer = stream.peer_cred().map_err(|error| MachineError::transport("reach it", error))?;
         if peer.uid() != geteuid().as_raw() {
             let what = format!("machine {}", self.path().display());
-            return Err(MachineError::invalid(what, "is posed as by a process of another user"));
+            return Err(MachineError::invalid(what, "its socket belongs to a process of another user"));
         }
         Ok(Door::Open(stream))
     }
 
-    /// Knocks, if a supervisor listens at the door.
+    /// Sends a request to the door if a supervisor listens there.
     pub(super) async fn knock(&self, wish: Wish) -> Result<Door> {
         let Door::Open(mut stream) = self.door().await? else { return Ok(Door::Gone) };
         match stream.write_all(&Knock::new(wish, self.nonce()?).encode()).await {
             Ok(()) => Ok(Door::Open(stream)),
-            // It ended in this very moment.
+            // The machine ended at this moment.
             Err(_) => Ok(Door::Gone),
         }
     }
 
-    /// Finds the machine; `None` when it is gone. What it left when it died without its supervisor is removed.
+    /// Connects to the machine; `None` if it is gone. Removes its leftovers if its supervisor died without doing so.
     pub(super) async fn attach(&self, handle: &MachineHandle) -> Result<Option<GuestMachine>> {
         let late = |_late| self.silent();
         let nonce = self.nonce()?;
         let welcomed = async {
             let Door::Open(stream) = self.door().await? else { return Ok(None) };
-            // As much as the system allows, so that a large file takes fewer turns.
+            // The largest buffer that the system allows, so that a large file takes fewer writes.
             let _system_default = rustix::net::sockopt::set_socket_send_buffer_size(&stream, 1 << 20);
             let (mut reader, mut writer) = stream.into_split();
             Ok(Memo::ask(&mut reader, &mut writer, nonce).await?.map(|memo| (reader, writer, memo)))
@@ -146,15 +147,15 @@ impl Place {
             return Ok(None);
         };
         match memo.connect(reader, writer, handle.clone()).await {
-            Ok(machine) => Ok(Some(machine.farewell(Removal { place: self.clone() }))),
-            // Either it ended in this very moment, or it has as many connections as it takes.
+            Ok(machine) => Ok(Some(machine.teardown(Removal { handle: self.clone() }))),
+            // Either the machine ended at this moment, or it has its maximum number of connections.
             Err(MachineError::Gone) if !self.lives().await? => Ok(None),
-            Err(MachineError::Gone) => Err(crowded()),
+            Err(MachineError::Gone) => Err(too_many_clients()),
             Err(error) => Err(error),
         }
     }
 
-    /// Whether somebody still opens the door, once what is just ending has had a moment to.
+    /// Whether a supervisor still accepts connections, after an ending one had a second to stop.
     pub(super) async fn lives(&self) -> Result<bool> {
         for _ in 0..20 {
             if matches!(self.knock(Wish::Attach).await?, Door::Gone) {
@@ -166,11 +167,11 @@ impl Place {
     }
 }
 
-/// A machine's directory, which must be this user's; `None` when there is none.
-pub(super) fn open_own(place: &Path) -> Result<Option<OwnedFd>> {
-    let bad = |reason: &str| MachineError::invalid(format!("machine {}", place.display()), reason);
+/// A machine's directory, which must belong to this user; `None` if it does not exist.
+pub(super) fn open_own(path: &Path) -> Result<Option<OwnedFd>> {
+    let bad = |reason: &str| MachineError::invalid(format!("machine {}", path.display()), reason);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let dir = match rustix::fs::open(place, flags, Mode::empty()) {
+    let dir = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(dir) => dir,
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         Err(Errno::ACCESS | Errno::PERM) => return Err(bad("belongs to another user of this host")),
@@ -183,13 +184,13 @@ pub(super) fn open_own(place: &Path) -> Result<Option<OwnedFd>> {
     Ok(Some(dir))
 }
 
-/// Whether an error means that no supervisor is there, or that it closes its door in this very moment.
+/// Whether an error means that no supervisor listens, or that it is closing its door.
 fn is_closed(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
     matches!(kind, NotFound | ConnectionRefused | ConnectionReset)
 }
 
-/// Whether a directory is a machine's. A handle may have been changed, and lead to any directory with such a name.
+/// Whether a directory is a machine's. The handle may have been changed, and may name any directory.
 pub(super) fn is_marked(dir: &OwnedFd) -> bool {
     let found = rustix::fs::statat(dir, MARK, AtFlags::SYMLINK_NOFOLLOW);
     found.is_ok_and(|found| {
@@ -197,19 +198,19 @@ pub(super) fn is_marked(dir: &OwnedFd) -> bool {
     })
 }
 
-/// Whether no supervisor holds a machine's directory: whoever made it is dead.
+/// Whether no process holds the lock of a machine's directory: its supervisor is dead.
 pub(super) fn is_unlocked(dir: &OwnedFd) -> bool {
     flock(dir, FlockOperation::NonBlockingLockExclusive).is_ok() && flock(dir, FlockOperation::Unlock).is_ok()
 }
 
-/// What stopping such a machine waits for.
+/// Teardown of a detached machine.
 pub(super) struct Removal {
-    pub(super) place: Place,
+    pub(super) handle: DetachedHandle,
 }
 
-impl Farewell for Removal {
+impl Teardown for Removal {
     fn wait(&mut self) -> BoxFuture<'_, Result<()>> {
-        self.place.delete().boxed()
+        self.handle.delete().boxed()
     }
 }
 
@@ -222,10 +223,10 @@ mod tests {
     #[test]
     fn a_handle_names_a_directory_of_a_machine_or_is_refused() {
         let good = json!({ "id": "0123456789abcdef", "dir": "/tmp/state", "nonce": "0f".repeat(16) });
-        let place = Place::of(&good).expect("a handle").expect("a detached one");
-        assert_eq!(place.state(), good);
-        assert_eq!(place.nonce().expect("a nonce"), [15; 16]);
-        assert!(Place::of(&json!({ "id": "0123456789abcdef" })).expect("another kind").is_none());
+        let handle = DetachedHandle::of(&good).expect("a handle").expect("a detached one");
+        assert_eq!(handle.state(), good);
+        assert_eq!(handle.nonce().expect("a nonce"), [15; 16]);
+        assert!(DetachedHandle::of(&json!({ "id": "0123456789abcdef" })).expect("another kind").is_none());
         let with = |name: &str, value: &str| {
             let mut bad = good.clone();
             bad[name] = value.into();
@@ -241,7 +242,7 @@ mod tests {
             with("more", "x"),
         ];
         for bad in table {
-            assert_eq!(Place::of(&bad).map(|_| ()).expect_err("refused").code(), "invalid", "{bad}");
+            assert_eq!(DetachedHandle::of(&bad).map(|_| ()).expect_err("refused").code(), "invalid", "{bad}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The machines in a state directory, known by what is there of them: those that live, and what dead ones left.
+//! The machines of a state directory, as found on disk: live machines, and leftovers of dead ones.
 
 use std::{
     fs, io,
@@ -19,56 +19,57 @@ use tokio::{
 
 use super::{
     UnixLocal,
-    detached::{Place, is_marked, is_unlocked},
+    detached::{DetachedHandle, is_marked, is_unlocked},
     state,
 };
 use crate::guest_binary;
 
-/// How long the trees of dead machines may take to be removed.
+/// How long removing the trees of dead machines may take.
 const SWEEP: Duration = Duration::from_secs(600);
-/// How often it is tried again while somebody makes a machine there.
+/// How often a sweep is repeated while another process creates a machine in the same directory.
 const TRIES: usize = 5;
-/// What a directory is called while it is removed, before its own name.
+/// Prefix of a directory's name while it is removed.
 pub(super) const DEAD: &str = ".dead-";
 
-/// The longest report of a sweep that is read.
+/// Maximum length of a sweep's report.
 const MAX_REPORT: u64 = 1 << 20;
 
 /// A machine in a state directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resident {
-    /// Its number.
+    /// Id of the machine.
     pub id: String,
-    /// Whether it runs, or what its end left.
+    /// Whether the machine runs.
     pub state: ResidentState,
 }
 
-/// What is known of a machine in a state directory.
+/// State of a machine in a state directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResidentState {
-    /// Its supervisor lives.
+    /// The supervisor lives.
     Running,
-    /// Its supervisor is dead; what is there is only in the way.
+    /// The supervisor is dead; the directory is a leftover.
     Dead,
-    /// Its supervisor is dead, and another process removes what it left.
+    /// The supervisor is dead, and another process is removing the leftovers.
     Removing,
 }
 
-/// A machine of which a sweep could not remove everything, and why.
+/// A machine that a sweep could not remove completely.
 #[derive(Debug)]
 pub struct Remainder {
-    /// Its number.
+    /// Id of the machine.
     pub id: String,
-    /// The system's own words.
+    /// The error of the operating system.
     pub error: io::Error,
 }
 
 impl UnixLocal {
-    /// What is in this client's state directory: machines that live, whoever made them, and what dead ones left. Nothing else
-    /// that somebody keeps there is among it.
+    /// The machines in this client's state directory: live machines of every process, and leftovers of dead ones. Other
+    /// files in the directory are not listed.
     ///
     /// # Errors
-    /// [`MachineError`] when the directory cannot be read, or is not this user's alone. One that is missing is empty.
+    /// [`MachineError`] if the directory cannot be read, or is accessible for other users. A missing directory is
+    /// empty.
     pub fn machines(&self) -> Result<Vec<Resident>> {
         let Some(directory) = self.existing()? else { return Ok(Vec::new()) };
         let failed = |source: io::Error| MachineError::transport("look for machines", source);
@@ -92,35 +93,36 @@ impl UnixLocal {
         Ok(found)
     }
 
-    /// Ends a machine of the state directory that nobody has a handle of, and removes everything it has.
+    /// Ends a machine of the state directory without its handle, and removes everything it has.
     ///
     /// # Errors
-    /// [`MachineError`] when something of it is left; [`MachineError::StillBeingRemoved`] when its removal goes on.
+    /// [`MachineError`] if something remains; [`MachineError::StillBeingRemoved`] if the removal continues in the
+    /// background.
     pub async fn remove_machine(&self, id: &str) -> Result<()> {
         let Some(directory) = self.existing()? else { return Ok(()) };
         if !is_id(id) {
-            return Err(MachineError::invalid(format!("machine {id:?}"), "is not the number of one"));
+            return Err(MachineError::invalid(format!("machine {id:?}"), "is not the id of a machine"));
         }
-        let place = Place::unknown(id, directory.clone());
-        // Without its door nobody could reach it ever again, so that it ends by itself.
+        let handle = DetachedHandle::unknown(id, directory.clone());
+        // Without its door no client can ever attach to the machine, so it ends by itself.
         match fs::remove_file(directory.join(id).join(DOOR)) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(place.not_removed(source)),
-            _ => place.delete().await,
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(handle.not_removed(source)),
+            _ => handle.delete().await,
         }
     }
 
-    /// Removes what dead machines left in the state directory. Gives back those of which something is left, except for
-    /// those that another process is [removing](ResidentState::Removing).
+    /// Removes the leftovers of dead machines in the state directory. Returns those that could not be removed
+    /// completely, without those that another process is [removing](ResidentState::Removing).
     ///
     /// # Errors
-    /// [`MachineError`] when the directory cannot be read, or is not this user's alone.
+    /// [`MachineError`] if the directory cannot be read, or is accessible for other users.
     pub async fn sweep(&self) -> Result<Vec<Remainder>> {
         let mut reported = Vec::new();
         for _ in 0..TRIES {
             let (false, Some(directory)) = (self.dead()?.is_empty(), self.existing()?) else { return Ok(Vec::new()) };
             reported = sweep(&directory, SWEEP).await;
             if !self.dead()?.is_empty() {
-                // Whoever makes a machine there keeps others from looking, for a moment.
+                // A process that creates a machine there holds the lock of the directory for a moment.
                 sleep(Duration::from_millis(50)).await;
             }
         }
@@ -132,13 +134,13 @@ impl UnixLocal {
         Ok(self.dead()?.into_iter().map(explained).collect())
     }
 
-    /// The ids of machines whose supervisor is dead, and that no process is removing.
+    /// Ids of machines whose supervisor is dead, and that no other process is removing.
     fn dead(&self) -> Result<Vec<String>> {
         let is_dead = |machine: &Resident| machine.state == ResidentState::Dead;
         Ok(self.machines()?.into_iter().filter(is_dead).map(|machine| machine.id).collect())
     }
 
-    /// The state directory, if it exists, and is this user's alone.
+    /// The state directory, if it exists and is accessible for this user only.
     fn existing(&self) -> Result<Option<PathBuf>> {
         let directory = state::directory(self.chosen_dir())?;
         match fs::symlink_metadata(&directory) {
@@ -148,7 +150,8 @@ impl UnixLocal {
     }
 }
 
-/// Removes what dead machines left in a directory, with the program that knows how. Gives back what it could not remove.
+/// Removes the leftovers of dead machines in a directory by running the guest program's `sweep`. Returns what could not
+/// be removed.
 pub(super) async fn sweep(directory: &Path, patience: Duration) -> Vec<Remainder> {
     let Ok(program) = guest_binary::sealed() else { return Vec::new() };
     let started = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
@@ -157,7 +160,7 @@ pub(super) async fn sweep(directory: &Path, patience: Duration) -> Vec<Remainder
         .arg(directory)
         .env_clear()
         .current_dir("/")
-        // A Ctrl-C is for the caller; what was begun is brought to its end.
+        // A Ctrl-C is for the caller only; a started sweep is completed.
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -171,7 +174,7 @@ pub(super) async fn sweep(directory: &Path, patience: Duration) -> Vec<Remainder
         }
         sweeper.wait().await
     };
-    // It goes on after this time; what it leaves is tried again by the next machine's supervisor.
+    // The sweep continues after this time; the next machine's supervisor tries again to remove what it leaves.
     let _late = timeout(patience, swept).await;
     report.lines().filter_map(remainder).collect()
 }
@@ -180,7 +183,7 @@ pub(super) async fn sweep(directory: &Path, patience: Duration) -> Vec<Remainder
 fn remainder(line: &str) -> Option<Remainder> {
     let (id, number) = line.split_once(' ')?;
     let error = match number.parse().ok()? {
-        0 => io::Error::other("for a reason that the system gives no number for"),
+        0 => io::Error::other("the sweep gave no reason"),
         number => io::Error::from_raw_os_error(number),
     };
     is_id(id).then(|| Remainder { id: id.to_owned(), error })
@@ -190,11 +193,11 @@ fn is_id(name: &str) -> bool {
     name.len() == 16 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether a machine's supervisor lives; nothing for what is not provably the directory of a machine.
+/// Whether a machine's supervisor lives; `None` if the path is not certainly the directory of a machine.
 fn lives(path: &Path) -> Option<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    // Its mark comes after its lock: one that is being made is never taken for a dead one.
+    // The mark is written after the lock is taken: a machine that is being created is never taken for a dead one.
     is_marked(&dir).then(|| !is_unlocked(&dir))
 }
 
@@ -206,7 +209,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_not_provably_a_dead_machine_is_left_as_it_is() {
+    async fn only_certainly_dead_machines_are_swept() {
         let temp = tempfile::tempdir().expect("a directory");
         let place = temp.path().join("machines");
         let client = UnixLocal::new().state_dir(&place);
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_another_process_removes_is_neither_running_nor_gone() {
+    async fn a_machine_that_another_process_removes_is_neither_running_nor_gone() {
         let temp = tempfile::tempdir().expect("a directory");
         let place = temp.path().join("machines");
         let client = UnixLocal::new().state_dir(&place);
@@ -253,7 +256,7 @@ mod tests {
         assert_eq!(client.machines().expect("machines"), removing);
         assert!(client.sweep().await.expect("sweep").is_empty(), "nothing that this sweep failed to remove");
         assert_eq!(client.machines().expect("machines"), removing);
-        let waiting = Place::unknown(id, place.clone());
+        let waiting = DetachedHandle::unknown(id, place.clone());
         let error = waiting.delete_within(Duration::from_millis(300)).await.expect_err("it is there");
         assert_eq!(error.code(), "still_being_removed", "{error}");
         drop(other_sweep);
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_somebody_elses_is_not_looked_at() {
+    fn a_state_directory_that_is_a_link_is_refused() {
         let temp = tempfile::tempdir().expect("a directory");
         let link = temp.path().join("link");
         std::os::unix::fs::symlink("/usr", &link).expect("link");

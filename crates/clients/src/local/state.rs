@@ -1,4 +1,4 @@
-//! The directory in which live machines keep what must not be in memory; it belongs to one user and nobody else.
+//! The state directory of live machines, which only one user can access.
 
 use std::{
     fs::DirBuilder,
@@ -10,12 +10,12 @@ use std::{
 use rustix::process::getuid;
 use sandbar_machine::{MachineError, Result};
 
-use crate::draw::{draw, hex};
+use crate::random::{hex, random_bytes};
 
-/// Makes the directory if it is missing, checks that nobody else can have touched it, and draws a name in it.
+/// Creates the directory if it is missing, checks that no other user can have changed it, and draws a random id in it.
 pub(super) fn prepare(chosen: Option<&Path>) -> Result<(PathBuf, String)> {
     let directory = directory(chosen)?;
-    // The second choice is in a directory of the user's that may have to be made; the others must be there.
+    // The fallback is below a directory of the user that may not exist yet; the parents of the others must exist.
     let is_second = chosen.is_none() && directory != usual();
     let made = DirBuilder::new().mode(0o700).recursive(is_second).create(&directory);
     if let Err(error) = made
@@ -24,11 +24,11 @@ pub(super) fn prepare(chosen: Option<&Path>) -> Result<(PathBuf, String)> {
         return Err(failed(&directory, error));
     }
     check(&directory)?;
-    let name = draw::<8>().map_err(|source| failed(&directory, source))?;
+    let name = random_bytes::<8>().map_err(|source| failed(&directory, source))?;
     Ok((directory, hex(&name)))
 }
 
-/// Where it is, whether it exists or not.
+/// Path of the state directory, whether it exists or not.
 pub(super) fn directory(chosen: Option<&Path>) -> Result<PathBuf> {
     match chosen {
         Some(chosen) => std::path::absolute(chosen).map_err(|source| failed(chosen, source)),
@@ -43,19 +43,19 @@ fn usual() -> PathBuf {
     std::env::temp_dir().join(format!("sandbar-{}", getuid().as_raw()))
 }
 
-/// Whether another user put something there, which only that user or root can remove.
+/// Whether the path belongs to another user; only that user or root can remove it.
 fn is_taken(usual: &Path) -> bool {
     std::fs::symlink_metadata(usual).is_ok_and(|found| found.uid() != getuid().as_raw())
 }
 
-/// A directory that only this user can make.
+/// A directory that only this user can create.
 fn second_choice_from_env() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")))?;
     Some(state.join("sandbar/machines"))
 }
 
-/// In a directory everyone can write to, somebody else may have made it first.
+/// The usual parent is writable for all users, so another user may have created the directory first.
 pub(super) fn check(directory: &Path) -> Result<()> {
     let found = std::fs::symlink_metadata(directory).map_err(|source| failed(directory, source))?;
     let bad = |reason: &str| {

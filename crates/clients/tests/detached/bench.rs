@@ -1,4 +1,4 @@
-//! What these tests stand on: a place for machines, this program in other parts, and short words.
+//! Shared functions of these tests: a place for machines, this program in other roles, and helpers.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 
 use crate::docker::{DEBIAN, client, engine, left};
 
-/// What the test `part` plays when this program starts itself.
+/// Variable with the role of the test `part` when this program starts itself.
 pub(crate) const PART: &str = "SANDBAR_TEST_PART";
 pub(crate) const PLACE: &str = "SANDBAR_TEST_PLACE";
 pub(crate) const WHERE: &str = "SANDBAR_TEST_WHERE";
@@ -39,12 +39,12 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what}: not so after a minute");
 }
 
-/// Everything a command of this script prints to standard output.
+/// Standard output of a script.
 pub(crate) async fn printed(machine: &dyn Machine, script: &str) -> String {
     said_by(machine, Command::new(["sh", "-c", script])).await
 }
 
-/// The same of any command.
+/// Standard output of a command.
 pub(crate) async fn said_by(machine: &dyn Machine, command: Command) -> String {
     let mut process = soon(machine.spawn(command)).await.expect("spawn");
     let mut text = Vec::new();
@@ -65,17 +65,17 @@ pub(crate) fn detached() -> MachineSpec {
     MachineSpec::default().lifetime(Lifetime::Detached).env(env).ports([4321])
 }
 
-/// A place for machines, and the handle of the one that is there.
+/// A place for machines, and the handle of the machine there.
 pub(crate) struct Bench(pub(crate) tempfile::TempDir, Where);
 
-/// Which client makes a bench's machines.
+/// Which client creates a bench's machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Where {
     ThisHost,
     Containers,
 }
 
-/// The client for a part that plays at a place.
+/// The client for a role at a place.
 pub(crate) fn player(place: &Path) -> Arc<dyn SandboxClient> {
     match std::env::var(WHERE).as_deref() {
         Ok("Containers") => Arc::new(containers(place)),
@@ -101,7 +101,7 @@ impl Bench {
         Self(dir, place)
     }
 
-    /// A client of the kind this bench has.
+    /// A client of this bench's kind.
     pub(crate) fn any_client(&self) -> Arc<dyn SandboxClient> {
         match self.1 {
             Where::ThisHost => Arc::new(self.client()),
@@ -109,7 +109,7 @@ impl Bench {
         }
     }
 
-    /// What there is of machines: directories, or containers and volumes.
+    /// What exists of machines: directories, or containers and volumes.
     pub(crate) async fn left(&self) -> Vec<String> {
         match self.1 {
             Where::ThisHost => self.machines().iter().map(|path| path.display().to_string()).collect(),
@@ -117,7 +117,7 @@ impl Bench {
         }
     }
 
-    /// Waits until there is nothing.
+    /// Waits until nothing exists.
     pub(crate) async fn is_empty(&self) {
         for _ in 0..600 {
             if self.left().await.is_empty() {
@@ -128,7 +128,7 @@ impl Bench {
         panic!("left: {:?}", self.left().await);
     }
 
-    /// The same, with machines removed whose handle nobody has. One may come when its maker has long been killed.
+    /// The same, but removes machines without a known handle. One may appear long after its creator was killed.
     pub(crate) async fn is_empty_once_swept(&self) {
         for _ in 0..600 {
             if self.left().await.is_empty() {
@@ -140,10 +140,10 @@ impl Bench {
         panic!("left: {:?}", self.left().await);
     }
 
-    /// Removes a machine whose handle nobody has, as far as there is one.
+    /// Removes the machine without a known handle, if there is one.
     async fn sweep(&self) {
         match self.1 {
-            // Taking its door away ends it. One that is just ending may be gone.
+            // Removing its door ends it. A machine that is just ending may be gone.
             Where::ThisHost => {
                 if let Some(machine) = self.machines().first() {
                     let _gone_already = fs::remove_file(machine.join(DOOR));
@@ -185,7 +185,7 @@ impl Bench {
         Processes { supervisor, guest: guest.expect("a guest") }
     }
 
-    /// Starts this program again, in another part.
+    /// Starts this program again, in another role.
     pub(crate) fn play(&self, part: &str) -> Child {
         let mut command = HostCommand::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "part", "--nocapture"]).env(PART, part).env(PLACE, self.0.path());
@@ -215,7 +215,7 @@ impl Processes {
     }
 }
 
-/// Whether a process is there and not merely waiting to be reaped.
+/// Whether a process exists and is not a zombie.
 pub(crate) fn runs(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -225,13 +225,13 @@ pub(crate) fn kill(pid: i32) {
     kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("it is ours");
 }
 
-/// Lets a process do nothing more, without ending it.
+/// Stops a process without ending it.
 pub(crate) fn stop(process: u32) {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process");
     kill_process(pid, Signal::STOP).expect("it is ours");
 }
 
-/// Waits for a line another part prints.
+/// Waits for a line that another process prints.
 pub(crate) fn hear(child: &mut Child, word: &str) {
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     assert!(lines.map_while(Result::ok).any(|line| line.contains(word)), "it never said {word:?}");

@@ -1,4 +1,4 @@
-//! What is so of every machine that outlives its maker, on this host and in containers.
+//! Promises of every machine that outlives its creator, on this host and in containers.
 
 use std::{fs, process::Child, time::Duration};
 
@@ -7,7 +7,7 @@ use sandbar_machine::{Features, MachineHandle, collect};
 use super::bench::{Bench, Where, detached, file, hear, printed, soon, stop};
 use crate::docker::has_engine;
 
-/// Each of these, in both places.
+/// Runs each test in both places.
 macro_rules! both {
     ($($name:ident),* $(,)?) => {
         mod on_this_host {
@@ -35,14 +35,14 @@ both![
     processes_use_a_machine_side_by_side_and_a_killed_one_takes_only_its_own_with_it,
     a_maker_killed_at_any_moment_leaves_nothing_or_a_whole_machine,
     a_create_that_is_cancelled_leaves_nothing,
-    deleting_is_prompt_whoever_holds_the_machine,
+    deleting_is_prompt_while_others_hold_the_machine,
 ];
 
 async fn a_machine_made_by_a_process_that_ended_is_found_used_and_deleted(bench: Bench) {
     assert!(bench.play("make").wait().expect("wait").success());
     let made = fs::read(bench.0.path().join("made")).expect("a handle");
     let (handle, features): (MachineHandle, Features) = serde_json::from_slice(&made).expect("json");
-    // Another client: everything it needs to know is in the handle.
+    // Another client: the handle contains everything that it needs.
     let client = bench.any_client();
     let one = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
     let two = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
@@ -103,7 +103,7 @@ async fn a_maker_killed_at_any_moment_leaves_nothing_or_a_whole_machine(bench: B
             fs::remove_file(&made).expect("it goes");
             whole += 1;
         }
-        // Nobody knows the handle of one that was just ready, and an engine keeps what never ran.
+        // No process has the handle of a machine that was just ready, and an engine retains a container that never ran.
         bench.is_empty_once_swept().await;
     }
     assert!(whole > 0, "no maker was given enough time");
@@ -122,7 +122,7 @@ async fn a_create_that_is_cancelled_leaves_nothing(bench: Bench) {
             Err(_late) => cancelled += 1,
         }
     }
-    // The first may have been much slower than all others.
+    // The first create may have been much slower than all others.
     let mut patience = all / 15;
     while cancelled == 0 {
         patience /= 2;
@@ -134,7 +134,7 @@ async fn a_create_that_is_cancelled_leaves_nothing(bench: Bench) {
     bench.is_empty().await;
 }
 
-async fn deleting_is_prompt_whoever_holds_the_machine(bench: Bench) {
+async fn deleting_is_prompt_while_others_hold_the_machine(bench: Bench) {
     let client = bench.any_client();
     let mut maker = bench.play("stay");
     hear(&mut maker, "staying");
@@ -142,7 +142,7 @@ async fn deleting_is_prompt_whoever_holds_the_machine(bench: Bench) {
     let mut holder = bench.play("hold");
     hear(&mut holder, "holding");
     let visitor = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
-    // Neither of them can let go.
+    // Neither of these processes can detach.
     for process in [&maker, &holder] {
         stop(process.id());
     }

@@ -1,4 +1,4 @@
-//! Who gets in at a machine's door: nobody without its nonce, no other user, nothing from inside.
+//! Access to a machine's door: refused without the nonce, for other users, and from inside.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ async fn the_wrong_nonce_finds_and_ends_nothing() {
     wrong.state["nonce"] = "0".repeat(32).into();
     assert!(soon(bench.client().attach(&wrong)).await.expect("attach").is_none());
     soon(bench.client().delete(&wrong)).await.expect("there is no such machine");
-    // A visitor that says nothing keeps nobody else out.
+    // A client that sends nothing does not block others.
     let door = bench.machines()[0].join(DOOR);
     let mut silent = Vec::new();
     for _ in 0..8 {
@@ -41,7 +41,7 @@ async fn the_wrong_nonce_finds_and_ends_nothing() {
     soon(machine.stop()).await.expect("stop");
 }
 
-/// Attaches, as soon as those who are gone are known to be.
+/// Attaches as soon as the machine has noticed that earlier clients are gone.
 async fn once_there_is_room(bench: &Bench, handle: &MachineHandle) -> Arc<dyn Machine> {
     soon(async {
         loop {
@@ -73,13 +73,13 @@ async fn a_machine_has_only_so_many_holders_and_says_so() {
         assert_eq!(printed(&**machine, "echo $DECLARED").await, "remembered\n");
     }
     holders.clear();
-    // What was left in the background by those who are gone, its output still open, keeps nobody out.
+    // Background processes of earlier clients, with their output still open, do not block new clients.
     for _ in 0..150 {
         let machine = once_there_is_room(&bench, &handle).await;
         let mut process =
             soon(machine.spawn(Command::new(["sh", "-c", "sleep 1000 & echo left"]))).await.expect("spawn");
         assert!(matches!(soon(process.output.recv()).await, Some(Ok(Output::Stdout(_)))));
-        // Its exit, after which nothing more is killed when this holder goes.
+        // After the exit of its command, nothing more is killed when this client goes.
         assert!(matches!(soon(process.output.recv()).await, Some(Ok(Output::Exit(_)))));
     }
     let again = once_there_is_room(&bench, &handle).await;
@@ -103,7 +103,7 @@ async fn a_holder_that_talks_nonsense_loses_only_its_own_connection() {
         stream.write_all(&Knock::new(Wish::Attach, nonce(&handle)).encode()).await.expect("knock");
         stream.write_all(&nonsense).await.expect("write");
         let mut told = Vec::new();
-        // It may hang up with some of it unread, which is a reset.
+        // The machine may close the connection with unread data, which is a reset.
         let _reset = soon(stream.read_to_end(&mut told)).await;
         assert!(!told.is_empty());
         assert_eq!(printed(&*machine, "echo $DECLARED").await, "remembered\n");
@@ -114,7 +114,7 @@ async fn a_holder_that_talks_nonsense_loses_only_its_own_connection() {
 #[tokio::test]
 async fn another_user_can_neither_attach_nor_end_a_machine() {
     if !rustix::process::geteuid().is_root() {
-        // Only root can play another user.
+        // Only root can act as another user.
         return;
     }
     let bench = Bench::new();
@@ -129,7 +129,7 @@ async fn another_user_can_neither_attach_nor_end_a_machine() {
         as_ordinary_user_with(&["--exact", "part", "--nocapture"], &variables);
     };
     play("intrude");
-    // Even if the directories stood open and the nonce were known.
+    // Even if the directories were open and the nonce were known.
     open(&bench.state(), 0o755);
     open(&machine, 0o755);
     open(&machine.join(DOOR), 0o777);
@@ -140,7 +140,7 @@ async fn another_user_can_neither_attach_nor_end_a_machine() {
     processes.are_gone().await;
 }
 
-/// Looks for the door by its path, through every process, and for any socket there is; says what it reached.
+/// Looks for the door by its path, through every process, and for any socket; prints what it reached.
 const BURGLAR: &str = r#"
 import glob, os, socket, stat, sys
 door, tried = sys.argv[1], set()
@@ -187,7 +187,7 @@ async fn nothing_inside_a_machine_reaches_its_door() {
     }
 }
 
-/// Knocks as a visitor would, with a nonce; says how much it is told.
+/// Sends a request with a nonce, as a client does; prints the length of the answer.
 const VISITOR: &str = r#"
 import socket, sys
 s = socket.socket(socket.AF_UNIX)

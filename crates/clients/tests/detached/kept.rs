@@ -1,4 +1,4 @@
-//! Commands that outlive a process that was killed, or ended in good order, and leases.
+//! Commands that survive their client, which was killed or ended regularly, and leases.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
@@ -11,7 +11,8 @@ use super::bench::{Bench, detached, file, hear, soon, until};
 
 const ECHO: &str = "stty -echo 2>/dev/null; echo ready; while read line; do echo \"got $line\"; done";
 
-/// What a process does that is about to vanish: one command with a terminal, one that floods, one without input.
+/// The work of a process that will be killed: starts one command with a terminal, one that floods, and one without
+/// input.
 pub(crate) async fn hold(client: &dyn SandboxClient, place: &Path) {
     let saved = fs::read(place.join("handle")).expect("handle");
     let handle = serde_json::from_slice(&saved).expect("json");
@@ -44,7 +45,7 @@ async fn adopt(machine: &dyn Machine, id: ProcessId) -> Process {
     panic!("process {id} is held for ever");
 }
 
-/// Reads until standard output contains these words; also how many bytes came, and how many were omitted.
+/// Reads until standard output contains this text; returns the text, and the number of omitted bytes.
 async fn heard(process: &mut Process, words: &str) -> (String, u64) {
     let (mut text, mut omitted) = (String::new(), 0);
     while !text.contains(words) {
@@ -58,7 +59,7 @@ async fn heard(process: &mut Process, words: &str) -> (String, u64) {
 }
 
 #[tokio::test]
-async fn what_a_killed_or_ended_process_kept_is_found_by_another() {
+async fn commands_of_a_killed_or_ended_process_are_found_by_another() {
     for part in ["keep", "keep and end"] {
         let bench = Bench::new();
         let (handle, processes) = bench.create().await;
@@ -78,7 +79,7 @@ async fn what_a_killed_or_ended_process_kept_is_found_by_another() {
         assert_eq!((text.contains("got you"), omitted), (true, 0), "{part}: {text:?}");
         let mut flood = adopt(&*machine, ids[1]).await;
         assert!(flood.stdin.is_none(), "it had no input, and has none");
-        // The dead process never took more than fits into its buffers, and a mebibyte is kept.
+        // The dead process never read more than its buffers hold, and the guest stores one mebibyte.
         let mut total = 0;
         while total < 1 << 20 {
             match soon(flood.output.recv()).await.expect("more").expect("output") {
@@ -102,7 +103,7 @@ fn has_ended(info: &ProcessInfo) -> bool {
     matches!(info.state, ProcessState::Ended(_))
 }
 
-/// The commands of a machine, once that is so of them.
+/// The commands of a machine, once the condition holds.
 async fn list_once(machine: &dyn Machine, is_so: impl Fn(&[ProcessInfo]) -> bool) -> Vec<ProcessInfo> {
     soon(async {
         loop {
@@ -117,7 +118,7 @@ async fn list_once(machine: &dyn Machine, is_so: impl Fn(&[ProcessInfo]) -> bool
 }
 
 #[tokio::test]
-async fn of_commands_that_ended_alone_the_latest_are_kept() {
+async fn the_latest_exited_commands_are_retained() {
     let bench = Bench::new();
     let (handle, _) = bench.create().await;
     let machine = soon(bench.client().attach(&handle)).await.expect("attach").expect("it lives");
@@ -164,7 +165,7 @@ async fn a_lease_removes_a_machine_and_never_the_hosts_own_directory() {
     let bench = Bench::new();
     let own = bench.0.path().join("own");
     fs::create_dir(&own).expect("a directory");
-    fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("open to whoever the machine is");
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("open to the user of the machine");
     fs::write(own.join("file"), "precious").expect("write");
     let leased = |milliseconds: u64| {
         detached()
@@ -173,7 +174,7 @@ async fn a_lease_removes_a_machine_and_never_the_hosts_own_directory() {
     };
     let mut made = soon(bench.client().create(leased(300))).await;
     if made.is_err() {
-        // Whoever is held up while making one finds that its lease is over.
+        // A create that is delayed may find that its lease is over.
         until("what there was of it is gone", || bench.machines().is_empty()).await;
         made = soon(bench.client().create(leased(20_000))).await;
     }

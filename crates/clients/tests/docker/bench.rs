@@ -1,4 +1,4 @@
-//! The bench these tests work on: an engine if there is one, and what is in it.
+//! Shared functions of these tests: the engine, if there is one, and the containers in it.
 #![allow(dead_code, reason = "each test program needs a part of it")]
 
 use std::{collections::HashMap, future::Future, time::Duration};
@@ -14,7 +14,7 @@ pub(crate) const DEBIAN: &str = "sandbar-test:bookworm";
 pub(crate) const BUSYBOX: &str = "sandbar-test:busybox";
 pub(crate) const EMPTY: &str = "sandbar-test:empty";
 
-/// Whether these tests can run. `cargo xtask setup` puts an engine and the images in place.
+/// Whether these tests can run. `cargo xtask setup` installs an engine and the images.
 pub(crate) async fn has_engine() -> bool {
     if let Ok(docker) = bollard::Docker::connect_with_defaults() {
         let answers = tokio::time::timeout(Duration::from_secs(60), docker.inspect_image(DEBIAN)).await;
@@ -27,12 +27,12 @@ pub(crate) async fn has_engine() -> bool {
     false
 }
 
-/// A client whose containers these tests may count and remove.
+/// A client for this image, which must be present.
 pub(crate) fn client(image: &str) -> Docker {
     Docker::image(image).pull(Pull::Never)
 }
 
-/// The same out of an image that the engine builds, and whose own user is an ordinary one without a name.
+/// A client for an image that the engine builds, whose user is an ordinary one without a name.
 pub(crate) fn nonroot() -> Docker {
     let place = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/docker/nonroot");
     Docker::build(Build::from(place).arg("USER", "4321:1234").tag("sandbar-test:nonroot"))
@@ -42,7 +42,7 @@ pub(crate) fn engine() -> bollard::Docker {
     bollard::Docker::connect_with_defaults().expect("a connection")
 }
 
-/// Containers and volumes with this label that are there.
+/// Names of the containers and volumes with this label.
 pub(crate) async fn left(label: &str) -> Vec<String> {
     let filters: HashMap<String, Vec<String>> = [("label".to_owned(), vec![label.to_owned()])].into();
     let docker = engine();
@@ -55,7 +55,7 @@ pub(crate) async fn left(label: &str) -> Vec<String> {
     containers.into_iter().filter_map(|container| container.id).chain(volumes).collect()
 }
 
-/// Waits until nothing with this label is there.
+/// Waits until no container and no volume with this label exists.
 pub(crate) async fn nothing_left(label: &str) {
     soon(async {
         while !left(label).await.is_empty() {
@@ -69,11 +69,11 @@ pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("took longer than a minute")
 }
 
-/// Everything a command prints, and how it ended.
+/// Output and exit code of a command.
 pub(crate) async fn run(machine: &dyn Machine, argv: &[&str]) -> (String, Option<i32>) {
     let mut process = soon(machine.spawn(Command::new(argv.iter().copied()))).await.expect("spawn");
     let mut text = Vec::new();
-    // What it left in the background may hold its output open for as long as it likes.
+    // A background process of the command may keep the output open.
     let code = loop {
         match soon(process.output.recv()).await.transpose().expect("output") {
             Some(Output::Stdout(bytes) | Output::Stderr(bytes)) => text.extend_from_slice(&bytes),
@@ -85,7 +85,7 @@ pub(crate) async fn run(machine: &dyn Machine, argv: &[&str]) -> (String, Option
     (String::from_utf8_lossy(&text).into_owned(), code)
 }
 
-/// The same for a script.
+/// Output of a script.
 pub(crate) async fn sh(machine: &dyn Machine, script: &str) -> String {
     run(machine, &["sh", "-c", script]).await.0
 }

@@ -1,4 +1,4 @@
-//! Images that are built first: what of a directory the engine gets to see.
+//! Images that the engine builds: which files of a directory it receives.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use sandbar_machine::{MachineSpec, SandboxClient};
 use crate::bench::{has_engine, sh, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dockerignore_names_is_not_sent() {
+async fn files_in_a_dockerignore_are_not_sent() {
     if !has_engine().await {
         return;
     }

@@ -1,5 +1,5 @@
-//! Containers that outlive their maker: who gets in, what a handle must know, and what becomes of one that is dealt with by
-//! other means.
+//! Containers that outlive their creator: who can attach, what a handle must contain, and what happens if a container
+//! is ended by other means.
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,10 +57,10 @@ async fn only_a_handle_that_fits_finds_or_ends_a_machine() {
             assert!(refused.to_string().contains(why), "{refused}");
         }
     }
-    // One that knows all but the nonce comes as far as the door.
+    // A handle with a wrong nonce reaches the door, and is refused there.
     let guessed = with(&handle, "nonce", "0".repeat(32).into());
     assert_eq!(soon(client.attach(&guessed)).await.map(drop).expect_err("a guess").code(), "invalid");
-    // What is only bound to its maker is not held here, and what is detached is not ended by such a handle.
+    // This client does not own the bound machine, and a handle of the bound form does not end a detached one.
     assert!(soon(client.attach(&bound)).await.expect("no error").is_none());
     assert_eq!(soon(client.delete(&bound)).await.expect_err("of another kind").code(), "invalid");
     assert_eq!(sh(&*machine, "echo unharmed").await, "unharmed\n");
@@ -68,7 +68,7 @@ async fn only_a_handle_that_fits_finds_or_ends_a_machine() {
     nothing_left("sandbar.test=fits").await;
 }
 
-/// Tries every abstract socket there is with a nonce of zeros, and says how many it reached and what it was told.
+/// Tries every abstract socket with a nonce of zeros, and prints how many it reached and what they answered.
 const BURGLAR: &str = r#"
 import socket
 doors = {line.split()[-1][1:] for line in open("/proc/net/unix") if "@sandbar-" in line}
@@ -136,8 +136,8 @@ async fn the_nonce_is_nowhere_in_the_containers_files() {
     soon(machine.stop()).await.expect("stop");
 }
 
-/// Watches for bridges, tries to take what goes through them and to end them, and says what it got. It ends when it is told
-/// to, and has seen one.
+/// Watches for bridges, tries to read their data and to kill them, and prints what it got. It ends when it is told to
+/// and has seen one.
 const HIGHWAYMAN: &str = r#"
 import os, signal, time
 def lives(pid):
@@ -235,7 +235,7 @@ async fn a_paused_container_says_so_and_can_be_ended() {
         let machine = create(&client).await;
         let handle = machine.handle();
         soon(engine().pause_container(field(&handle, "container"))).await.expect("pause");
-        let paused = soon(client.attach(&handle)).await.map(drop).expect_err("nobody answers");
+        let paused = soon(client.attach(&handle)).await.map(drop).expect_err("a paused guest does not answer");
         assert_eq!(paused.code(), "transport");
         assert!(std::error::Error::source(&paused).is_some_and(|why| why.to_string().contains("docker unpause")));
         match way {
@@ -264,19 +264,19 @@ async fn a_machine_that_is_full_of_processes_says_so_and_can_be_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn walls_are_needed_for_a_machine_that_stays() {
+async fn a_detached_machine_needs_the_inner_walls() {
     if !has_engine().await {
         return;
     }
     let weak = client(EMPTY).inner_walls(InnerWalls::EngineOnly).label("sandbar.test", "weak");
-    let refused = soon(weak.create(detached())).await.map(drop).expect_err("anybody inside could get in");
+    let refused = soon(weak.create(detached())).await.map(drop).expect_err("commands inside could take over the door");
     assert_eq!(refused.code(), "isolation", "{refused}");
     assert!(refused.to_string().contains("InnerWalls::Required"), "{refused}");
     nothing_left("sandbar.test=weak").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn labels_tell_a_machine_that_stays_from_one_that_does_not() {
+async fn labels_distinguish_detached_from_bound_machines() {
     if !has_engine().await {
         return;
     }

@@ -1,4 +1,4 @@
-//! Whatever goes wrong ends as an error, soon, and leaves nothing.
+//! Every failure is an error within a bounded time, and leaves nothing behind.
 
 use std::{
     path::Path,
@@ -23,7 +23,7 @@ fn container(machine: &dyn Machine) -> String {
     machine.handle().state.get("container").and_then(|name| name.as_str()).expect("a name").to_owned()
 }
 
-/// A socket on which every connection gets the same answer, whatever it asks.
+/// A socket on which every connection gets the same answer.
 fn fake(place: &Path, answer: &'static [u8], then: Then) -> Engine {
     let socket = place.join("engine.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -49,7 +49,7 @@ enum Then {
 }
 
 #[tokio::test]
-async fn an_engine_that_makes_no_sense_is_an_error_soon() {
+async fn an_engine_that_sends_garbage_is_an_error_soon() {
     let table: [(&'static [u8], Then); 6] = [
         (b"", Then::Close),
         (b"", Then::Wait),
@@ -70,7 +70,7 @@ async fn an_engine_that_makes_no_sense_is_an_error_soon() {
 
 #[tokio::test]
 async fn an_engine_that_an_agent_may_not_use_says_what_to_do() {
-    // Root may open every socket, so the test has to be somebody else's, in a directory of theirs.
+    // Root may open every socket, so the test must run as another user.
     if rustix::process::getuid().is_root() {
         return;
     }
@@ -158,7 +158,7 @@ async fn a_deadline_holds_in_a_container_that_is_paused() {
     nothing_left("sandbar.test=overdue").await;
 }
 
-/// A way to the engine that can stop to carry anything.
+/// A relay to the engine that can stop forwarding.
 fn relay(place: &Path) -> (Engine, watch::Sender<bool>) {
     let socket = place.join("relay.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -172,7 +172,7 @@ fn relay(place: &Path) -> (Engine, watch::Sender<bool>) {
         }
     });
     let engine = Engine::at(&format!("unix://{}", socket.display())).expect("an address");
-    // Long enough for an engine that has much to do.
+    // Long enough for a busy engine.
     (engine.patience(Duration::from_secs(10)), freeze)
 }
 
@@ -184,7 +184,7 @@ async fn carry(
     let mut bytes = vec![0; 64 << 10];
     loop {
         let Ok(count) = from.read(&mut bytes).await else { return };
-        // Closed together with the test: then everything is let go of.
+        // The sender is dropped at the end of the test: then every connection is closed.
         if frozen.wait_for(|frozen| !frozen).await.is_err()
             || count == 0
             || to.write_all(&bytes[..count]).await.is_err()
@@ -195,7 +195,7 @@ async fn carry(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_that_stops_answering_holds_nobody_up() {
+async fn an_engine_that_stops_answering_blocks_no_caller() {
     if !has_engine().await {
         return;
     }
@@ -206,12 +206,12 @@ async fn an_engine_that_stops_answering_holds_nobody_up() {
     assert_eq!(sh(&*machine, "echo well").await, "well\n");
     freeze.send(true).expect("frozen");
     let begun = Instant::now();
-    let stopped = soon(machine.stop()).await.expect_err("nobody can say that it is gone");
+    let stopped = soon(machine.stop()).await.expect_err("the engine cannot confirm the removal");
     assert_eq!(stopped.code(), "transport", "{stopped}");
     let created = soon(client.create(MachineSpec::default())).await.map(drop).expect_err("no answer");
     assert_eq!(created.code(), "start", "{created}");
     assert!(begun.elapsed() < Duration::from_secs(90));
-    // Whoever is attached has hung up, and so the machine ends as soon as the engine hears of it.
+    // The client closed its stream, so the machine ends as soon as the engine sees that.
     freeze.send(false).expect("thawed");
     soon(machine.stop()).await.expect("the second try");
     drop(machine);
@@ -235,12 +235,12 @@ async fn a_create_that_is_given_up_leaves_nothing() {
     }
     assert!(given_up > 3, "all were too quick");
     nothing_left("sandbar.test=cancelled").await;
-    // Nor does it come later to stay.
+    // The container must not appear later either.
     sleep(Duration::from_secs(1)).await;
     nothing_left("sandbar.test=cancelled").await;
 }
 
-/// Set for the process that is to be killed: what it makes when its machine is ready.
+/// Set for the process that will be killed: the file that it creates when its machine is ready.
 const VICTIM: &str = "SANDBAR_TEST_VICTIM";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,7 +264,7 @@ async fn a_killed_harness_leaves_nothing() {
         .stdout(Stdio::null())
         .spawn()
         .expect("another harness");
-    // Until it runs, only the engine's own list remembers it.
+    // Until the container runs, only the engine's list shows it.
     soon(async {
         while !ready.exists() {
             sleep(Duration::from_millis(50)).await;

@@ -1,4 +1,5 @@
-//! Images that were made to interfere: whatever is in one, the walls stand, or nothing starts; and nothing is left.
+//! Hostile images: whatever they contain, the isolation holds or the machine does not start, and nothing is left
+//! behind.
 
 use std::{fs, time::Duration};
 
@@ -10,18 +11,18 @@ use tokio::time::{sleep, timeout};
 
 use crate::bench::{engine, has_engine, nothing_left, run, sh, soon};
 
-/// What must become of a machine.
+/// The expected result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Must {
-    /// It works like any other.
+    /// The machine works like any other.
     Work,
-    /// It is refused, with a reason.
+    /// The machine is refused with a reason.
     Refuse,
-    /// One or the other.
+    /// Either result.
     Either,
 }
 
-/// A name, what the image adds to one with a shell, and what must become of it.
+/// Name, Dockerfile lines added to an image with a shell, and the expected result.
 const IMAGES: &[(&str, &str, Must)] = &[
     ("long-passwd", "RUN busybox yes x:x:7:7::/:/bin/sh | busybox head -c 20000000 > /etc/passwd", Must::Work),
     ("binary-passwd", "RUN busybox head -c 1000000 /dev/urandom > /etc/passwd", Must::Work),
@@ -45,7 +46,7 @@ const IMAGES: &[(&str, &str, Must)] = &[
     ("long-variables", "", Must::Work),
     ("health", "HEALTHCHECK --interval=1s --timeout=1s CMD [\"/bin/touch\", \"/tmp/evil\"]", Must::Work),
     ("signal", "STOPSIGNAL SIGSTOP", Must::Work),
-    ("no-such-user", "USER nobody-here", Must::Refuse),
+    ("no-such-user", "USER unknown-user", Must::Refuse),
     ("last-user", "USER 4294967295", Must::Refuse),
     ("too-large-a-user", "USER 99999999999", Must::Refuse),
     ("root-by-another-name", "RUN echo toor:x:0:0::/:/bin/sh >> /etc/passwd\nUSER toor", Must::Refuse),
@@ -58,7 +59,7 @@ const IMAGES: &[(&str, &str, Must)] = &[
     ),
 ];
 
-/// Images that are tried at the same time.
+/// Number of images that are tried at the same time.
 const AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,7 +88,7 @@ async fn attempt(name: &'static str, mut lines: String, must: Must) {
     fs::write(directory.path().join("Dockerfile"), format!("FROM sandbar-test:busybox\n{lines}\n")).expect("a file");
     let build = Build::from(directory.path()).tag(format!("sandbar-test:hostile-{name}"));
     let client = Docker::build(build).label("sandbar.test", "hostile");
-    // Its image is built first, beside others.
+    // The image is built first, at the same time as others.
     let created = timeout(Duration::from_secs(300), client.create(MachineSpec::default())).await;
     let machine = match created.expect("took longer than five minutes") {
         Ok(machine) => machine,
@@ -104,7 +105,7 @@ async fn attempt(name: &'static str, mut lines: String, must: Must) {
     walls_stand((name, must), &*machine, &found).await;
     soon(machine.stop()).await.expect("stop");
     drop(machine);
-    // Those the image declares carry no label; the container's end is theirs.
+    // Volumes that the image declares have no label; they must end with the container.
     for volume in found.mounts.into_iter().flatten().filter_map(|mount| mount.name) {
         soon(async {
             while engine().inspect_volume(&volume).await.is_ok() {
@@ -130,7 +131,7 @@ async fn walls_stand((name, must): (&str, Must), machine: &dyn Machine, found: &
         assert_eq!(line(key), value, "{name}: {status}");
     }
     let root = line("Uid:").split_whitespace().any(|uid| uid == "0");
-    assert!(!root, "{name}: commands run as root, which nobody asked for: {status}");
+    assert!(!root, "{name}: commands run as root, which was not requested: {status}");
     for refused in [
         "echo x > /.sandbar/guest",
         "echo x > /.sandbar/launch",
@@ -147,7 +148,7 @@ async fn walls_stand((name, must): (&str, Must), machine: &dyn Machine, found: &
     let first = run(machine, &["/bin/busybox", "cat", "/proc/1/cmdline"]).await.0;
     assert!(first.starts_with("/.sandbar/guest\0serve"), "{name}: {first:?}");
     let file = Target::from(MachinePath::new("/workspace/file").expect("a path"));
-    // Where the image leads the workspace elsewhere, its permissions say what can be done there.
+    // If the image redirects the workspace, the permissions of its target apply.
     match soon(machine.write(&file, once("x"))).await {
         Ok(()) => {}
         Err(error) if must == Must::Either => println!("{name}: {error}"),

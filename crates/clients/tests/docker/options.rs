@@ -1,4 +1,4 @@
-//! What can be chosen of a container, and what its walls are, seen from inside.
+//! The options of a container and its isolation, observed from inside.
 
 use std::{
     fs,
@@ -81,15 +81,15 @@ async fn commands_run_as_the_right_user() {
         );
         soon(machine.stop()).await.expect("stop");
     }
-    let stranger = client(DEBIAN).user("nobody-knows").label("sandbar.test", "stranger");
+    let stranger = client(DEBIAN).user("unknown-user").label("sandbar.test", "stranger");
     let unknown = soon(stranger.create(MachineSpec::default())).await.expect_err("unknown");
     assert_eq!(left("sandbar.test=stranger").await, Vec::<String>::new(), "a failed create leaves nothing, at once");
     assert_eq!(unknown.code(), "invalid", "{unknown}");
-    assert!(unknown.to_string().contains("nobody-knows"), "{unknown}");
+    assert!(unknown.to_string().contains("unknown-user"), "{unknown}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_chosen_is_there() {
+async fn chosen_options_take_effect() {
     if !has_engine().await {
         return;
     }
@@ -118,7 +118,7 @@ async fn what_was_chosen_is_there() {
         "invalid"
     );
     soon(machine.ports().expect("ports").open(4000)).await.expect("declared");
-    // A memory bomb ends, and the machine does not.
+    // A memory bomb is killed, and the machine survives.
     let bomb = "b = []\nwhile True: b.append(bytearray(1 << 20))";
     assert_eq!(run(&*machine, &["python3", "-c", bomb]).await.1, Some(137));
     let forks = "import os, signal\nfor n in range(200):\n  if os.fork() == 0: signal.pause()";
@@ -130,14 +130,14 @@ async fn what_was_chosen_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn directories_of_the_host_are_shown_as_they_were_judged() {
+async fn host_directories_are_mounted_as_they_were_checked() {
     if !has_engine().await {
         return;
     }
     let host = tempfile::tempdir().expect("a directory");
     let work = host.path().join("work");
     fs::create_dir(&work).expect("a directory");
-    std::os::unix::fs::chown(&work, Some(1234), Some(1234)).expect("somebody's");
+    std::os::unix::fs::chown(&work, Some(1234), Some(1234)).expect("another owner");
     fs::write(host.path().join("note"), "mounted").expect("a file");
     let note = HostMount {
         host: host.path().join("note"),
@@ -207,7 +207,7 @@ async fn an_engine_is_reached_over_tcp_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn less_is_explicit_and_reported() {
+async fn weaker_isolation_is_explicit_and_reported() {
     if !has_engine().await {
         return;
     }

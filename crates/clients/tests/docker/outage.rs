@@ -1,4 +1,4 @@
-//! The engine itself goes away, comes back, runs out of room, or has its answers changed on the way.
+//! The engine stops, restarts, runs out of disk space, or has its answers changed on the way.
 
 use std::{
     path::Path,
@@ -23,7 +23,7 @@ use crate::{
     second::Second,
 };
 
-/// How a process of a machine that is gone ends: with an error.
+/// A process of a machine that is gone ends with an error.
 async fn ends_with_an_error(process: &mut Process) {
     let ended = soon(async {
         loop {
@@ -53,7 +53,7 @@ async fn an_engine_that_ends_and_comes_back_is_used_again() {
         let created = soon(client.create(MachineSpec::default())).await.map(drop).expect_err("there is no engine");
         assert_eq!(created.code(), "start", "{created}");
         assert!(created.to_string().contains("DOCKER_HOST"), "{created}");
-        // Nobody can say that it is gone; but nobody waits for ever either.
+        // No process can confirm that the machine is gone, but the call must still return.
         let begun = Instant::now();
         let stopped = soon(machine.stop()).await;
         assert!(
@@ -116,20 +116,20 @@ async fn a_guest_that_is_killed_takes_its_machine_with_it() {
     nothing_left("sandbar.test=guest-killed").await;
 }
 
-/// What a way to the engine does to what comes back.
+/// What a relay does to the engine's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mischief {
     /// Waits before every piece.
     Slow,
-    /// Turns every byte around, as soon as it is told to.
+    /// Flips every byte, once it is switched on.
     Garble,
-    /// Answers a request for this path itself, with this, after the engine has heard it.
+    /// Answers a request for this path with this text, after the engine has processed it.
     Answer(&'static str, &'static [u8]),
-    /// Answers it itself, and the engine never hears of it.
+    /// Answers a request for this path with this text, without passing it to the engine.
     Swallow(&'static str, &'static [u8]),
 }
 
-/// A way to the engine that cannot be trusted.
+/// A relay to the engine that changes answers.
 fn crooked(place: &Path, mischief: Mischief) -> (Engine, Arc<AtomicBool>) {
     let socket = place.join("crooked.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -186,7 +186,7 @@ async fn between(mut near: UnixStream, mut far: UnixStream, mischief: Mischief, 
     }
 }
 
-/// The engine hears the rest of a request, and has done what it asks for.
+/// Passes the rest of a request to the engine, and waits until the engine has processed it.
 async fn has_done_it(near: &mut UnixStream, far: &mut UnixStream) {
     let ((mut near, _), (mut answer, mut far)) = (near.split(), far.split());
     let mut first = [0; 1];
@@ -232,7 +232,7 @@ async fn a_stream_that_turns_to_garbage_ends_its_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_an_engine_answers_at_whichever_step_nothing_is_left() {
+async fn no_answer_of_an_engine_at_any_step_leaves_anything() {
     if !has_engine().await {
         return;
     }
@@ -254,7 +254,7 @@ async fn whatever_an_engine_answers_at_whichever_step_nothing_is_left() {
             .label("sandbar.step", format!("{mischief:?}"));
         match soon(client.create(MachineSpec::default())).await {
             Ok(machine) => {
-                // The lie was the truth: what was asked for had been done.
+                // The changed answer was true: the engine had processed the request.
                 assert_eq!(run(&*machine, &["echo", "well"]).await.0, "well\n", "{mischief:?}");
                 soon(machine.stop()).await.expect("stop");
             }
@@ -262,7 +262,7 @@ async fn whatever_an_engine_answers_at_whichever_step_nothing_is_left() {
         }
         place
     });
-    // What is looked for once more is looked for at the same socket.
+    // The directories stay until the end: late removals use the same sockets.
     let _places: Vec<tempfile::TempDir> =
         futures::StreamExt::collect(futures::StreamExt::buffer_unordered(futures::stream::iter(tried), 8)).await;
     nothing_left("sandbar.test=crooked").await;

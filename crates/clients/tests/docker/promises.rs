@@ -1,4 +1,4 @@
-//! The suite that every client passes, on images that have little in common.
+//! The suite that every client passes, on very different images.
 
 use futures::StreamExt;
 use sandbar_clients::Docker;
@@ -6,13 +6,13 @@ use sandbar_machine::conformance::{Group, Need, Promise, Verdict, promises};
 
 use crate::bench::{BUSYBOX, DEBIAN, EMPTY, client, has_engine, nonroot};
 
-/// Machines that are tried at the same time.
+/// Number of machines that are tried at the same time.
 const AT_ONCE: usize = 3;
 
-/// What some of these containers may lack: one whose user was chosen has no others.
-const LACKING: [&str; 1] = ["several users"];
+/// What a container lacks if its user was chosen: other users.
+const ONE_USER: [&str; 1] = ["several users"];
 
-/// Promises whose far end is a program in Python.
+/// Promises whose test needs Python in the image.
 const PYTHON: [&str; 5] = [
     "a_port_is_reached_by_every_holder",
     "a_declared_port_is_reachable",
@@ -21,8 +21,8 @@ const PYTHON: [&str; 5] = [
     "a_port_nobody_listens_on_closes",
 ];
 
-/// Checks some promises, and says of every broken one how.
-async fn keep(client: Docker, wanted: impl Fn(&Promise) -> bool) {
+/// Checks some promises on machines that may lack these features, and prints how each broken one fails.
+async fn keep(client: Docker, lacks: &[&str], wanted: impl Fn(&Promise) -> bool) {
     if !has_engine().await {
         return;
     }
@@ -34,7 +34,7 @@ async fn keep(client: Docker, wanted: impl Fn(&Promise) -> bool) {
     let broken: Vec<_> = outcomes.iter().filter(|(_, outcome)| outcome.is_err()).map(|(name, _)| *name).collect();
     assert!(broken.is_empty(), "broken: {broken:?}");
     let lack = |(name, outcome): &(&str, Result<Verdict, _>)| match outcome {
-        Ok(Verdict::Lacking(what)) if !LACKING.contains(&what.as_str()) => Some(format!("{name}: {what}")),
+        Ok(Verdict::Lacking(what)) if !lacks.contains(&what.as_str()) => Some(format!("{name}: {what}")),
         _ => None,
     };
     let lacking: Vec<_> = outcomes.iter().filter_map(lack).collect();
@@ -43,12 +43,12 @@ async fn keep(client: Docker, wanted: impl Fn(&Promise) -> bool) {
     assert!(!outcomes.is_empty());
 }
 
-/// One test for each group of promises, so that they run side by side.
+/// One test for each group of promises, so that they run in parallel.
 macro_rules! groups {
-    (#$attribute:tt $client:expr, $wanted:expr) => {
+    (#$attribute:tt $client:expr, $lacks:expr, $wanted:expr) => {
         async fn keep_all(group: Group) {
             let wanted: fn(&Promise) -> bool = $wanted;
-            keep($client, |promise| promise.group == group && wanted(promise)).await;
+            keep($client, $lacks, |promise| promise.group == group && wanted(promise)).await;
         }
 
         groups!(@ #$attribute processes Group::Processes);
@@ -72,19 +72,20 @@ mod debian {
     groups!(
         #[doc = "Every one."]
         client(DEBIAN),
+        &[],
         |_| true
     );
 }
 
-/// How many images share the promises among themselves.
+/// Number of images that share the promises.
 const SHARES: usize = 4;
 
-/// The promises that are one image's to keep each time: every promise is one of them on some image, besides Debian.
+/// The share of one image. Every promise is checked on Debian and on one other image.
 fn share(of: usize) -> Vec<&'static str> {
     promises().into_iter().map(|promise| promise.name).skip(of).step_by(SHARES).collect()
 }
 
-/// An image that keeps its share of the promises each time, and all of them in `cargo xtask test --all`.
+/// An image that is checked with its share of the promises, and with all of them in `cargo xtask test --all`.
 macro_rules! suite {
     ($name:ident, $share:literal, $client:expr, $wanted:expr) => {
         mod $name {
@@ -93,13 +94,14 @@ macro_rules! suite {
             groups!(
                 #[ignore = "slow: its share is kept each time; `cargo xtask test --all`"]
                 $client,
+                &ONE_USER,
                 $wanted
             );
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn its_share() {
                 let (wanted, share): (fn(&Promise) -> bool, _) = ($wanted, share($share));
-                keep($client, |promise| wanted(promise) && share.contains(&promise.name)).await;
+                keep($client, &ONE_USER, |promise| wanted(promise) && share.contains(&promise.name)).await;
             }
         }
     };
@@ -119,13 +121,13 @@ fn every_promise_is_in_one_share() {
     assert_eq!(shared, all);
 }
 
-/// Nothing can be run where there is nothing; files, lifetimes and errors are the same.
+/// An empty image cannot run commands; files, lifetimes and errors work as on every image.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_image_keeps_what_needs_no_commands() {
-    keep(client(EMPTY), |promise| !promise.needs.contains(&Need::Commands)).await;
+    keep(client(EMPTY), &ONE_USER, |promise| !promise.needs.contains(&Need::Commands)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_only_image_keeps_what_needs_no_commands() {
-    keep(client(EMPTY).read_only(), |promise| !promise.needs.contains(&Need::Commands)).await;
+    keep(client(EMPTY).read_only(), &ONE_USER, |promise| !promise.needs.contains(&Need::Commands)).await;
 }

@@ -1,4 +1,4 @@
-//! A registry with a few small images in it, on this host: what an engine pulls from where none other can be reached.
+//! A registry with a few small images on this host, for pulls without a network.
 
 use std::{
     collections::HashMap,
@@ -29,10 +29,10 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", said.split(' ').next().expect("a sum"))
 }
 
-/// What is served below `/v2/`: kind and contents by path.
+/// Media type and content by path below `/v2/`.
 type Shelf = HashMap<String, (&'static str, Vec<u8>)>;
 
-/// Puts an image with one file onto the shelf.
+/// Adds an image with one file.
 fn shelve(shelf: &mut Shelf, name: &str, architecture: &str) {
     let text = format!("in {name}");
     let member = Member { size: text.len() as u64, ..Member::new(Kind::File, b"note", 0o644) };

@@ -1,4 +1,4 @@
-//! A second engine, which these tests may stop, kill and fill: its own socket, its own directory, its own end.
+//! A second engine, which these tests may stop, kill and fill: with its own socket and its own directory.
 
 use std::{
     fs,
@@ -9,7 +9,10 @@ use std::{
 
 use bollard::{
     API_DEFAULT_VERSION, body_full,
-    query_parameters::{ImportImageOptions, ListContainersOptions, ListVolumesOptions, RemoveVolumeOptions},
+    models::{ContainerSummary, ContainerSummaryStateEnum},
+    query_parameters::{
+        ImportImageOptions, ListContainersOptions, ListVolumesOptions, RemoveContainerOptions, RemoveVolumeOptions,
+    },
 };
 use futures::TryStreamExt;
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,14 +24,15 @@ use tokio::time::sleep;
 
 use crate::bench::{self, BUSYBOX, soon};
 
-/// An engine of these tests' own, with the smallest image that has a shell.
+/// An engine of these tests, with the smallest image that has a shell.
 pub(crate) struct Second {
     place: PathBuf,
     process: Option<Child>,
 }
 
 impl Second {
-    /// `None`, with a line that says so, where nobody may start one. Its directory has this many bytes, if said.
+    /// Starts the engine. `None`, with a printed line, if this user may not start one. `room` limits the size of its
+    /// directory.
     pub(crate) async fn start(room: Option<&str>) -> Option<Self> {
         if !bench::has_engine().await {
             return None;
@@ -55,21 +59,22 @@ impl Second {
         Some(second)
     }
 
-    /// Starts the engine, again or for the first time, and waits until it answers.
+    /// Starts the engine, or restarts it, and waits until it answers.
     pub(crate) async fn run(&mut self) {
-        // What a killed engine left would keep the next one waiting.
+        // Leftovers of a killed engine would block the next one.
         kill_all_with(&self.place.join("exec/containerd/containerd.toml"));
         let _never_run = fs::remove_file(self.place.join("exec/containerd/containerd.pid"));
         let at = |name: &str| self.place.join(name).display().to_string();
         let log = fs::File::options().append(true).create(true).open(at("log")).expect("a log");
         let name = self.place.file_name().expect("a name").to_string_lossy().into_owned();
-        // In a network of its own: an engine without a bridge removes the one it finds, which is the other engine's.
+        // In its own network namespace: an engine without a bridge removes the bridge that it finds, which is the other
+        // engine's.
         let process = Command::new("unshare")
             .args(["--net", "dockerd"])
             .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
             .args(["--host", &self.address(), "--bridge", "none", "--shutdown-timeout", "3"])
             .args(["--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"])
-            // Where it finds a containerd of the host's, it keeps apart from the other engine.
+            // If it uses the host's containerd, it is separated from the other engine.
             .args(["--containerd-namespace", &name, "--containerd-plugins-namespace", &format!("{name}-plugins")])
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log"))
@@ -88,7 +93,7 @@ impl Second {
         .await;
     }
 
-    /// Asks it to end, or does not ask.
+    /// Ends the engine with this signal.
     pub(crate) fn end(&mut self, signal: Signal) {
         let Some(mut process) = self.process.take() else { return };
         let sent = Pid::from_child(&process);
@@ -113,31 +118,37 @@ impl Second {
         }
     }
 
-    /// The engine's own API.
+    /// A client of the engine's API.
     pub(crate) fn reach(&self) -> bollard::Docker {
         bollard::Docker::connect_with_unix(&self.address(), 30, API_DEFAULT_VERSION).expect("an address")
     }
 
-    /// A client of it.
+    /// A sandbar client of the engine.
     pub(crate) fn client(&self, patience: Duration) -> Docker {
         let engine = Engine::at(&self.address()).expect("an address").patience(patience);
         Docker::image(BUSYBOX).pull(Pull::Never).engine(engine)
     }
 
-    /// Waits until it has no container, and no volume but such as can be told to be a machine's that is gone: an engine that
-    /// ends under a machine forgets to remove its volume. Those are removed.
+    /// Waits until the engine has no container, and no volume except those of machines that are gone. An engine that
+    /// ends under a machine does not remove the machine's volume, and one that ends while it removes a container leaves
+    /// that container dead and does not try again. Those are removed, as `gc` would do by their labels.
     pub(crate) async fn nothing_left(&self) {
         let begun = Instant::now();
         loop {
             let docker = self.reach();
             let all = ListContainersOptions { all: true, ..ListContainersOptions::default() };
             let containers = docker.list_containers(Some(all)).await.expect("containers");
+            for dead in containers.iter().filter(|one| is_dead(one)).filter_map(|one| one.id.as_ref()) {
+                println!("a dead container is left, with its labels: {dead}");
+                let forced = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
+                let _tried_again = docker.remove_container(dead, Some(forced)).await;
+            }
             let volumes = docker.list_volumes(None::<ListVolumesOptions>).await.expect("volumes");
             let volumes = volumes.volumes.unwrap_or_default();
             if containers.is_empty() && volumes.iter().all(|volume| volume.labels.contains_key("sandbar.session")) {
                 for volume in volumes {
                     println!("a volume is left, with its labels: {}", volume.name);
-                    docker.remove_volume(&volume.name, None::<RemoveVolumeOptions>).await.expect("nobody uses it");
+                    docker.remove_volume(&volume.name, None::<RemoveVolumeOptions>).await.expect("it is not in use");
                 }
                 return;
             }
@@ -147,17 +158,24 @@ impl Second {
     }
 }
 
+/// Whether the engine gave up removing this container, and the container belongs to a machine.
+fn is_dead(container: &ContainerSummary) -> bool {
+    let labels = container.labels.as_ref();
+    container.state == Some(ContainerSummaryStateEnum::DEAD)
+        && labels.is_some_and(|labels| labels.contains_key("sandbar.session"))
+}
+
 impl Drop for Second {
     fn drop(&mut self) {
         self.end(Signal::TERM);
-        // A killed engine's helpers know nothing of its end.
+        // The helpers of a killed engine continue to run.
         kill_all_with(&self.place);
         unmount_below(&self.place);
         let _best_effort = fs::remove_dir_all(&self.place);
     }
 }
 
-/// Ends whatever has a path of this engine's among its words.
+/// Kills every process with this path in its command line.
 fn kill_all_with(path: &Path) {
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();

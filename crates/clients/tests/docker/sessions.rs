@@ -2,9 +2,12 @@
 
 use crate::bench::{DEBIAN, client, has_engine};
 
-sandbar_sandbox::session_conformance!({
-    if !has_engine().await {
-        return;
-    }
-    client(DEBIAN)
-});
+sandbar_sandbox::session_conformance!(
+    {
+        if !has_engine().await {
+            return;
+        }
+        client(DEBIAN)
+    },
+    complete
+);

@@ -1,4 +1,4 @@
-//! Several users in one container: who they are, what they cannot become, and what an image must have for them.
+//! Several users in one container: their ids, the rights that they cannot get, and what an image needs for them.
 
 use std::{
     sync::Arc,
@@ -27,7 +27,7 @@ async fn create(client: &Docker, spec: MachineSpec) -> Arc<dyn Machine> {
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// What a script of a user's prints.
+/// Output of a script that this user runs.
 async fn says(machine: &dyn Machine, user: Option<&str>, script: &str) -> String {
     let mut command = Command::new(["sh", "-c", script]).cwd(MachinePath::root());
     if let Some(user) = user {
@@ -57,7 +57,7 @@ async fn users_of_the_image_and_of_the_machine_are_known_together() {
             (Some("agent"), "uid=1000(agent) gid=1000(agent) groups=1000(agent),1003(staff)\n"),
             (Some("ada"), "uid=1001(ada) gid=1001(ada) groups=1001(ada)\n"),
             (Some("bob"), "uid=1002(bob) gid=1002(bob) groups=1002(bob),1003(staff)\n"),
-            // The image's own.
+            // Users of the image.
             (Some("www-data"), "uid=33(www-data) gid=33(www-data) groups=33(www-data)\n"),
             (Some("games"), "uid=5(games) gid=60(games) groups=60(games)\n"),
             (Some("root"), "uid=0(root) gid=0(root) groups=0(root)\n"),
@@ -82,7 +82,7 @@ async fn users_of_the_image_and_of_the_machine_are_known_together() {
     }
 }
 
-/// Waits until so many processes sleep.
+/// Waits until this many processes sleep.
 async fn sleepers(machine: &dyn Machine, wanted: &str) {
     let (begun, mut last) = (Instant::now(), String::new());
     while last != wanted {
@@ -133,7 +133,7 @@ async fn no_user_can_become_another_or_have_powers() {
             assert_eq!(says(&*machine, user, su).await, "", "{user:?}");
             says(&*machine, user, "rm -f /tmp/su").await;
         }
-        // A tree of another user's processes ends with its command.
+        // The whole process tree of another user ends with its command.
         let script = "setsid sleep 1000 >/dev/null 2>&1 & sleep 1000";
         let process = soon(machine.spawn(Command::new(["sh", "-c", script]).user("ada"))).await.expect("spawn");
         sleepers(&*machine, "2\n").await;
@@ -192,7 +192,7 @@ async fn the_default_user_is_who_it_would_be_without_others() {
     assert_eq!(says(&*machine, Some("ada"), "id -un").await, "ada\n");
     soon(machine.stop()).await.expect("stop");
     let host = tempfile::tempdir().expect("a directory");
-    std::os::unix::fs::chown(host.path(), Some(2345), Some(2345)).expect("somebody's");
+    std::os::unix::fs::chown(host.path(), Some(2345), Some(2345)).expect("another owner");
     let workspace = Workspace::Host { path: host.path().to_owned(), access: Access::ReadWrite };
     let machine = create(&client(BUSYBOX), with_users().workspace(workspace)).await;
     assert_eq!(says(&*machine, None, "id -u; : >/workspace/made && echo made").await, "2345\nmade\n");
@@ -216,7 +216,7 @@ async fn where_there_can_be_only_one_user_more_are_refused_with_the_fix() {
         let refused = soon(client.create(with_users())).await.map(drop).expect_err("only one");
         assert_eq!(refused.code(), "users", "{refused}");
         assert!(refused.to_string().contains(fix), "{refused}");
-        // The one user every machine has is no other.
+        // The default user `agent` does not count as an additional one.
         let accounts = Accounts::default().user("agent");
         let machine = create(&client, MachineSpec::default().accounts(accounts)).await;
         assert!(!machine.features().users);
@@ -259,7 +259,7 @@ async fn users_are_still_there_when_a_machine_is_found_again() {
     let machine = soon(client.attach(&handle)).await.expect("attach").expect("it lives");
     assert!(machine.features().users);
     assert_eq!(says(&*machine, Some("ada"), "id -un").await, "ada\n");
-    // The bridge is root's, and nobody's here.
+    // The bridge runs as root, which no command here does.
     let bridge = "for p in /proc/[0-9]*; do case $(cat $p/cmdline 2>/dev/null | tr '\\0' ' ') in \
                   /.sandbar/guest\\ bridge*) \
                   kill -9 ${p#/proc/} 2>/dev/null && echo killed; grep -E 'CapEff|CapPrm' $p/status; esac; done";

@@ -1,4 +1,4 @@
-//! A fake service and a client of it.
+//! A fake service and a client for it.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ pub(crate) fn client(server: &Server) -> E2b {
     E2b::template("base").key(server.key()).domain(domain(server)).api_url(server.url()).sandbox_url(server.url())
 }
 
-/// The domain below which this server's ports are.
+/// The domain of this server's ports.
 pub(crate) fn domain(server: &Server) -> String {
     format!("localhost:{}", server.url().rsplit(':').next().expect("a port"))
 }
 
-/// Runs a command to its end: its output and exit.
+/// Output and exit of a command.
 pub(crate) async fn run(machine: &dyn Machine, command: Command) -> (Vec<u8>, Exit) {
     let mut process = machine.spawn(command).await.expect("it starts");
     let mut printed = Vec::new();
@@ -29,7 +29,7 @@ pub(crate) async fn run(machine: &dyn Machine, command: Command) -> (Vec<u8>, Ex
     }
 }
 
-/// Waits for something that happens by itself.
+/// Waits until a condition holds.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {

@@ -2,7 +2,7 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use sandbar_clients::E2b;
+use sandbar_clients::{ClientContext, E2b, Registry};
 use sandbar_fakes::e2b::Server;
 use sandbar_http::{Client, Proxies, Request, Retries};
 use sandbar_machine::{
@@ -22,7 +22,7 @@ print("ready", flush=True)
 server.serve_forever()
 "#;
 
-/// A server inside, once it listens.
+/// Starts a server inside, and waits until it listens.
 async fn serve(machine: &dyn Machine) -> Process {
     let mut process = machine.spawn(Command::new(["python3", "-c", SERVE])).await.unwrap();
     match process.output.recv().await.unwrap().unwrap() {
@@ -31,7 +31,7 @@ async fn serve(machine: &dyn Machine) -> Process {
     }
 }
 
-/// What a port answers: the status and the body.
+/// Status and body of a request to a port.
 async fn ask(endpoint: &Endpoint, path: &str) -> (u16, String) {
     let loopback = Ipv4Addr::LOCALHOST.into();
     let http = Client::new(Proxies::none()).resolve(endpoint.host(), loopback);
@@ -127,11 +127,40 @@ async fn a_paused_machine_goes_on_where_it_was() {
     while get(&*machine, "beat").await.len() <= before {
         assert!(began.elapsed() < Duration::from_secs(60), "its processes go on");
     }
-    // One that is paused under a holder resumes when it is used.
+    // A machine that is paused while a client is attached resumes when it is used.
     client.pause(&handle).await.unwrap();
     assert!(run(&*machine, Command::new(["true"])).await.1.success());
     client.delete(&handle).await.unwrap();
     assert_eq!(client.pause(&handle).await.unwrap_err().code(), "gone");
+}
+
+#[tokio::test]
+async fn a_machine_that_ends_with_its_owner_is_found_by_its_owner_alone() {
+    let server = Server::start().unwrap();
+    let owner = client(&server);
+    let machine = owner.create(MachineSpec::default()).await.unwrap();
+    let handle = machine.handle();
+    assert!(owner.clone().exists(&handle).await.unwrap() && owner.clone().attach(&handle).await.unwrap().is_some());
+    // Its owner may drop it at any time, and does not renew it for other clients.
+    let other = client(&server);
+    assert!(!other.exists(&handle).await.unwrap() && other.attach(&handle).await.unwrap().is_none());
+    drop(machine);
+    assert!(!owner.exists(&handle).await.unwrap() && owner.attach(&handle).await.unwrap().is_none());
+}
+
+#[test]
+fn a_machine_that_ends_with_its_owner_is_gone_when_its_runtime_is() {
+    let server = Server::start().unwrap();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let machine = first.block_on(client(&server).create(MachineSpec::default())).unwrap();
+    drop(first);
+    runtime().block_on(async {
+        let refused = machine.spawn(Command::new(["true"])).await.unwrap_err();
+        assert_eq!(refused.code(), "gone", "nothing renews it, so it ends at any time");
+        drop(machine);
+        eventually("the sandbox to be deleted", || server.sandboxes().is_empty()).await;
+    });
 }
 
 #[tokio::test]
@@ -165,7 +194,7 @@ async fn a_create_that_is_cancelled_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_sandbox_cannot_be_given_is_refused_before_anything_is_asked() {
+async fn unsupported_specifications_are_refused_before_any_request() {
     let server = Server::start().unwrap();
     let refused = |spec| async { client(&server).create(spec).await.map(|_| ()).unwrap_err().to_string() };
     assert_eq!(
@@ -234,10 +263,19 @@ async fn the_child_reads_the_environment() {
     }
     let machine = E2b::from_env("base").unwrap().create(MachineSpec::default()).await.unwrap();
     machine.stop().await.unwrap();
+    // Clients of one registry share the machines that end with this process.
+    let (registry, context) = (Registry::builtin(), ClientContext::default());
+    let client = registry.client(&registry.parse("e2b").unwrap(), &context).unwrap();
+    let machine = client.create(MachineSpec::default()).await.unwrap();
+    let finder = registry.client_of(&machine.handle(), &context).unwrap();
+    assert!(finder.attach(&machine.handle()).await.unwrap().is_some());
+    let other = Registry::builtin().client_of(&machine.handle(), &context).unwrap();
+    assert!(other.attach(&machine.handle()).await.unwrap().is_none());
+    machine.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn without_a_key_nothing_is_asked() {
+async fn without_a_key_no_request_is_sent() {
     let server = Server::start().unwrap();
     let keyless = E2b::template("base").api_url(server.url());
     let error = keyless.create(MachineSpec::default()).await.unwrap_err();

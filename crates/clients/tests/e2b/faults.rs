@@ -1,4 +1,4 @@
-//! A service that refuses, breaks off, is slow, or answers nonsense.
+//! A service that refuses, breaks off, is slow, or answers with garbage.
 
 use std::{error::Error as _, sync::Arc, time::Duration};
 
@@ -14,6 +14,11 @@ const START: &str = "/process.Process/Start";
 
 async fn machine(server: &Server) -> Arc<dyn Machine> {
     client(server).create(MachineSpec::default()).await.expect("a machine")
+}
+
+/// A machine that every client may attach to.
+async fn detached(server: &Server) -> Arc<dyn Machine> {
+    client(server).create(MachineSpec::default().lifetime(Lifetime::Detached)).await.expect("a machine")
 }
 
 async fn create_fails(client: &E2b) -> MachineError {
@@ -44,7 +49,7 @@ async fn a_refused_key_is_named_and_never_repeated() {
         assert!(said.starts_with("E2B_API_KEY: was refused (") && said.contains("e2b.dev/dashboard"), "{said}");
         assert!(!format!("{error:?} {said} {wrong:?}").contains(key), "{said}");
     }
-    let machine = machine(&server).await;
+    let machine = detached(&server).await;
     let attached = wrong.attach(&machine.handle()).await.map(|_| ());
     assert_eq!(attached.expect_err("refused").code(), "invalid");
     assert!(!format!("{machine:?}").contains(server.key()));
@@ -55,15 +60,15 @@ async fn an_unknown_template_is_named() {
     let server = Server::start().unwrap();
     let client = E2b::template("nothing").key(server.key()).api_url(server.url());
     let error = create_fails(&client).await;
-    assert_eq!(error.code(), "start");
-    assert!(words(&error).contains("there is no template \"nothing\""), "{}", words(&error));
+    assert_eq!(error.code(), "invalid");
+    assert!(words(&error).contains("template \"nothing\": is not there"), "{}", words(&error));
 }
 
 #[tokio::test]
 async fn a_busy_service_is_asked_again() {
     let server = Server::start().unwrap();
     server.fault(On::post("/sandboxes"), Fault::RetryAfter(429, 1), 1);
-    let machine = machine(&server).await;
+    let machine = detached(&server).await;
     server.fault(On::post("/sandboxes/*/connect"), Fault::Status(503, String::new()), 1);
     assert!(client(&server).attach(&machine.handle()).await.unwrap().is_some());
     server.fault(On::delete("/sandboxes/*"), Fault::LoseReply, 1);
@@ -72,7 +77,7 @@ async fn a_busy_service_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_service_that_stays_busy_is_a_passing_trouble_with_its_reason() {
+async fn a_service_that_stays_busy_is_a_temporary_error_with_its_reason() {
     let server = Server::start().unwrap();
     server.fault(On::post("/sandboxes"), Fault::Status(500, "{\"code\":500,\"message\":\"no room\"}".into()), 1);
     server.fault(On::post("/sandboxes"), Fault::RetryAfter(429, 3600), 1);
@@ -111,7 +116,7 @@ async fn garbage_is_an_error_and_no_panic() {
     let server = Server::start().unwrap();
     server.fault(On::post("/sandboxes"), Fault::Garbage, 1);
     assert_eq!(create_fails(&client(&server)).await.code(), "transport");
-    let machine = machine(&server).await;
+    let machine = detached(&server).await;
     server.fault(On::post("/sandboxes/*/connect"), Fault::Garbage, 1);
     assert_eq!(client(&server).attach(&machine.handle()).await.unwrap_err().code(), "transport");
     server.fault(On::post("/sandboxes/*/snapshots"), Fault::Garbage, 1);
@@ -124,7 +129,7 @@ async fn garbage_is_an_error_and_no_panic() {
     assert!(run(&*machine, Command::new(["true"])).await.1.success(), "and the machine works on");
 }
 
-/// Everything a process prints, up to its exit or error.
+/// Number of bytes that a process prints, and its exit or error.
 async fn ending(process: &mut Process) -> (usize, Result<Output, MachineError>) {
     let mut bytes = 0;
     loop {
@@ -146,7 +151,7 @@ async fn a_stream_that_is_cut_is_an_error_and_the_command_is_killed() {
     let error = end.expect_err("it was cut");
     assert!(error.code() == "transport" && bytes > 0, "{error:?} after {bytes} bytes");
     assert_eq!(process.output.recv().await.map(|_| ()), None, "nothing follows");
-    // Its caller still holds it, and knows nothing of it any more.
+    // The caller still holds the process, which reports nothing any more.
     let size = async || run(&*machine, Command::new(["wc", "-c", "beat"])).await.0;
     let began = std::time::Instant::now();
     loop {
@@ -187,7 +192,7 @@ async fn input_that_is_lost_ends_the_command() {
     .await;
 }
 
-/// Waits until no process of the machine has these words in its command line.
+/// Waits until no process of the machine has this command line.
 async fn ends(machine: &dyn Machine, words: &str) {
     let script = r#"for at in /proc/[0-9]*/cmdline; do tr '\0' ' ' <"$at"; echo; done 2>/dev/null | grep -cx "$1 ""#;
     let began = std::time::Instant::now();
@@ -206,13 +211,13 @@ async fn a_command_whose_start_is_in_doubt_is_killed() {
     assert_eq!(error.code(), "transport");
     eventually("a kill", || kills() == 1).await;
     ends(&*machine, "sleep 98767").await;
-    // The same when the caller gives up: the reply is too slow for it.
+    // The same if the caller gives up because the reply is slow.
     server.fault(On::post(START), Fault::SlowBytes { at_once: 1, every: Duration::from_secs(1) }, 1);
     let given_up = tokio::time::timeout(Duration::from_secs(1), machine.spawn(Command::new(["sleep", "98768"]))).await;
     assert!(given_up.is_err());
     eventually("a second kill", || kills() == 2).await;
     ends(&*machine, "sleep 98768").await;
-    // And not when the service says that it started nothing.
+    // But not if the service says that it started nothing.
     let missing = Command::new(["true"]).cwd(machine.features().workspace.join("missing").unwrap());
     assert_eq!(machine.spawn(missing).await.unwrap_err().code(), "not_found");
     assert_eq!(kills(), 2);
@@ -233,7 +238,7 @@ async fn a_kill_is_tried_again() {
 #[tokio::test]
 async fn a_sandbox_that_vanished_is_gone() {
     let server = Server::start().unwrap();
-    let machine = machine(&server).await;
+    let machine = detached(&server).await;
     client(&server).delete(&machine.handle()).await.unwrap();
     assert_eq!(machine.spawn(Command::new(["true"])).await.unwrap_err().code(), "gone");
     let target = Target::from(machine.features().workspace.join("file").unwrap());
@@ -249,6 +254,8 @@ async fn a_sandbox_that_vanished_is_gone() {
 async fn a_server_that_is_not_there_is_named() {
     let nowhere = E2b::template("base").key("e2b_0123456789").api_url("http://127.0.0.1:9");
     let error = create_fails(&nowhere).await;
-    assert_eq!(error.code(), "transport");
-    assert!(words(&error).contains("cannot reach http://127.0.0.1:9"), "{}", words(&error));
+    assert_eq!(error.code(), "start");
+    for part in ["cannot reach http://127.0.0.1:9", "cannot reach E2B at http://127.0.0.1:9", "E2B_API_URL"] {
+        assert!(words(&error).contains(part), "{}", words(&error));
+    }
 }

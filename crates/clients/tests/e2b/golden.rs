@@ -1,4 +1,4 @@
-//! Requests as the official SDKs make them, and where ours differ: facts from recordings of the Python SDK 2.31.0.
+//! Requests as the official SDKs send them, and where ours differ: facts from recordings of the Python SDK 2.31.0.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn has_headers(request: &Request, expected: &[(&str, &str)]) {
     }
 }
 
-/// Every field of `expected` is in `found`; what else is there is listed in the test.
+/// Every field of `expected` is in `found`; the test lists the other fields.
 #[track_caller]
 fn holds(found: &Value, expected: &Value) {
     for (name, value) in expected.as_object().expect("an object") {
@@ -51,12 +51,13 @@ async fn the_control_plane_is_asked_as_the_sdk_asks() {
     let created = only(&server, "POST", "/sandboxes");
     has_headers(&created, &[("x-api-key", server.key()), ("content-type", "application/json")]);
     let body = created.json().unwrap();
-    // As recorded; what is omitted has the value it has by default.
+    // As recorded; omitted fields have their default values.
     let recorded = json!({ "templateID": "base", "allow_internet_access": true, "autoPause": true,
         "autoResume": { "enabled": true }, "secure": true });
     holds(&body, &recorded);
     assert_eq!(body["envVars"]["A"], "1");
-    // Ours alone: an hour, ports that ask for a header, and a mark by which a sandbox is found whose answer was lost.
+    // Only ours: a timeout of one hour, ports that require a header, and a mark that finds a sandbox whose reply was
+    // lost.
     assert_eq!((&body["timeout"], &body["network"]), (&json!(3600), &json!({ "allowPublicTraffic": false })));
     assert!(body["metadata"]["sandbar"].as_str().is_some_and(|mark| mark.len() == 32));
     let mut fields: Vec<String> = body.as_object().unwrap().keys().cloned().collect();
@@ -140,10 +141,10 @@ async fn a_command_is_started_as_the_sdk_starts_one() {
     assert_eq!((&message["stdin"], message.get("pty")), (&json!(false), None));
     let process = &message["process"];
     assert_eq!((&process["cwd"], &process["envs"]["B"]), (&json!("/tmp"), &json!("2")));
-    // Where the SDK has a login shell read a text, a constant text executes the words as they are.
+    // Where the SDK passes a text to a login shell, ours passes a constant script and the arguments unchanged.
     let words: Vec<&str> = process["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
     assert_eq!((&process["cmd"], &words[words.len() - 3..]), (&json!("sh"), &["printf", "%s", "a b"][..]));
-    // Ours alone: what finds the command and all it started.
+    // Only ours: the tag that finds the command and its children.
     assert_eq!(message["tag"], process["envs"]["SANDBAR_TREE"]);
 }
 
@@ -165,7 +166,7 @@ async fn input_and_signals_are_sent_as_the_sdk_sends_them() {
     assert_eq!(process.output.recv().await.unwrap().unwrap(), Output::Stdout("hello\n".into()));
     let sent = only(&server, "POST", "/process.Process/SendInput");
     has_headers(&sent, &[("content-type", "application/json"), ("connect-protocol-version", "1")]);
-    // The SDK selects by pid, which can be given twice.
+    // The SDK selects by process id, which can be reused.
     assert_eq!(sent.json(), Some(json!({ "process": by_tag, "input": { "stdin": "aGVsbG8K" } })));
     process.control.send(Control::Signal(Signal::Kill)).await.unwrap();
     assert!(matches!(process.output.recv().await, Some(Ok(Output::Exit(exit))) if exit.code == 137));

@@ -14,10 +14,10 @@ pub(super) struct Catalog(Mutex<Tables>);
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// In the order they were made.
+    /// Sandboxes in the order of creation.
     sandboxes: Vec<Arc<Sandbox>>,
     snapshots: Vec<Arc<Snapshot>>,
-    /// Idempotency keys of creations, with the sandbox each one made.
+    /// Idempotency keys of creations, with the sandbox that each created.
     creations: HashMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ impl Catalog {
         self.known().sandboxes.clone()
     }
 
-    /// Removes a sandbox; `None` if there is none with this id.
+    /// Removes a sandbox; `None` if no sandbox has this id.
     pub(super) fn remove(&self, id: &str) -> Option<Arc<Sandbox>> {
         let mut known = self.known();
         let at = known.sandboxes.iter().position(|sandbox| sandbox.id == id)?;

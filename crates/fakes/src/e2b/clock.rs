@@ -16,7 +16,7 @@ pub(super) fn random_hex(length: usize) -> String {
     random_bytes(length).map(|byte| char::from(b"0123456789abcdef"[usize::from(byte % 16)])).collect()
 }
 
-/// Good enough for names in a test: the standard library seeds each state from the system's own source.
+/// Random bits that suffice for names in tests: the standard library seeds each hasher from the random source of the system.
 fn random_bytes(length: usize) -> impl Iterator<Item = u8> {
     std::iter::repeat_with(|| RandomState::new().hash_one(0_u8).to_le_bytes()).flatten().take(length)
 }

@@ -14,7 +14,7 @@ use crate::{
     listener::respond,
 };
 
-/// A message is at most this long.
+/// Limit of a message, in bytes.
 const LONGEST_MESSAGE: usize = 16 << 20;
 const UNARY: &str = "application/json";
 const STREAM: &str = "application/connect+json";
@@ -66,7 +66,7 @@ impl Code {
     }
 }
 
-/// Why a call failed.
+/// Failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RpcError {
     pub(super) code: Code,
@@ -116,7 +116,7 @@ pub(super) fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, RpcError
     Ok(Some(Duration::from_millis(millis)).filter(|after| !after.is_zero()))
 }
 
-/// How the messages of a call are framed.
+/// Framing of the messages of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     Unary,
@@ -196,7 +196,7 @@ pub(super) fn unary(answer: Result<Value, RpcError>) -> Response<Body> {
     respond(status, &[("content-type", UNARY), ("vary", "Origin")], body::full(value.to_string()))
 }
 
-/// The answer to a call that streams: messages, and at the end an error or none.
+/// The answer to a streaming call: messages, and an error at the end if there is one.
 pub(super) fn stream(messages: impl Stream<Item = Result<Value, RpcError>> + Send + 'static) -> Response<Body> {
     let messages = messages.map(Some).chain(futures::stream::once(async { None }));
     let envelopes = messages.scan(false, |ended, message| {

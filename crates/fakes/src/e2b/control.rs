@@ -1,4 +1,4 @@
-//! The control plane: sandboxes and snapshots are made, listed, changed and removed.
+//! The control plane: creates, lists, changes and removes sandboxes and snapshots.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     listener::respond,
 };
 
-/// A request is at most this long.
+/// Limit of a request, in bytes.
 const LONGEST_BODY: usize = 1 << 20;
 /// Default timeout of a sandbox in seconds.
 const DEFAULT_TIMEOUT: u64 = 15;
@@ -31,7 +31,7 @@ const PAGE: usize = 100;
 
 type Answer = Result<Response<Body>, Refusal>;
 
-/// Why a request was refused: a status and a reason.
+/// Refusal of a request: a status and a reason.
 struct Refusal(u16, String);
 
 impl From<MachineError> for Refusal {

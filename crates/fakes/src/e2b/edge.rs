@@ -1,4 +1,4 @@
-//! The edge in front of the sandboxes: finds the one a request is for, and the port in it.
+//! The edge in front of the sandboxes: finds the sandbox and the port of a request.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ pub(super) struct Destination {
     port: u16,
 }
 
-/// Where a request goes; `None` is the control plane.
+/// Destination of a request; `None` is the control plane.
 ///
 /// # Errors
-/// Why the headers that name a sandbox cannot be understood.
+/// The fault of the headers that name a sandbox.
 pub(super) fn destination(parts: &Parts) -> Result<Option<Destination>, &'static str> {
     let header = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap_or_default());
     match (header("e2b-sandbox-id"), header("e2b-sandbox-port")) {
@@ -48,7 +48,7 @@ pub(super) fn destination(parts: &Parts) -> Result<Option<Destination>, &'static
     }
 }
 
-/// `PORT-ID.DOMAIN`.
+/// Parses `PORT-ID.DOMAIN`.
 fn from_host(host: &str) -> Option<Destination> {
     let (label, _domain) = host.split_once('.')?;
     let (port, id) = label.split_once('-')?;
@@ -101,12 +101,12 @@ fn refuse_traffic(sandbox: &Sandbox, headers: &HeaderMap) -> Option<Response<Bod
     Some(refuse(403, json!({"sandboxId": sandbox.id, "message": format!("the traffic access token is {what}")})))
 }
 
-/// Forwards a request to a port inside; `None` if the port is closed.
+/// Forwards a request to a port of the machine; `None` if the port is closed.
 async fn forward(sandbox: &Sandbox, port: u16, mut parts: Parts, body: RequestBody) -> Option<Response<Body>> {
     let address = sandbox.machine.ports()?.open(port).await.ok()?.socket()?;
     let stream = TcpStream::connect(address).await.ok()?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
-    // It ends with the request, or with the machine.
+    // The task ends with the request, or with the machine.
     tokio::spawn(connection);
     for name in HOP_BY_HOP {
         parts.headers.remove(name);

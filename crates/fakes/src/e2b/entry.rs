@@ -1,4 +1,4 @@
-//! What is at a path, as `envd` describes it.
+//! Entries of the file system, in the form that `envd` reports them.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ pub(super) fn target(caller: &Caller, path: &MachinePath) -> Target {
     Target::from(path).user(&caller.user.name)
 }
 
-/// What is at a path, links not followed.
+/// The entry at a path; links are not followed.
 pub(super) async fn look(caller: &Caller, path: &MachinePath) -> Result<Option<DirEntry>, RpcError> {
     match caller.sandbox.machine.stat(&target(caller, path)).await {
         Ok(found) => Ok(found),
@@ -32,7 +32,7 @@ pub(super) async fn look(caller: &Caller, path: &MachinePath) -> Result<Option<D
     }
 }
 
-/// Follows symbolic links at a path; gives the final path and its entry.
+/// Follows symbolic links at a path; returns the final path and its entry.
 pub(super) async fn resolve(caller: &Caller, path: &MachinePath) -> Result<(MachinePath, Option<DirEntry>), RpcError> {
     let mut path = path.clone();
     for _ in 0..MOST_LINKS {

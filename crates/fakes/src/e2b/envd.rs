@@ -18,9 +18,9 @@ use crate::{
     listener::respond,
 };
 
-/// The port it listens on.
+/// Port that `envd` listens on.
 pub(super) const PORT: u16 = 49983;
-/// The version that this fake behaves like.
+/// Version of `envd` whose behaviour this fake copies.
 pub(super) const VERSION: &str = "0.6.13";
 
 /// A sandbox, and the user that a call is made for.
@@ -41,7 +41,7 @@ impl Caller {
             .map_err(|name| RpcError::new(Code::Unauthenticated, format!("invalid username: '{name}'")))
     }
 
-    /// The user of this name; an unknown name is the error.
+    /// The user with this name. The error is the unknown name.
     pub(super) fn named(sandbox: &Arc<Sandbox>, name: &str) -> Result<Self, String> {
         let name = if name.is_empty() { USER } else { name };
         let user = sandbox.user(name).cloned().ok_or_else(|| name.to_owned())?;
@@ -79,7 +79,7 @@ pub(super) fn expand(path: &str, user: &User) -> Result<MachinePath, RpcError> {
 /// Answers a request to `envd`.
 pub(super) async fn answer(sandbox: Arc<Sandbox>, parts: Parts, body: RequestBody) -> Response<Body> {
     let path = parts.uri.path().to_owned();
-    // No token is needed for the first, and the second checks tokens and signatures itself.
+    // The first needs no token; the second checks tokens and signatures itself.
     match (&parts.method, path.as_str()) {
         (&Method::GET, "/health") => {
             let headers = [("cache-control", "no-store"), ("content-type", ""), ("vary", "Origin")];

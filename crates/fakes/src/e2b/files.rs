@@ -35,7 +35,7 @@ use crate::{
 /// Size limit of uploads and downloads.
 const LONGEST_FILE: usize = 256 << 20;
 
-/// Why a request was refused: a status and a reason.
+/// Refusal of a request: a status and a reason.
 type Refusal = (u16, String);
 
 /// Answers a request for files.

@@ -19,7 +19,7 @@ pub(super) fn boundary(content_type: &str) -> Option<String> {
     parameter(parameters, "boundary")
 }
 
-/// The parts of a form, or why it is malformed.
+/// Parses the parts of a form, or returns the fault.
 pub(super) fn parts(form: &Bytes, boundary: &str) -> Result<Vec<Part>, &'static str> {
     let delimiter = format!("--{boundary}");
     // The first delimiter opens the form or follows a preamble, which is ignored.
@@ -44,7 +44,7 @@ pub(super) fn parts(form: &Bytes, boundary: &str) -> Result<Vec<Part>, &'static 
     }
 }
 
-/// The name and the file name that the headers of a part give it.
+/// The name and the file name in the headers of a part.
 fn disposition(head: &str) -> Option<(String, Option<String>)> {
     let value = head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
@@ -54,7 +54,7 @@ fn disposition(head: &str) -> Option<(String, Option<String>)> {
     Some((parameter(parameters, "name")?, parameter(parameters, "filename")))
 }
 
-/// A parameter among `; name="value"; …`, a backslash standing for the letter after it.
+/// A parameter of `; name="value"; …`; a backslash escapes the next character.
 fn parameter(parameters: &str, wanted: &str) -> Option<String> {
     let mut rest = parameters;
     loop {

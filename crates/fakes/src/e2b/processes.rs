@@ -1,4 +1,4 @@
-//! The processes of a sandbox that `envd` knows: each with its pid, its input, and the streams that follow its output.
+//! The process table of a sandbox: each process has its pid, its input, and the streams of its output.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +32,7 @@ pub(super) enum Event {
 pub(super) struct ProcessEntry {
     pub(super) pid: u32,
     pub(super) tag: Option<String>,
-    /// Its `ProcessConfig`.
+    /// `ProcessConfig` of the process.
     pub(super) config: Value,
     pub(super) user: String,
     pub(super) channel: Channel,
@@ -42,7 +42,7 @@ pub(super) struct ProcessEntry {
     listeners: Mutex<Vec<mpsc::Sender<Event>>>,
 }
 
-/// How a process is connected.
+/// Connection of a process: pipes or a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Channel {
     Pipes,
@@ -65,7 +65,7 @@ impl ProcessEntry {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).retain(|listener| !listener.is_closed());
     }
 
-    /// Its `ProcessInfo`.
+    /// `ProcessInfo` of the process.
     pub(super) fn listed(&self) -> Value {
         let mut listed = json!({"config": self.config, "pid": self.pid});
         if let Some(tag) = &self.tag {

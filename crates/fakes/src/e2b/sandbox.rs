@@ -17,10 +17,10 @@ use super::{clock, processes::Processes};
 pub(super) const USER: &str = "user";
 /// The writable trees.
 pub(super) const TREES: [&str; 3] = ["/home/user", "/tmp", "/workspace"];
-/// Account files are at most this long.
+/// Limit of an account file, in bytes.
 const LONGEST_ACCOUNTS: usize = 1 << 20;
 
-/// What a sandbox was created with.
+/// Settings of a sandbox at its creation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SandboxConfig {
     pub(super) template: String,
@@ -118,9 +118,9 @@ pub(super) struct Sandbox {
     users: Vec<User>,
     groups: Vec<(u32, String)>,
     life: Mutex<Life>,
-    /// Counts how often its connections were cut.
+    /// Number of times that the connections of the sandbox were cut.
     cuts: watch::Sender<u64>,
-    /// One transition at a time.
+    /// Lock that allows one transition at a time.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -131,14 +131,14 @@ struct Life {
 }
 
 impl Sandbox {
-    /// Makes the machine and adapts its directories.
+    /// Creates the machine and adapts its directories.
     pub(super) async fn create(client: &dyn SandboxClient, config: SandboxConfig) -> Result<Self> {
-        // A machine forwards declared ports only, and every port may be asked for.
+        // A machine forwards only declared ports, and a request can name any port.
         let spec = MachineSpec::default().ports(1..=u16::MAX).accounts(Accounts::default().user(USER));
         let machine = client.create(spec).await?;
         let users = users(&*machine).await?;
         let groups = groups(&*machine).await?;
-        // In E2B, all users can enter the home.
+        // In E2B, all users can enter the home directory.
         run(&*machine, Command::new(["chmod", "755", "/home/user"]).user(USER)).await?;
         run(&*machine, Command::new(["chmod", "777", "/workspace"])).await?;
         let (started, end) = (SystemTime::now(), SystemTime::now() + config.timeout);

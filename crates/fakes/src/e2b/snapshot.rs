@@ -1,4 +1,4 @@
-//! Snapshots: the writable trees of a sandbox as archives, from which new sandboxes are made.
+//! Snapshots: the writable trees of a sandbox as archives, from which new sandboxes are created.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `Start` and `Connect`: a process begins or is found, and its events are streamed.
+//! The methods `Start` and `Connect`: start or find a process, and stream its events.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ const KEEPALIVE: Duration = Duration::from_secs(90);
 const BEGIN_DEADLINE: Duration = Duration::from_secs(60);
 /// Time limit for killing a process at its deadline.
 const KILL_DEADLINE: Duration = Duration::from_secs(5);
-/// Prints the pid and executes the program in the same process: machines do not tell the pids of their commands.
+/// Prints the pid and executes the program in the same process: machines do not report the pids of their commands.
 const ANNOUNCE: &str = "echo $$ && exec \"$@\"";
 /// Longest line that can be a pid.
 const LONGEST_NUMBER: usize = 32;
@@ -57,7 +57,7 @@ pub(super) async fn attach(sandbox: &Arc<Sandbox>, headers: &HeaderMap, body: Re
     }
 }
 
-/// The events of a process, and what the stream needs to know.
+/// The events of a process, with the settings of the stream.
 struct EventSource {
     pid: u32,
     channel: Channel,
@@ -67,7 +67,7 @@ struct EventSource {
     on_deadline: OnDeadline,
 }
 
-/// What the deadline of a stream means for its process.
+/// Effect of the deadline of a stream on its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnDeadline {
     KillProcess,
@@ -103,7 +103,7 @@ async fn begin(caller: &Caller, headers: &HeaderMap, body: RequestBody) -> Resul
     Ok(EventSource { pid, channel, events, after: deadline, on_deadline: OnDeadline::KillProcess })
 }
 
-/// The command that a request asks for.
+/// The command of a request.
 fn command(caller: &Caller, request: &Value, cwd: MachinePath) -> Result<Command, RpcError> {
     let bad = |message: &str| RpcError::new(Code::InvalidArgument, message);
     let Caller { sandbox, user } = caller;
@@ -135,7 +135,7 @@ fn command(caller: &Caller, request: &Value, cwd: MachinePath) -> Result<Command
     if request["stdin"].as_bool().unwrap_or(true) { Ok(command.stdin()) } else { Ok(command) }
 }
 
-/// The size of a terminal, as it is asked for.
+/// The requested size of the terminal.
 pub(super) fn size(pty: &Value) -> TerminalSize {
     let side = |name: &str| u16::try_from(pty["size"][name].as_u64().unwrap_or_default()).unwrap_or(u16::MAX);
     TerminalSize::new(side("rows"), side("cols"))

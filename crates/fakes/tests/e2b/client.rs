@@ -1,4 +1,4 @@
-//! A plain HTTP client for the tests: one request per connection, and everything that came back.
+//! A plain HTTP client for the tests: one request per connection, with the complete response.
 
 use std::{
     io::{Read as _, Write as _},

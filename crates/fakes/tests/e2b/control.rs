@@ -1,4 +1,4 @@
-//! The control plane: who may, what is answered, and how sandboxes live.
+//! The control plane: authorization, answers, and the lifetime of sandboxes.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Every fault that can be armed, and the log of what was asked.
+//! All faults, and the log of requests.
 
 use std::{
     io::Read as _,

@@ -1,4 +1,4 @@
-//! The fake E2B: used by the official SDKs, byte by byte, with everything that can go wrong, and after its end.
+//! The fake E2B: the official SDKs, the wire format, faults, and leftovers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

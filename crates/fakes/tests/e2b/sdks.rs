@@ -1,4 +1,4 @@
-//! The official SDKs of E2B use the fake and take it for the service; what they expect is in the scripts beside this file.
+//! The official SDKs of E2B against the fake; their expectations are in the scripts in this folder.
 
 use std::{
     path::{Path, PathBuf},

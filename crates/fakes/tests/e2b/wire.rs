@@ -1,4 +1,4 @@
-//! What goes over the wire of a sandbox, field by field, as `envd` was seen to answer.
+//! The wire format of a sandbox, field by field, as recorded from `envd`.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A path of the host, opened once: what its user saw there is what is shown, or nothing is.
+//! Opens a host path once: the mounted file is the one that was checked, or the setup fails.
 
 use std::{
     ffi::CString,
@@ -18,14 +18,14 @@ use crate::{
     },
 };
 
-/// What was named of the host, held open.
+/// Open descriptors of the host paths of a launch.
 pub(crate) struct Claims {
     pub(crate) workspace: Option<OwnedFd>,
     pub(crate) mounts: Vec<OwnedFd>,
 }
 
 impl Claims {
-    /// Opens everything a launch names but its programs.
+    /// Opens every host path of a launch except its root file tree.
     pub(crate) fn open(launch: &Launch) -> Setup<Self> {
         let workspace = launch.workspace.as_ref().map(|(host, _)| claim(host)).transpose()?;
         let mounts = launch.mounts.iter().map(|mount| claim(&mount.host)).collect::<Setup<_>>()?;
@@ -33,7 +33,7 @@ impl Claims {
     }
 }
 
-/// Opens what a path leads to, which must be what it led to when it was looked at. No link is followed.
+/// Opens a path, which must lead to the file it led to when it was checked. No link is followed.
 pub(crate) fn claim(host: &HostPath) -> Setup<OwnedFd> {
     same(host).map_err(|error| unusable(&host.path, &error))
 }
@@ -50,7 +50,7 @@ fn same(host: &HostPath) -> io::Result<OwnedFd> {
     }
 }
 
-/// Why something of the host's cannot be shown.
+/// Explains why a host path cannot be mounted.
 pub(crate) fn unusable(path: &[u8], error: &io::Error) -> BootFailure {
     let what = format!("show {} inside", shown(path));
     let errno = error.raw_os_error().unwrap_or_default();
@@ -61,7 +61,7 @@ pub(crate) fn unusable(path: &[u8], error: &io::Error) -> BootFailure {
             missing: format!("id-mapped mounts on the file system of {}, or on one mounted below it", shown(path)),
             fix: "run sandbar as the directory's owner instead of root, or move it to ext4, xfs, btrfs or tmpfs".into(),
         },
-        // A path that was without links now has one.
+        // A path that had no links now has one.
         libc::ESTALE | libc::ELOOP => BootFailure {
             stage: format!("{what}: it changed since it was judged"),
             errno: libc::ESTALE,
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_seen_is_opened() {
+    fn only_the_checked_file_is_opened() {
         let here = std::env::temp_dir();
         for parent in ["/dev/shm", here.to_str().unwrap()] {
             let dir = scratch(parent);
@@ -107,7 +107,7 @@ mod tests {
             for same in [&one, &other, &file] {
                 claim(same).unwrap();
             }
-            // Another directory, then a link to the very same one, on the way and at the end.
+            // First another directory, then a link to the original one: as an inner part of the path, and as the last.
             fs::rename(dir.join("a"), dir.join("moved")).unwrap();
             fs::rename(dir.join("b"), dir.join("a")).unwrap();
             assert_eq!(claim(&one).unwrap_err().errno, libc::ESTALE);

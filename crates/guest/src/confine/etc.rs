@@ -1,4 +1,4 @@
-//! A synthetic `/etc`: what programs need to run, nothing that says whose host this is.
+//! A synthetic `/etc`: what programs need to run, and nothing that identifies the host.
 
 use std::{
     ffi::{CString, OsStr},
@@ -24,14 +24,18 @@ use crate::{
     },
 };
 
-const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/home/agent:/bin/sh\n\
-                      nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+const PASSWD: &str = concat!(
+    "root:x:0:0:root:/root:/bin/sh\n",
+    "agent:x:1000:1000:agent:/home/agent:/bin/sh\n",
+    // tidy: allow(pronoun) — the name of an account
+    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+);
 const GROUP: &str = "root:x:0:\ntty:x:5:\nagent:x:1000:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1\tlocalhost sandbar\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 const NSSWITCH: &str = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n\
                         protocols: files\nnetworks: files\n";
 
-/// Taken from the host as they are: how programs find each other, certificates, time zone, terminals.
+/// Taken from the host unchanged: alternatives, linker configuration, certificates, time zone, terminals.
 const FROM_HOST: &[&str] = &[
     "alternatives",
     "bash.bashrc",
@@ -60,13 +64,13 @@ const FROM_HOST: &[&str] = &[
     "timezone",
 ];
 
-/// Language runtimes keep configuration they cannot start without in directories named like this.
+/// Prefixes of directories with configuration that language runtimes need to start.
 const FROM_HOST_BY_PREFIX: &[&str] = &["java-", "python2", "python3", "perl"];
 
-/// Small files are copied: cheaper than a mount, now and when the machine ends.
+/// Files up to this size are copied: cheaper than a mount, now and when the machine ends.
 const COPY_AT_MOST: u64 = 8 * 1024;
 
-/// Fills `new_root/etc`; the answer is whom it knows beside those that every machine has.
+/// Fills `new_root/etc`; returns the users that were added.
 pub(crate) fn build(new_root: BorrowedFd<'_>, host_network: bool, accounts: &Accounts) -> Setup<Made> {
     root::directory(new_root, b"etc", 0o755)?;
     let mut from_host: Vec<String> = FROM_HOST.iter().map(|name| (*name).to_owned()).collect();
@@ -90,14 +94,14 @@ pub(crate) fn build(new_root: BorrowedFd<'_>, host_network: bool, accounts: &Acc
     Ok(made)
 }
 
-/// Users that a machine did not have: their name, their number and that of their group.
+/// Added users: name, uid and gid.
 pub(crate) type Made = Vec<(String, u32, u32)>;
 
 fn no_numbers() -> BootFailure {
     refuse("give the machine's accounts numbers: there are too many", "", "")
 }
 
-/// Adds accounts to those of a whole file tree, which is only shown and so cannot be changed: its files are covered.
+/// Adds accounts to those of a complete file tree. The tree is read-only, so its account files are covered by mounts.
 pub(crate) fn cover(new_root: BorrowedFd<'_>, accounts: &Accounts) -> Setup<Made> {
     let Written { passwd, group, made } =
         add(&look(new_root, "passwd")?, &look(new_root, "group")?, accounts).ok_or_else(no_numbers)?;
@@ -113,12 +117,12 @@ pub(crate) fn cover(new_root: BorrowedFd<'_>, accounts: &Accounts) -> Setup<Made
     Ok(made)
 }
 
-/// Where a covering file is made; nothing has that name in the end.
+/// Temporary name of a covering file.
 const COVER: &str = ".sandbar-account-file";
-/// No account file of a file tree is longer.
+/// Most bytes of an account file of a file tree.
 const LONGEST: u64 = 1 << 20;
 
-/// An account file of a file tree, which must be there to be covered.
+/// Reads an account file of a file tree, which must exist to be covered.
 fn look(new_root: BorrowedFd<'_>, name: &str) -> Setup<String> {
     let step = format!("read /etc/{name}");
     let path = CString::new(format!("etc/{name}")).map_err(|_| refuse(step.as_str(), "", ""))?;
@@ -153,8 +157,8 @@ fn write(new_root: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<()> {
     std::fs::File::from(file).write_all(bytes)
 }
 
-/// Shows one thing of the host's `/etc`: a link as a link, a small file as a copy, anything else as a mount. What is
-/// missing or unreadable is left out.
+/// Brings one entry of the host's `/etc` into the tree: a link as a link, a small file as a copy, anything else as a
+/// mount. Missing or unreadable entries are skipped.
 fn bring(new_root: BorrowedFd<'_>, name: &str) -> Setup<()> {
     let host = format!("/etc/{name}");
     let follow = if name == "resolv.conf" { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
@@ -182,7 +186,7 @@ fn bring(new_root: BorrowedFd<'_>, name: &str) -> Setup<()> {
     }
 }
 
-/// Whether a file of the host's `/etc` is one that machines see; for the Landlock level, where `/etc` is the real one.
+/// Files of the host's `/etc` that machines see; for level `landlock`, where `/etc` is the real one.
 pub(crate) fn visible() -> impl Iterator<Item = String> {
     let fixed = FROM_HOST.iter().map(|name| format!("/etc/{name}"));
     let accounts = ["passwd", "group", "nsswitch.conf", "hosts", "hostname", "resolv.conf", "host.conf", "profile"];

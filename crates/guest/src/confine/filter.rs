@@ -1,7 +1,7 @@
-//! The seccomp filter: which system calls commands are refused, and with what error.
+//! The seccomp filter: which system calls commands are refused, and with which error.
 //!
-//! A denylist with a lid: calls newer than the newest one known here do not exist for commands. Calls that hide their
-//! file mode from the filter do not exist either, except for the guest, which shows a [`Token`].
+//! A denylist with an upper bound: calls newer than the newest known one fail with ENOSYS. So do calls whose file mode
+//! the filter cannot see, except from the guest, which passes a [`Token`].
 
 mod assembler;
 mod processes;
@@ -15,7 +15,7 @@ use self::assembler::{Assembler, Field, Test};
 use super::Walls;
 use crate::sys::security::{Instruction, Token, install_filter};
 
-/// The newest call commands may use: `removexattrat`, Linux 6.13.
+/// Newest call that commands may use: `removexattrat`, Linux 6.13.
 const NEWEST: u32 = 466;
 
 #[cfg(target_arch = "x86_64")]
@@ -23,18 +23,18 @@ const ARCH: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xC000_00B7;
 
-/// Set-user-id and set-group-id. A file with them in a shared directory would give other users of the host the owner's
-/// powers, whatever this machine's own mounts say.
+/// Set-user-id and set-group-id bits. A file with them in a shared directory would give other users of the host the
+/// owner's privileges, whatever this machine's mounts say.
 const SET_ID: u32 = 0o6000;
 const O_CREAT_OR_TMPFILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541C;
-/// Line disciplines are drivers that load themselves.
+/// Sets a line discipline, which makes the kernel load a driver.
 const TIOCSETD: u32 = 0x5423;
-/// The newest `fcntl` command known here: `F_SET_FILE_RW_HINT`. Delegations, which are leases by another name, came later.
+/// Newest known `fcntl` command: `F_SET_FILE_RW_HINT`. Delegations, which are leases by another name, came later.
 const NEWEST_FCNTL: u32 = 1038;
 
-/// Refused outright: no command of an agent's has an honest use for them that its user has the rights for.
+/// Always refused: commands have no legitimate use for these calls.
 const DENIED: &[libc::c_long] = &[
     // File trees and namespaces.
     libc::SYS_mount,
@@ -112,13 +112,13 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_nfsservctl,
 ];
 
-/// Puts the filter on this process and all it will start.
+/// Installs the filter for this process and all its descendants.
 pub(crate) fn install(walls: Walls, token: Token) -> io::Result<()> {
     install_filter(&program(walls, token))
 }
 
-/// Writes the filter down. The calls with conditions on their arguments come first, the frequent ones before the others;
-/// the kernel remembers by itself which calls are always allowed.
+/// Assembles the filter. Calls with conditions on their arguments come first, frequent ones before rare ones; the
+/// kernel caches which calls are always allowed.
 fn program(walls: Walls, token: Token) -> Vec<Instruction> {
     let mut code = Assembler::default();
     code.load(Field::Arch);
@@ -134,11 +134,11 @@ fn program(walls: Walls, token: Token) -> Vec<Instruction> {
     processes::scheduling(&mut code, walls);
     code.call(libc::SYS_openat2, |code| code.guest_only(token, ENOSYS));
     code.call(libc::SYS_renameat2, |code| {
-        // It would leave a character device in the place of the file.
+        // A whiteout would replace the file with a character device.
         code.load(Field::Low(4));
         code.when(Test::AnyBit(libc::RENAME_WHITEOUT), |code| code.fail(EINVAL));
     });
-    // The older call, whose mode is looked at above, does the same as fchmodat2.
+    // fchmodat2: programs fall back to `fchmodat`, whose mode is checked above.
     code.calls(&[452], |code| code.fail(ENOSYS));
     quotas::counted(&mut code);
     if !walls.has_namespaces() {
@@ -149,9 +149,9 @@ fn program(walls: Walls, token: Token) -> Vec<Instruction> {
     code.0
 }
 
-/// What a command may ask of an open file.
+/// Restricts `ioctl` and `fcntl`.
 fn descriptors(code: &mut Assembler) {
-    // Only the low half is compared: the kernel ignores the high half, so a filter that did not would be fooled.
+    // Compare only the low half: the kernel ignores the high half, so comparing it would let calls slip through.
     code.call(libc::SYS_ioctl, |code| {
         code.load(Field::Low(1));
         for refused in [TIOCSTI, TIOCLINUX, TIOCSETD] {
@@ -160,20 +160,20 @@ fn descriptors(code: &mut Assembler) {
     });
     code.call(libc::SYS_fcntl, |code| {
         code.load(Field::Low(1));
-        // A lease lets its holder keep others waiting for the file: the guest, and the host.
+        // A lease lets its holder block other openers of the file: the guest and the host.
         code.when(Test::Equal(libc::F_SETLEASE as u32), |code| code.fail(EPERM));
         code.when(Test::Equal(libc::F_NOTIFY as u32), |code| code.fail(EPERM));
         code.when(Test::AtLeast(NEWEST_FCNTL + 1), |code| code.fail(EINVAL));
     });
 }
 
-/// No call may make or change a file to set-id.
+/// Refuses to create a set-id file or to make one set-id.
 fn modes(code: &mut Assembler) {
     let refuse = |code: &mut Assembler, mode: u8| {
         code.load(Field::Low(mode));
         code.when(Test::AnyBit(SET_ID), |code| code.fail(EPERM));
     };
-    // A mode counts only when the call makes a file; otherwise the register holds whatever it held.
+    // The mode matters only if the call creates a file; otherwise the register holds arbitrary bits.
     let refuse_if_making = |code: &mut Assembler, flags: u8| {
         code.load(Field::Low(flags));
         code.unless(Test::AnyBit(O_CREAT_OR_TMPFILE), Assembler::allow);
@@ -193,13 +193,13 @@ fn modes(code: &mut Assembler) {
     }
 }
 
-/// Only the families a network namespace contains. (vsock, for one, reaches past it.)
+/// Allows only the socket families that a network namespace confines. (vsock, for example, is not confined.)
 fn families(code: &mut Assembler, walls: Walls) {
     const ROUTE: u32 = libc::NETLINK_ROUTE as u32;
     code.call(libc::SYS_socket, |code| {
         code.load(Field::Low(0));
-        // Without a file tree of its own, a path leads to the sockets of the host's engines and agents, and in the host's
-        // network a name does.
+        // Without a file tree of its own, a path leads to sockets of the host's engines and agents; in the host's
+        // network an abstract name does.
         if walls == Walls::Namespaces {
             code.when(Test::Equal(libc::AF_UNIX as u32), Assembler::allow);
         }
@@ -220,7 +220,8 @@ fn families(code: &mut Assembler, walls: Walls) {
     });
 }
 
-/// Streams and datagrams of the protocols everyone uses; the others are rarely looked at code that loads itself.
+/// Allows streams and datagrams of common protocols; the others are rarely reviewed code in kernel modules that load on
+/// demand.
 fn common_transport(code: &mut Assembler) {
     const PROTOCOLS: [i32; 5] =
         [libc::IPPROTO_IP, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];

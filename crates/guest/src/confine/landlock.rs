@@ -1,4 +1,5 @@
-//! Landlock: a second wall under the mounts. What was not named can be read at most, even if a mount slipped in.
+//! Landlock: a second layer under the mounts. Paths without a grant are at most readable, even if a mount is left
+//! writable by mistake.
 
 use std::{
     ffi::CString,
@@ -23,69 +24,69 @@ const TRUNCATE: u64 = 1 << 14;
 const IOCTL_DEV: u64 = 1 << 15;
 const SCOPE_ABSTRACT_UNIX_AND_SIGNAL: u64 = 0b11;
 
-/// What may be done below a path.
+/// Rights on everything below a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
     /// Read and execute.
     Read,
-    /// Read and write devices and terminals that are there.
+    /// Read and write existing devices and terminals.
     Device,
-    /// Everything but making devices.
+    /// Everything except creating devices.
     Write,
 }
 
-/// Where a grant begins.
+/// Root of a grant.
 #[derive(Debug)]
-enum Place {
-    /// Whatever is there when the rules are made.
+enum GrantTarget {
+    /// The file at this path when the ruleset is created.
     At(CString),
-    /// This, wherever it is.
-    Held(OwnedFd),
+    /// This open file, wherever it is.
+    Open(OwnedFd),
 }
 
-/// What Landlock is to a machine, and so what happens on a kernel whose version of it can do less.
+/// How important Landlock is for a machine; decides what happens on kernels with an older version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Nothing else keeps commands from the host: without [`SCOPES`] they would signal its processes.
+    /// Landlock is the only barrier to the host: without [`SCOPES`] commands could signal its processes.
     OnlyWall,
-    /// Mounts, namespaces and permissions hold without it. Version 1, which refuses to rename between directories, is left
-    /// out.
+    /// Mounts, namespaces and permissions suffice without it. Version 1, which refuses renames between directories, is
+    /// not used.
     SecondWall,
-    /// In a container whose commands own the guest's files, it alone keeps these. It is entered whatever its version.
+    /// In a container whose commands own the guest's files, only Landlock protects them. Every version is used.
     KeepsGuestFiles,
 }
 
-/// Whether this kernel's Landlock keeps commands from the host's abstract sockets.
+/// Whether this kernel's Landlock blocks the host's abstract sockets.
 pub(crate) fn scopes_sockets() -> bool {
     security::landlock_abi().is_ok_and(|abi| abi >= SCOPES)
 }
 
-/// What a machine may touch.
+/// The Landlock rules of a machine.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    grants: Vec<(Place, Grant)>,
+    grants: Vec<(GrantTarget, Grant)>,
     role: Role,
 }
 
 impl Rules {
-    /// No rules yet.
+    /// Empty rules.
     pub(crate) fn new(role: Role) -> Self {
         Self { grants: Vec::new(), role }
     }
 
-    /// Grants rights on everything below a path; a path that does not exist then is left out.
+    /// Grants rights on everything below a path; a path that does not exist when the ruleset is created is skipped.
     pub(crate) fn allow(&mut self, path: &[u8], grant: Grant) {
         if let Ok(path) = CString::new(path) {
-            self.grants.push((Place::At(path), grant));
+            self.grants.push((GrantTarget::At(path), grant));
         }
     }
 
-    /// Grants rights on everything below what is held open.
+    /// Grants rights on everything below an open file.
     pub(crate) fn allow_held(&mut self, place: OwnedFd, grant: Grant) {
-        self.grants.push((Place::Held(place), grant));
+        self.grants.push((GrantTarget::Open(place), grant));
     }
 
-    /// Puts the rules on this process and all it will start, and names the layer.
+    /// Applies the rules to this process and all its descendants; returns the name of the layer.
     pub(crate) fn enter(&self) -> Setup<String> {
         let (ruleset, abi) = self.ruleset()?;
         if self.role == Role::SecondWall && abi < RENAMES {
@@ -95,7 +96,7 @@ impl Rules {
         Ok(landlock_versions::layer(abi))
     }
 
-    /// The rules as the kernel has them, to be entered by whoever holds them, and the kernel's version.
+    /// Creates the kernel's ruleset; returns it with the kernel's Landlock version.
     pub(crate) fn ruleset(&self) -> Setup<(OwnedFd, u32)> {
         const FIX: &str = "use Linux 5.13 or newer and boot with `landlock` among the `lsm=` modules";
         let abi = security::landlock_abi().needs("ask for Landlock", "Landlock", FIX)?;
@@ -110,8 +111,8 @@ impl Rules {
         for (place, grant) in &self.grants {
             let opened;
             let (held, name) = match place {
-                Place::Held(held) => (held, "what was shown".into()),
-                Place::At(path) => {
+                GrantTarget::Open(held) => (held, "what was shown".into()),
+                GrantTarget::At(path) => {
                     let Some(found) = open(path) else { continue };
                     opened = found;
                     (&opened, path.to_string_lossy())
@@ -132,7 +133,7 @@ impl Rules {
     }
 }
 
-/// Every file right this version can refuse.
+/// All file access rights of this version.
 fn rights(abi: u32) -> u64 {
     let count = match abi {
         0 | 1 => 13,

@@ -1,4 +1,4 @@
-//! The machine's own `/proc`: whole, because tools need it, with what speaks of the host covered.
+//! Mounts the machine's own `/proc`: complete, because tools need it, with everything covered that reveals the host.
 
 use std::{
     io,
@@ -21,12 +21,12 @@ use crate::{
     },
 };
 
-/// An empty directory of the new tree, while directories are covered with it.
+/// Temporary empty directory of the new tree, used to cover directories.
 const EMPTY: &str = ".empty";
-/// What the kernel counts for the host's user across all namespaces: a machine may not use it all up.
+/// Limits that the kernel counts per host user across all namespaces: one machine may not use them all up.
 const SHARED_LIMITS: &[(&str, &str)] = &[("max_inotify_instances", "64"), ("max_inotify_watches", "65536")];
 
-/// Mounts a `/proc` of this PID namespace at `new_root/proc` and covers what must not show.
+/// Mounts a `/proc` of this PID namespace at `new_root/proc` and covers what must not be visible.
 pub(crate) fn mount(new_root: BorrowedFd<'_>) -> Setup<()> {
     let target = root::directory(new_root, b"proc", 0o555)?;
     root::file_system("proc", &[], attr::NOSUID | attr::NODEV | attr::NOEXEC)
@@ -53,7 +53,8 @@ pub(crate) fn mount(new_root: BorrowedFd<'_>) -> Setup<()> {
     own_boot_id(new_root).step("cover the host's boot id")
 }
 
-/// Limits what the machine's user namespace may have. (The filter refuses new namespaces; with this the kernel does too.)
+/// Sets a limit of the machine's user namespace. (The filter refuses new namespaces; with this limit the kernel does
+/// too.)
 fn limit(new_root: BorrowedFd<'_>, name: &str, most: &str) -> io::Result<()> {
     let path = format!("proc/sys/user/{name}");
     let file = rustix::fs::openat(new_root, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -74,7 +75,7 @@ fn cover(new_root: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The host's boot id would tell machines of one host from those of another; programs that want one get the machine's own.
+/// Replaces the host's boot id, which would show that two machines run on the same host, with the machine's own.
 fn own_boot_id(new_root: BorrowedFd<'_>) -> io::Result<()> {
     const PLACE: &str = "proc/sys/kernel/random/boot_id";
     const NAME: &str = ".boot_id";
@@ -91,7 +92,7 @@ fn own_boot_id(new_root: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(new_root, NAME, AtFlags::empty())?)
 }
 
-/// 128 random bits as the kernel writes a boot id: version 4, and a line of its own.
+/// Formats 128 random bits like a boot id of the kernel: a version 4 UUID and a line end.
 fn uuid(Token([high, low]): Token) -> String {
     let (high, low) = (high & !0xF000 | 0x4000, low & !(3 << 62) | 1 << 63);
     let (time, middle, version) = (high >> 32, high >> 16 & 0xFFFF, high & 0xFFFF);
@@ -106,7 +107,7 @@ fn bind_read_only(new_root: BorrowedFd<'_>, path: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the `/proc` of whatever namespace this is, for looking at processes.
+/// Opens the `/proc` of the current namespace, to inspect processes.
 pub(crate) fn open() -> io::Result<std::os::fd::OwnedFd> {
     Ok(rustix::fs::openat(CWD, "/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -1,4 +1,5 @@
-//! The machine's file tree: an allow-list of the host's programs, read-only, around a few private writable places.
+//! Builds the machine's file tree: an allow-list of the host's programs, read-only, and a few private writable
+//! directories.
 
 use std::{
     ffi::{CString, OsStr},
@@ -36,17 +37,17 @@ use crate::{
     },
 };
 
-/// Programs and libraries, wherever distributions put them.
+/// Directories of programs and libraries in all distributions.
 const PROGRAMS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix/store", "gnu/store"];
-/// Devices that hold no state of the host's.
+/// Devices without state of the host.
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
-/// What a `--rootfs` does not bring: these are the machine's own.
+/// Directories that are the machine's own even with `--rootfs`.
 const OWN: &[&str] = &["dev", "proc", "sys", "tmp", "run", "workspace", "home"];
 
-/// A file or directory, held but neither read nor written.
+/// Opens a file or directory without read or write access.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// A part of the host's tree, cloned and not yet shown anywhere.
+/// A cloned part of the host's tree that is not mounted yet.
 pub(crate) struct Source {
     mount: OwnedFd,
     is_dir: bool,
@@ -60,12 +61,12 @@ impl Source {
         Ok(source)
     }
 
-    /// The same, of what a path of the system's own leads to.
+    /// The same for a path of the system.
     pub(crate) fn named(path: &str) -> io::Result<Self> {
         Self::open(rustix::fs::open(path, PLACE, Mode::empty())?.as_fd())
     }
 
-    /// Clones a file or directory, with what is mounted below it, so that its owner inside is who `idmap` says.
+    /// Clones a file or directory with everything mounted below it; `idmap` maps its owner.
     pub(crate) fn open_mapped(place: BorrowedFd<'_>, idmap: BorrowedFd<'_>) -> io::Result<Self> {
         let source = Self::clone_of(place, OpenTreeFlags::AT_RECURSIVE)?;
         set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, Some(idmap), Depth::Recursive)?;
@@ -79,7 +80,7 @@ impl Source {
         Ok(source)
     }
 
-    /// By descriptor, never by path: what was looked at is what is cloned.
+    /// By descriptor, never by path: the checked file is the one that is cloned.
     fn clone_of(place: BorrowedFd<'_>, flags: OpenTreeFlags) -> io::Result<Self> {
         let flags = flags | OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let mount = open_tree(place, "", flags | OpenTreeFlags::AT_EMPTY_PATH)?;
@@ -87,30 +88,30 @@ impl Source {
         Ok(Self { mount, is_dir })
     }
 
-    /// The same, with every write refused by the kernel.
+    /// Makes it read-only.
     pub(crate) fn read_only(self) -> io::Result<Self> {
         set_mount_attr(self.mount.as_fd(), attr::RDONLY, None, Depth::Recursive)?;
         Ok(self)
     }
 
-    /// Shows it in the new tree; missing places are made.
+    /// Mounts it in the new tree; missing mount points are created.
     pub(crate) fn show(self, new_root: BorrowedFd<'_>, inside: &[u8]) -> Setup<()> {
         let place = if self.is_dir { directory(new_root, inside, 0o755)? } else { file(new_root, inside)? };
         Mountable(self.mount).onto(place.as_fd()).step(&format!("mount {}", shown(inside)))
     }
 }
 
-/// Everything a machine takes from paths of the host that were named by its user.
+/// The mounts of a machine that come from host paths: its own directories and those that its user named.
 pub(crate) struct Given {
     pub(crate) workspace: Source,
     pub(crate) home: Source,
-    /// Where the homes of others are, if there are any.
+    /// Directory of the other users' homes, if there are other users.
     pub(crate) homes: Option<Source>,
     pub(crate) mounts: Vec<Source>,
 }
 
 impl Given {
-    /// Opens them all, `open` knowing whose they will be inside.
+    /// Opens them all; `open` is told who owns each.
     pub(crate) fn open(
         launch: &Launch,
         dir: &[u8],
@@ -143,7 +144,7 @@ impl Given {
 }
 
 impl Given {
-    /// What holds them open.
+    /// Their descriptors.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         [&self.workspace, &self.home]
             .into_iter()
@@ -153,17 +154,17 @@ impl Given {
     }
 }
 
-/// Whose files a tree holds.
+/// Who owns the files of a tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ownership {
-    /// Made for the machine, with its owner already.
+    /// Made for the machine, which already owns them.
     Machines,
-    /// The host's, owned by anyone.
+    /// The host's, with any owner.
     Hosts,
 }
 
-/// Builds the tree, makes it the root of this mount namespace, and says what Landlock should allow in it, and how far sockets
-/// in it are covered.
+/// Builds the tree and makes it the root of this mount namespace. Returns the Landlock rules for it, and the name of
+/// the layer that covers sockets.
 pub(crate) fn build(launch: &Launch, given: Given) -> Setup<(Rules, Option<&'static str>)> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).step("detach from host mounts")?;
     let base = base(launch)?;
@@ -212,14 +213,14 @@ pub(crate) fn build(launch: &Launch, given: Given) -> Setup<(Rules, Option<&'sta
     Ok((rules, sockets.layer()))
 }
 
-/// A part of the base: a tree of the host's or a link to one.
+/// A part of the base: a tree of the host or a link to one.
 enum Part {
     Tree(Vec<u8>, Source),
     Link(Vec<u8>, Vec<u8>),
 }
 
 impl Part {
-    /// What a directory of the host's holds under a name, which is its name inside too.
+    /// Finds an entry of a host directory, which has the same name inside.
     fn find(dir: BorrowedFd<'_>, name: &[u8]) -> Setup<Option<Self>> {
         let opened = rustix::fs::openat(dir, OsStr::from_bytes(name), PLACE | OFlags::NOFOLLOW, Mode::empty());
         let Ok(place) = opened else { return Ok(None) };
@@ -268,7 +269,8 @@ fn base(launch: &Launch) -> Setup<Vec<Part>> {
     Ok(parts)
 }
 
-/// A new empty root, attached where any host has a directory; everything needed from there has been opened before.
+/// Makes a new empty root, attached to a directory that every host has; everything needed from that directory has been
+/// opened before.
 fn attach_root() -> io::Result<OwnedFd> {
     let options = [("size", "4m".to_owned()), ("mode", "0755".to_owned())];
     let mount = file_system("tmpfs", &options, attr::NOSUID | attr::NODEV)?;
@@ -295,7 +297,7 @@ fn device_tree(
         let (name, source) = device.step("open a device")?;
         source.show(new_root, format!("dev/{name}").as_bytes())?;
     }
-    // All machines of a host share what there is of terminals.
+    // Limited, because all machines of a host share the kernel's terminals.
     let terminals =
         [("newinstance", String::new()), ("ptmxmode", "0666".into()), ("mode", "0620".into()), ("max", "256".into())];
     private(new_root, "dev/pts", "devpts", &terminals)?;
@@ -315,7 +317,8 @@ fn device_tree(
     Ok(())
 }
 
-/// As many bytes as the machine may have, and files in proportion: each takes memory too, however small.
+/// Mount options: the machine's size limit, and a proportional number of files, because even an empty file takes
+/// memory.
 fn temporary(launch: &Launch) -> [(&'static str, String); 3] {
     let files = (launch.tmp_bytes / (16 * 1024)).clamp(1024, 1 << 20);
     [("size", launch.tmp_bytes.to_string()), ("nr_inodes", files.to_string()), ("mode", "1777".to_owned())]
@@ -334,10 +337,10 @@ fn small_places(new_root: BorrowedFd<'_>, launch: &Launch) -> Setup<()> {
     Ok(())
 }
 
-/// A home for each user that is new, which nobody else can look into.
+/// Creates a private home for each new user.
 fn make_homes(new_root: BorrowedFd<'_>, users: &[(String, u32, u32)]) -> Setup<()> {
     let home = directory(new_root, b"home", 0o755)?;
-    // An ordinary user could not give it away on the host.
+    // On the host an ordinary user could not have chowned it.
     rustix::fs::chownat(&home, "", Some(Uid::ROOT), Some(Gid::ROOT), AtFlags::EMPTY_PATH).step("make /home")?;
     for (name, uid, gid) in users {
         let step = format!("make /home/{name}");
@@ -348,7 +351,7 @@ fn make_homes(new_root: BorrowedFd<'_>, users: &[(String, u32, u32)]) -> Setup<(
     Ok(())
 }
 
-/// Steps into the tree and lets go of the host's.
+/// Enters the tree and detaches the host's.
 fn enter(new_root: BorrowedFd<'_>) -> Setup<()> {
     rustix::process::fchdir(new_root).step("enter the new root")?;
     files::pivot_here().step("make it the root")?;
@@ -357,7 +360,7 @@ fn enter(new_root: BorrowedFd<'_>) -> Setup<()> {
     set_mount_attr(new_root, attr::RDONLY, None, Depth::This).step("make the root read-only")
 }
 
-/// A mount that is not shown anywhere yet.
+/// A mount that is not attached yet.
 pub(crate) struct Mountable(OwnedFd);
 
 impl Mountable {
@@ -367,7 +370,7 @@ impl Mountable {
     }
 }
 
-/// A new file system of its own.
+/// Creates a new file system instance.
 pub(crate) fn file_system(kind: &str, options: &[(&str, String)], attributes: u64) -> io::Result<Mountable> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
@@ -390,15 +393,15 @@ fn private(new_root: BorrowedFd<'_>, inside: &str, kind: &str, options: &[(&str,
         .step(&format!("mount /{inside}"))
 }
 
-/// Opens a directory of the new tree, making what is missing. No link is followed on the way, so that a planted one
-/// cannot move the place elsewhere.
+/// Opens a directory of the new tree and creates missing parts. No link is followed, so that a planted link cannot
+/// redirect the mount.
 pub(crate) fn directory(new_root: BorrowedFd<'_>, inside: &[u8], mode: u32) -> Setup<OwnedFd> {
     let step = format!("make the place {}", shown(inside));
     let mut here = open_beneath(new_root, b".").step(&step)?;
     for part in inside.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
         let make = || rustix::fs::mkdirat(&here, OsStr::from_bytes(part), Mode::from_raw_mode(mode));
         match as_owner(&here, make) {
-            // Whether it is there, and is a directory, is found out by opening it.
+            // Opening it shows whether it exists and is a directory.
             Ok(()) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
             Err(error) => return Err(error).step(&step),
         }
@@ -411,8 +414,8 @@ pub(crate) fn directory(new_root: BorrowedFd<'_>, inside: &[u8], mode: u32) -> S
     Ok(here)
 }
 
-/// Makes something as the agent, in a directory of the agent's: what is made there on the way to a mount is to be used.
-/// In a tree of the host's whose owners are mapped it takes the agent too, as the machine's root is none of them.
+/// Creates a file or directory as the agent if the agent owns the parent, so that the agent can use it. A host tree
+/// with mapped owners also needs the agent: the machine's root is not mapped there.
 fn as_owner<T>(parent: &OwnedFd, make: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     let as_agent = || {
         files::set_fs_identity(AGENT, AGENT);
@@ -448,7 +451,7 @@ fn open_beneath(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     files::open_how(dir, &name, libc::O_PATH, BENEATH | NO_SYMLINKS, Token([0; 2]))
 }
 
-/// A path below another.
+/// Joins two paths.
 pub(crate) fn below(dir: &[u8], name: &[u8]) -> Vec<u8> {
     [dir, b"/", name].concat()
 }

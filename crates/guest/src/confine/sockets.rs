@@ -1,4 +1,4 @@
-//! Sockets of the host's below places that are shown to look at only: a read-only mount does not refuse to connect to one.
+//! Covers sockets of the host below read-only mounts: a read-only mount does not refuse connections to them.
 
 use std::{
     collections::VecDeque,
@@ -21,14 +21,14 @@ use crate::{
     },
 };
 
-/// Entries of directories that are looked at for one machine: some milliseconds.
+/// Most directory entries inspected for one machine: takes a few milliseconds.
 const MOST_ENTRIES: usize = 10_000;
-/// Sockets that are covered: each is a mount.
+/// Most sockets covered: each takes a mount.
 const MOST_SOCKETS: usize = 256;
-/// File systems whose server may not answer: NFS, SMB, CIFS, 9P, FUSE.
+/// Magic numbers of network file systems, whose server may not answer: NFS, SMB, CIFS, 9P, FUSE.
 const FAR: [u32; 5] = [0x6969, 0xFE53_4D42, 0xFF53_4D42, 0x0102_1997, 0x6573_5546];
 
-/// Covers sockets below one place after the other, and knows whether it saw them all.
+/// Covers sockets below several paths, and records whether it saw them all.
 #[derive(Default)]
 pub(super) struct Search {
     entries: usize,
@@ -38,7 +38,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// What was achieved, as the name of a layer; nothing where nothing was searched.
+    /// Name of the layer; `None` if nothing was searched.
     pub(super) fn layer(&self) -> Option<&'static str> {
         match (self.places, self.left_out) {
             (0, _) => None,
@@ -47,8 +47,7 @@ impl Search {
         }
     }
 
-    /// Puts a device without contents over every socket at or below a path of the new tree. Mounts that are to be used are
-    /// shown later.
+    /// Mounts `/dev/null` over every socket at or below a path of the new tree. Writable mounts are attached later.
     pub(super) fn cover(&mut self, new_root: BorrowedFd<'_>, inside: &[u8]) -> Setup<()> {
         self.search(new_root, inside).step(&format!("cover the sockets below {}", shown(inside)))
     }
@@ -64,7 +63,7 @@ impl Search {
         let device = fstat(&place)?.st_dev;
         let mut waiting = VecDeque::from([inside]);
         while let Some(path) = waiting.pop_front() {
-            // What cannot be opened here cannot be entered by a command either.
+            // A directory that cannot be opened here cannot be entered by a command either.
             let Ok(dir) = open(new_root, &path, libc::O_RDONLY | libc::O_DIRECTORY) else { continue };
             if fstat(&dir)?.st_dev != device {
                 self.left_out = true;
@@ -93,7 +92,7 @@ impl Search {
 
     fn cover_one(&mut self, new_root: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Gone meanwhile, which is as good as covered.
+        // A socket that is gone needs no cover.
         let Ok(found) = rustix::fs::openat(dir, name, flags, Mode::empty()) else { return Ok(()) };
         if FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::Socket {
             return Ok(());

@@ -1,7 +1,7 @@
-//! The door of a machine without a supervisor: PID 1 of a container opens it itself, for bridges that its engine starts.
+//! The door of a machine without a supervisor: PID 1 of a container listens itself, for bridges that the engine starts.
 //!
-//! It is a name in the container's own network namespace, and no file: there need be no place for one, nobody can put
-//! another in its place, and what Landlock keeps inside cannot knock.
+//! It is an abstract socket in the container's own network namespace, not a file: it needs no directory, cannot be
+//! replaced, and Landlock keeps commands from connecting to it.
 
 use std::{
     io,
@@ -23,12 +23,12 @@ use sandbar_guest::protocol::{DOOR, Detached};
 
 use super::visitors::{Verdict, Visitors};
 
-/// What the door of a machine is called.
+/// Name of a machine's abstract socket.
 pub(crate) fn name(id: &[u8]) -> Vec<u8> {
     [b"sandbar-", DOOR.as_bytes(), b"-", id].concat()
 }
 
-/// The door, and everything to be waited for at it behind one descriptor.
+/// The listening socket and its visitors, behind one epoll descriptor.
 pub(crate) struct OwnDoor {
     visitors: Visitors,
     epoll: OwnedFd,
@@ -36,7 +36,8 @@ pub(crate) struct OwnDoor {
 }
 
 impl OwnDoor {
-    /// Opens it. To be done before this process enters Landlock: then nobody who is in it gets even a connection.
+    /// Opens the socket. Call this before the process enters Landlock: then processes inside Landlock cannot even
+    /// connect.
     pub(crate) fn open(id: &[u8], detached: &Detached) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -50,18 +51,18 @@ impl OwnDoor {
         Ok(door)
     }
 
-    /// Those who may come in. `None`: the machine is to end.
+    /// Accepted connections; `None` when the machine must end.
     pub(crate) fn turn(&mut self) -> io::Result<Option<Vec<OwnedFd>>> {
         let Verdict::Enter(entering) = self.visitors.turn() else { return Ok(None) };
         for stream in &entering {
-            // One that came and went through at once was never waited for.
+            // A visitor that was accepted within one turn was never registered.
             let _not_there = epoll::delete(&self.epoll, stream);
         }
         self.watch()?;
         Ok(Some(entering))
     }
 
-    /// Waits for what there is to be waited for now.
+    /// Updates the epoll registrations and the timer.
     fn watch(&mut self) -> io::Result<()> {
         for (fd, until) in self.visitors.awaited() {
             let flags = match until {
@@ -73,7 +74,7 @@ impl OwnDoor {
                 epoll::add(&self.epoll, fd, EventData::new_u64(0), flags)?;
             }
         }
-        // Nothing at all would mean never.
+        // Without a deadline this is zero, which disarms the timer.
         let left =
             self.visitors.deadline().map(|until| until.saturating_duration_since(Instant::now()).as_millis() + 1);
         let left = i64::try_from(left.unwrap_or_default()).unwrap_or(i64::MAX);
@@ -90,12 +91,12 @@ impl AsFd for OwnDoor {
     }
 }
 
-/// Whether the engine started the visitor: its parent is not in this PID namespace then, where everybody else descends from
-/// PID 1.
+/// Whether the engine started the visitor: then its parent is outside this PID namespace, while every other process
+/// descends from PID 1.
 fn is_from_outside(stream: &OwnedFd) -> bool {
     let Ok(peer) = socket_peercred(stream) else { return false };
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", peer.pid.as_raw_nonzero())) else { return false };
-    // The name in parentheses may hold anything; what follows the last one is numbers.
+    // The name in parentheses may contain anything; only numbers follow the last parenthesis.
     stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)) == Some("0")
 }
 
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_who_descends_from_this_namespaces_first_process_is_spoken_with() {
+    fn a_descendant_of_the_namespaces_first_process_is_refused() {
         let id = format!("test{}", std::process::id());
         let nonce = [7; 16];
         let mut door = OwnDoor::open(id.as_bytes(), &Detached { nonce, memo: Vec::new(), lease_ms: 0 }).unwrap();
@@ -115,7 +116,7 @@ mod tests {
         connect(&socket, &SocketAddrUnix::new_abstract_name(&name(id.as_bytes())).unwrap()).unwrap();
         rustix::io::write(&socket, &Knock::new(Wish::Attach, nonce).encode()).unwrap();
         assert!(door.turn().unwrap().is_some_and(|entering| entering.is_empty()));
-        // It may hang up before the knock was read, which is a reset.
+        // If the door closes the connection before it read the knock, the peer sees a reset.
         assert_eq!(rustix::io::read(&socket, &mut [0; 8]).unwrap_or_default(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Those at a door: each says what it knows, and is let in, sent away, or ends the machine.
+//! Visitors at a door: each sends its knock, and is let in, refused, or ends the machine.
 
 use std::{
     os::fd::OwnedFd,
@@ -12,23 +12,23 @@ use rustix::{
 };
 use sandbar_guest::protocol::{Detached, Knock, Nonce, VERSION, Welcome, Wish};
 
-/// Visitors that have not said everything yet; more wait outside.
+/// Visitors handled at a time; further ones wait in the listen queue.
 const MOST: usize = 16;
-/// How long one may take.
+/// How long a visitor may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What became of those at the door.
+/// Result of one turn.
 pub(crate) enum Verdict {
-    /// These come in.
+    /// Connections to accept.
     Enter(Vec<OwnedFd>),
-    /// The machine ends: somebody who may asked for it.
+    /// An authorized visitor asked to end the machine.
     End,
 }
 
-/// A listening socket and everybody at it.
+/// A listening socket and its visitors.
 pub(crate) struct Visitors {
     listener: OwnedFd,
-    /// Who is spoken with at all.
+    /// Whether a peer may knock at all.
     is_welcome: fn(&OwnedFd) -> bool,
     nonce: Nonce,
     memo: Vec<u8>,
@@ -40,7 +40,7 @@ impl Visitors {
         Self { listener, is_welcome, nonce: detached.nonce, memo: detached.memo.clone(), waiting: Vec::new() }
     }
 
-    /// What is to be waited for, and how.
+    /// Descriptors to poll, and for what.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (&OwnedFd, PollFlags)> {
         let listening = if self.waiting.len() < MOST { PollFlags::IN } else { PollFlags::empty() };
         let each = self.waiting.iter().map(|visitor| {
@@ -50,12 +50,12 @@ impl Visitors {
         std::iter::once((&self.listener, listening)).chain(each)
     }
 
-    /// When the first one has had its time.
+    /// When the oldest visitor times out.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.waiting.iter().map(|visitor| visitor.until).min()
     }
 
-    /// Does whatever can be done without waiting.
+    /// Handles everything that is ready, without blocking.
     pub(crate) fn turn(&mut self) -> Verdict {
         while self.waiting.len() < MOST {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -63,7 +63,7 @@ impl Visitors {
                 Ok(stream) if (self.is_welcome)(&stream) => self.waiting.push(Visitor::new(stream)),
                 Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => break,
-                // The host is short of descriptors, say; the next attempt may work.
+                // For example, no descriptors are free; a later attempt may work.
                 Err(_) => {
                     std::thread::sleep(Duration::from_millis(50));
                     break;
@@ -84,16 +84,16 @@ impl Visitors {
     }
 }
 
-/// Somebody at the door.
+/// A connection whose knock is not answered yet.
 struct Visitor {
     stream: OwnedFd,
     said: Vec<u8>,
-    /// What it is told, and how much of it has been.
+    /// The answer, and how many bytes of it were sent.
     answer: Option<(Vec<u8>, usize)>,
     until: Instant,
 }
 
-/// What becomes of a visitor.
+/// Next state of a visitor.
 enum Next {
     Wait,
     Enter,
@@ -126,7 +126,7 @@ impl Visitor {
                     return Next::End;
                 }
                 Ok(Knock { version: VERSION, .. }) => self.answer = Some((welcome(memo), 0)),
-                // It learns which version it would have to speak.
+                // The answer contains the version that the visitor would have to speak.
                 Ok(_) => {
                     let _gone = rustix::io::write(&self.stream, &welcome(&[]));
                     return Next::Leave;
@@ -154,7 +154,7 @@ fn welcome(memo: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// In the same time whatever the difference.
+/// Compares in constant time.
 fn same(one: Nonce, other: Nonce) -> bool {
     one.iter().zip(other).fold(0, |differences, (one, other)| differences | (one ^ other)) == 0
 }
@@ -167,7 +167,7 @@ mod tests {
 
     const NONCE: Nonce = [7; 16];
 
-    /// Somebody at a door, and the door.
+    /// A connected visitor and its door.
     fn at_door(name: &str) -> (OwnedFd, Visitors) {
         let socket =
             |flags| socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | flags, None).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_knows_the_nonce_is_told_the_memo_and_comes_in() {
+    fn a_visitor_with_the_nonce_gets_the_memo_and_is_let_in() {
         let (visitor, mut door) = at_door("known");
         let knock = Knock::new(Wish::Attach, NONCE).encode();
         for (part, entered) in [(&knock[..5], 0), (&knock[5..], 1)] {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_know_it_is_hung_up_on() {
+    fn a_visitor_without_the_nonce_is_disconnected() {
         for wish in [Wish::Attach, Wish::End] {
             let (visitor, mut door) = at_door(&format!("unknown-{wish:?}"));
             rustix::io::write(&visitor, &Knock::new(wish, [8; 16]).encode()).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_may_ends_the_machine() {
+    fn a_visitor_with_the_nonce_can_end_the_machine() {
         let (visitor, mut door) = at_door("end");
         rustix::io::write(&visitor, &Knock::new(Wish::End, NONCE).encode()).unwrap();
         assert!(matches!(door.turn(), Verdict::End));

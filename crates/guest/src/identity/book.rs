@@ -1,4 +1,4 @@
-//! Everyone the machine knows, by name and by number.
+//! The machine's users and groups, indexed by name and by number.
 
 use std::{collections::HashMap, fs::File, io::Read, rc::Rc};
 
@@ -6,10 +6,10 @@ use sandbar_guest::account_files::{group_line, passwd_line};
 
 use super::User;
 
-/// No account file is read further.
+/// Most bytes read of an account file.
 const MOST: u64 = 1 << 20;
 
-/// Everyone the machine knows.
+/// Index of the machine's users and groups.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     by_name: HashMap<String, Rc<User>>,
@@ -18,7 +18,7 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// Reads the files. They are the machine's own: nothing is believed but names, and numbers in range.
+    /// Reads the account files. Commands may have changed them: only names and numbers in range are used.
     pub(crate) fn open() -> Self {
         Self::parse(&read_start("/etc/passwd"), &read_start("/etc/group"))
     }
@@ -54,13 +54,13 @@ impl Book {
         self.by_number.get(&uid).cloned()
     }
 
-    /// A group's number.
+    /// A group's gid.
     pub(crate) fn group(&self, name: &str) -> Option<u32> {
         self.groups.get(name).copied()
     }
 }
 
-/// The beginning of a file; what cannot be read is empty.
+/// The beginning of a file; empty if it cannot be read.
 fn read_start(path: &str) -> String {
     let mut text = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MOST).read_to_end(&mut text));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_in_the_files_is_nobody() {
+    fn malformed_lines_are_ignored() {
         let book = Book::parse("a\nb:x\nc:x:70000:1:c:/:\n:x:5:5::/:\nd:x:-1:0::/:\nok:x:7:8", "g:x:99999:\nh:x:3");
         assert!(["a", "b", "c", "", "d"].iter().all(|name| book.user(name).is_none()));
         assert_eq!(book.user("ok").map(|user| (user.uid, user.gid, user.home.clone())), Some((7, 8, "/".to_owned())));

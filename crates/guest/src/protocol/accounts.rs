@@ -1,41 +1,41 @@
-//! The users and groups a machine shall know beside those it has anyway, for whoever makes its account files.
+//! Users and groups to add to a machine's account files.
 
 use super::{
     WireError,
     wire::{Reader, Writer},
 };
 
-/// More users, groups or members of a group are refused.
+/// Most users, groups, or members of one group.
 pub const MAX_ACCOUNTS: usize = 1024;
 
 /// A group and its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountGroup {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// The users in it; those that are nowhere else are made too.
+    /// Members; a member that is not a user yet is created.
     pub members: Vec<String>,
 }
 
-/// The users and groups a machine shall know. A name it knows already is taken as it is; numbers are given to the others in
-/// the order they are named in.
+/// Users and groups that a machine must have. An existing name is used as it is; new ones get numbers in the order in
+/// which they are named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
-    /// The users, each with a group of the same name.
+    /// Users, each with a group of the same name.
     pub users: Vec<String>,
-    /// The groups.
+    /// Groups.
     pub groups: Vec<AccountGroup>,
 }
 
 impl Accounts {
-    /// Whether they take more than the one user that every machine has.
+    /// Whether these accounts need more than the one user that every machine has.
     #[must_use]
     pub fn need_many(&self) -> bool {
         let groups = self.groups.iter().map(|group| group.name.as_str());
         self.all_users().into_iter().chain(groups).any(|name| name != "agent")
     }
 
-    /// Every user by name, members of groups included, in the order they are first named in.
+    /// Every user by name, members of groups included, in the order of first mention.
     #[must_use]
     pub fn all_users(&self) -> Vec<&str> {
         let mut seen = std::collections::HashSet::new();
@@ -67,7 +67,7 @@ fn bounded<T>(list: Vec<T>) -> Result<Vec<T>, WireError> {
     if list.len() > MAX_ACCOUNTS { Err(WireError("there are too many accounts")) } else { Ok(list) }
 }
 
-/// A name goes into files whose fields end with a colon and a line end, and becomes the name of a directory.
+/// A name becomes a field of files with colon-separated lines, and the name of a directory.
 fn name(from: &mut Reader<'_>) -> Result<String, WireError> {
     let bad = Err(WireError("a name cannot be an account's"));
     let Ok(name) = String::from_utf8(from.string()?) else { return bad };
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_users_too_and_nobody_is_named_twice() {
+    fn members_are_users_too_and_no_user_is_named_twice() {
         let read = round(&["ada", "bob"], &[("staff", &["bob", "eve"]), ("empty", &[])]).unwrap();
         assert_eq!(read.all_users(), ["ada", "bob", "eve"]);
         assert!(read.need_many() && !round(&["agent"], &[("agent", &["agent"])]).unwrap().need_many());

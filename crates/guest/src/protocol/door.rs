@@ -1,7 +1,8 @@
-//! How a process finds a machine that outlives its maker: a socket beside the machine's files, and what is said at it.
+//! How a process attaches to a machine that outlives its maker: a socket in the machine's directory, and the messages
+//! exchanged on it.
 //!
-//! A visitor knocks with the machine's nonce. Its supervisor answers with what the maker left to be remembered, and hands
-//! the connection on to the guest, whose first words follow. A visitor that does not know the nonce is hung up on.
+//! A visitor knocks with the machine's nonce. The supervisor answers with the maker's memo and passes the connection to
+//! the guest, whose `Hello` follows. A visitor with a wrong nonce is disconnected.
 
 use std::time::Duration;
 
@@ -10,78 +11,78 @@ use super::{
     wire::{Reader, Writer},
 };
 
-/// The socket's name in the machine's own directory.
+/// Name of the socket file in the machine's directory.
 pub const DOOR: &str = "door";
 
-/// What every machine's directory holds as long as anything is in it: only what has it is ever removed as one.
+/// Marker file of every machine's directory, removed last: only a directory with this marker is removed as a leftover.
 pub const MARK: &str = ".sandbar";
 
-/// Said on the leash by a maker that has everything it needs: from then on the machine lives without it.
+/// Byte that the maker writes to the leash to let the machine outlive it.
 pub const LET_GO: u8 = b'!';
 
-/// No machine has more to be remembered.
+/// Longest memo in bytes.
 pub const MAX_MEMO: usize = 2 * 1024 * 1024;
 
-/// What only the machine and the holders of its handle know.
+/// Secret shared by a machine and the holders of its handle.
 pub type Nonce = [u8; 16];
 
-/// What makes a machine outlive its maker.
+/// Settings of a machine that outlives its maker.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Detached {
-    /// What a visitor must know.
+    /// Secret that a visitor must send.
     pub nonce: Nonce,
-    /// What every visitor is told: the maker's own notes.
+    /// The maker's own data, sent to every visitor.
     pub memo: Vec<u8>,
-    /// Milliseconds without a visitor after which it ends; 0 means never.
+    /// Milliseconds without an attached host after which the machine ends; 0 means never.
     pub lease_ms: u64,
 }
 
 impl Detached {
-    /// How long it lives without a visitor; `None` is for ever.
+    /// How long the machine lives without an attached host; `None` means forever.
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
         (self.lease_ms > 0).then(|| Duration::from_millis(self.lease_ms))
     }
 }
 
-/// Without its contents: the notes may hold secrets.
+/// Omits the contents: the memo may hold secrets.
 impl std::fmt::Debug for Detached {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Detached").finish_non_exhaustive()
     }
 }
 
-/// What a visitor wants.
+/// Purpose of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// To speak with the guest.
+    /// Connect to the guest.
     Attach,
-    /// That the machine ends. Understood by every version.
+    /// End the machine. Understood by every version.
     End,
 }
 
-/// A visitor's first and only words to the supervisor.
+/// The one message of a visitor to the supervisor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Knock {
-    /// The version the visitor speaks.
+    /// Protocol version of the visitor.
     pub version: u32,
-    /// What it wants.
+    /// Purpose of the visit.
     pub wish: Wish,
-    /// What it knows.
+    /// The machine's secret, as the visitor knows it.
     pub nonce: Nonce,
 }
 
 impl Knock {
-    /// How long one is.
+    /// Encoded length in bytes.
     pub const LENGTH: usize = 21;
 
-    /// This program's own words.
+    /// A knock with this program's version.
     #[must_use]
     pub fn new(wish: Wish, nonce: Nonce) -> Self {
         Self { version: VERSION, wish, nonce }
     }
 
-    /// The message's bytes.
+    /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::LENGTH);
@@ -95,10 +96,10 @@ impl Knock {
         out
     }
 
-    /// Reads the message.
+    /// Decodes the message.
     ///
     /// # Errors
-    /// When the bytes are not exactly one.
+    /// When the bytes are not exactly one knock.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut from = Reader(bytes);
         let version = from.u32()?;
@@ -112,20 +113,20 @@ impl Knock {
     }
 }
 
-/// What comes before the memo in the supervisor's answer.
+/// Header of the supervisor's answer; the memo follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The version the machine speaks; one that differs from the visitor's is the whole answer.
+    /// Protocol version of the machine. If it differs from the visitor's, no memo follows.
     pub version: u32,
-    /// How long the memo is.
+    /// Length of the memo in bytes.
     pub length: u32,
 }
 
 impl Welcome {
-    /// How long one is.
+    /// Encoded length in bytes.
     pub const LENGTH: usize = 8;
 
-    /// The message's bytes.
+    /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::LENGTH);
@@ -135,10 +136,10 @@ impl Welcome {
         out
     }
 
-    /// Reads the message.
+    /// Decodes the message.
     ///
     /// # Errors
-    /// When the bytes are not exactly one, or announce a memo that is too long.
+    /// When the bytes are not exactly one answer, or announce a memo longer than [`MAX_MEMO`].
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut from = Reader(bytes);
         let welcome = Self { version: from.u32()?, length: from.u32()? };
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_at_the_door_is_understood() {
+    fn knocks_and_answers_survive_a_round_trip() {
         for wish in [Wish::Attach, Wish::End] {
             let knock = Knock::new(wish, [7; 16]);
             let bytes = knock.encode();

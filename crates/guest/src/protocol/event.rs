@@ -1,84 +1,84 @@
-//! What the guest tells the host. Untrusted: whatever runs inside may have taken the guest over.
+//! Messages from the guest to the host. Untrusted: a command inside may have taken the guest over.
 
 use super::{
     MAX_DATA, WireError, frame,
     wire::{Reader, Writer},
 };
 
-/// The message of a failure to start a command that is about its directory.
+/// Message of a start failure that is about the working directory.
 pub const CWD: &str = "cwd";
 
-/// How strongly a limit is held.
+/// How strongly a limit is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strength {
-    /// Not at all, or nobody asked for it.
+    /// Not enforced, or not requested.
     #[default]
     None,
-    /// The guest watches, and acts after the fact.
+    /// The guest measures usage and ends what exceeds the limit.
     Soft,
-    /// The kernel refuses to go past it.
+    /// The kernel refuses to exceed it.
     Hard,
 }
 
-/// How strongly the limits are held that differ from host to host.
+/// How strongly each limit is enforced that differs from host to host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct LimitStrengths {
     /// Memory of all processes together.
     pub memory: Strength,
     /// Processors of all processes together.
     pub cpu: Strength,
     /// Processes, of all users together.
     pub pids: Strength,
-    /// What is in the workspace and the homes.
+    /// Bytes on disk in the workspace and the homes.
     pub disk: Strength,
 }
 
-/// The guest's first words.
+/// First message of the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// Must equal [`super::VERSION`].
     pub version: u32,
-    /// The layers that confine commands, by name.
+    /// Names of the layers that confine commands.
     pub layers: Vec<String>,
-    /// Where the workspace is.
+    /// Path of the workspace.
     pub workspace: Vec<u8>,
-    /// The home of the default user.
+    /// Home directory of the default user.
     pub home: Vec<u8>,
     /// Whether commands can run as several users.
     pub users: bool,
-    /// Which limits hold.
-    pub held: Held,
+    /// How strongly limits are enforced.
+    pub held: LimitStrengths,
 }
 
-/// Why a request failed, as the host can branch on it.
+/// Why a request failed, in a form that the host can match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailKind {
-    /// The system said no; `errno` says how.
+    /// A system call failed; see `errno`.
     Errno,
-    /// A symbolic link stands where none is followed.
+    /// A symbolic link is where none may be followed.
     Symlink,
-    /// The thing is not of the right kind (reading a FIFO, say).
+    /// The file is of the wrong type (for example a FIFO to read).
     WrongKind,
-    /// No such user, or this machine has only one.
+    /// The user does not exist on this machine, or the machine has only one.
     User,
-    /// The archive holds something that must not be unpacked.
+    /// The archive contains a member that must not be unpacked.
     Archive,
-    /// The request makes no sense now (data for a closed input, a port that is 0).
+    /// The request is invalid in this state (data for a closed input, port 0).
     Invalid,
-    /// What is there is not what was expected.
+    /// The file is not in the expected state.
     Changed,
-    /// There is no such command, or no longer.
+    /// The command does not exist, or no longer.
     NoProcess,
-    /// Another host holds the command.
+    /// Another host is attached to the command.
     Held,
-    /// The machine may not hold as much.
+    /// The machine has reached a limit.
     Full,
 }
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitKind {
-    /// It returned.
+    /// It exited.
     Exited,
     /// A signal ended it.
     Signaled,
@@ -95,23 +95,23 @@ pub enum ExitKind {
 pub enum Event<'a> {
     /// The machine is ready.
     Hello(Hello),
-    /// The command runs, or the connection stands.
+    /// The command runs, or the connection is established.
     Started,
-    /// The command runs and outlives its holder: its number, and whether it takes input.
+    /// The command runs and survives its host: its id, and whether it takes input.
     Kept(u64, bool),
-    /// So many bytes that came before what follows were dropped while nobody held the command.
+    /// Number of bytes before the following output that were dropped while no host was attached.
     Omitted(u64),
     /// Bulk bytes: standard output, a terminal, a file, records.
     Data(&'a [u8]),
     /// Bulk bytes of standard error.
     ErrorData(&'a [u8]),
-    /// The host may send this many more bulk bytes.
+    /// Number of bulk bytes that the host may send in addition.
     Credit(u32),
-    /// The command ended with this code.
+    /// The command ended with this exit code.
     Exit(i32, ExitKind),
-    /// The request is complete; nothing more comes on this channel.
+    /// The request is complete; nothing follows on this channel.
     Done,
-    /// The request failed; nothing more comes on this channel.
+    /// The request failed; nothing follows on this channel.
     Fail(FailKind, i32, String),
 }
 
@@ -171,7 +171,7 @@ impl Hello {
             workspace: from.string()?,
             home: from.string()?,
             users: from.flag()?,
-            held: Held {
+            held: LimitStrengths {
                 memory: numbered(&STRENGTHS, from.u8()?)?,
                 cpu: numbered(&STRENGTHS, from.u8()?)?,
                 pids: numbered(&STRENGTHS, from.u8()?)?,
@@ -182,7 +182,8 @@ impl Hello {
 }
 
 impl<'a> Event<'a> {
-    /// Whether a frame of this kind carries bulk bytes, which a reader can keep without copying; `true` is standard error.
+    /// Whether a frame of this kind carries bulk bytes, which a reader can store without copying; `true` means standard
+    /// error.
     #[must_use]
     pub fn bulk(kind: u8) -> Option<bool> {
         match kind {
@@ -192,7 +193,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The header of a bulk frame, for senders that write the bytes themselves.
+    /// Header of a bulk frame, for senders that write the payload themselves.
     #[must_use]
     pub fn bulk_header(channel: u32, length: u32, error: bool) -> [u8; super::FRAME_HEADER] {
         let kind = if error { kind::ERROR_DATA } else { kind::DATA };
@@ -228,7 +229,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// Reads a frame's payload.
+    /// Decodes a frame's payload.
     ///
     /// # Errors
     /// When the bytes are not exactly one event.
@@ -256,24 +257,24 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Why a machine could not be set up, sent by the supervisor before it gives up.
+/// Why a machine could not be set up, sent by the supervisor before it exits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootFailure {
     /// The step that failed.
     pub stage: String,
-    /// The system's number for why, or 0.
+    /// `errno`, or 0.
     pub errno: i32,
-    /// The missing piece, when it is the host that lacks something; else empty.
+    /// What the host lacks; empty if the host lacks nothing.
     pub missing: String,
-    /// What to do about it.
+    /// How to fix it; may be empty.
     pub fix: String,
 }
 
-/// The step at which a machine fails that cannot have the users it shall know.
+/// The setup step that fails when a machine cannot have its accounts.
 pub const USERS_STAGE: &str = "make the machine's users";
 
 impl BootFailure {
-    /// The message's bytes; the end of the stream is its end.
+    /// Encodes the message. The end of the stream ends it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -285,10 +286,10 @@ impl BootFailure {
         out
     }
 
-    /// Reads the message.
+    /// Decodes the message.
     ///
     /// # Errors
-    /// When the bytes are not exactly one.
+    /// When the bytes are not exactly one message.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut from = Reader(bytes);
         let failure = Self { stage: from.text()?, errno: from.i32()?, missing: from.text()?, fix: from.text()? };

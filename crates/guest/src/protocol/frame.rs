@@ -1,4 +1,4 @@
-//! The nine bytes before every payload.
+//! The nine-byte header of every frame.
 
 use super::WireError;
 
@@ -11,19 +11,19 @@ pub const MAX_DATA: usize = 256 * 1024;
 /// The longest payload of any kind: room for the longest argument list a kernel takes by default.
 pub const MAX_PAYLOAD: usize = 2 * 1024 * 1024 + 64 * 1024;
 
-/// What a frame says about its payload.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     /// Bytes that follow.
     pub length: u32,
-    /// Which conversation it belongs to; 0 is the connection itself.
+    /// The channel; 0 is the connection itself.
     pub channel: u32,
-    /// What the payload is.
+    /// Kind of the payload.
     pub kind: u8,
 }
 
 impl FrameHeader {
-    /// The header's bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(self) -> [u8; FRAME_HEADER] {
         let [a, b, c, d] = self.length.to_le_bytes();
@@ -31,7 +31,7 @@ impl FrameHeader {
         [a, b, c, d, e, f, g, h, self.kind]
     }
 
-    /// Reads a header if `bytes` holds one, and refuses a payload no frame may have.
+    /// Decodes a header if `bytes` is long enough.
     ///
     /// # Errors
     /// When the announced payload is longer than [`MAX_PAYLOAD`].
@@ -47,7 +47,7 @@ impl FrameHeader {
     }
 }
 
-/// Appends a whole frame, its payload written in place by `fill`.
+/// Appends a frame whose payload is written by `fill`.
 pub(super) fn append(out: &mut Vec<u8>, channel: u32, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_HEADER]);

@@ -1,30 +1,31 @@
-//! What a machine is made of, told to its supervisor before anything exists, or to PID 1 of a container.
+//! The launch message: what a machine consists of, sent to its supervisor before the machine exists, or to PID 1 of a
+//! container.
 
 use super::{
     Accounts, Detached, MAX_MEMO, WireError,
     wire::{Reader, Writer},
 };
 
-/// How far the machine is kept from its host.
+/// Isolation level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// Not at all.
+    /// No isolation.
     None,
     /// Landlock and seccomp, no namespaces.
     Landlock,
-    /// Everything.
+    /// Namespaces, mounts, Landlock and seccomp.
     #[default]
     Full,
 }
 
-/// A file or directory of the host, and what its path must still lead to when it is opened.
+/// A file or directory of the host, and which file its path must still lead to when it is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostPath {
-    /// Absolute, without a symbolic link in it.
+    /// Absolute path without symbolic links.
     pub path: Vec<u8>,
-    /// The file system it is on.
+    /// Device number.
     pub device: u64,
-    /// Its number there.
+    /// Inode number.
     pub inode: u64,
 }
 
@@ -40,61 +41,61 @@ impl HostPath {
     }
 }
 
-/// Something of the host's, shown inside.
+/// A mount of a host file or directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchMount {
-    /// On the host.
+    /// Source on the host.
     pub host: HostPath,
-    /// Inside.
+    /// Path inside the machine.
     pub inside: Vec<u8>,
-    /// Whether it may be changed.
+    /// Whether it is writable.
     pub writable: bool,
 }
 
-/// What a local machine is made of.
+/// Description of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     /// Must equal [`super::VERSION`].
     pub version: u32,
-    /// The level that must be reached.
+    /// Required isolation level.
     pub level: Level,
-    /// Directory of this user's live machines; the supervisor makes and removes `state/id` in it.
+    /// Directory of this user's live machines. The supervisor creates `state/id` in it and removes it.
     pub state: Vec<u8>,
-    /// The machine's name there.
+    /// Name of the machine's directory in `state`.
     pub id: Vec<u8>,
-    /// Whether to remove what dead machines left in `state` first.
+    /// Whether to remove leftovers of dead machines from `state`.
     pub sweep: bool,
-    /// The directory used in place, and whether it may be changed; `None` is a temporary one.
+    /// Host directory to use as the workspace, and whether it is writable; `None` means a temporary workspace.
     pub workspace: Option<(HostPath, bool)>,
-    /// What else of the host is shown.
+    /// Further mounts.
     pub mounts: Vec<LaunchMount>,
-    /// A whole file tree instead of the host's programs.
+    /// Complete file tree to use instead of the host's programs.
     pub rootfs: Option<HostPath>,
     /// Whether the machine shares the host's network.
     pub host_network: bool,
-    /// Size of `/tmp`, and of `/dev/shm`.
+    /// Size of `/tmp` and of `/dev/shm`, in bytes each.
     pub tmp_bytes: u64,
-    /// Processes.
+    /// Most processes.
     pub pids: u64,
-    /// Open files in a process.
+    /// Most open files of a process.
     pub open_files: u64,
-    /// Bytes of memory of all processes together.
+    /// Most bytes of memory of all processes together.
     pub memory: Option<u64>,
-    /// Thousandths of a processor for all processes together.
+    /// Processor time of all processes together, in thousandths of a processor.
     pub cpus: Option<u32>,
-    /// Bytes in the workspace and the homes.
+    /// Most bytes in the workspace and the homes.
     pub disk: Option<u64>,
-    /// Whom it shall know beside those it knows anyway.
+    /// Accounts to add.
     pub accounts: Accounts,
-    /// What makes it outlive its maker; `None` is a machine that ends with it.
+    /// Settings of a machine that outlives its maker; `None` for one that ends with its maker.
     pub detached: Option<Detached>,
-    /// Whom PID 1 of a container gives the machine's own places, and then becomes, unless it is to know more: a user and a
-    /// group.
+    /// uid and gid that own the home and the workspace of a container; PID 1 switches to them unless the machine has
+    /// several users.
     pub owner: Option<(u32, u32)>,
 }
 
 impl Launch {
-    /// The message's bytes.
+    /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -138,20 +139,20 @@ impl Launch {
         out
     }
 
-    /// The message's bytes with their number before them, as they go over a stream.
+    /// Encodes the message with its length in front, as it is sent over a stream.
     ///
     /// # Errors
-    /// When there are more than a number can say.
+    /// When the length does not fit 32 bits.
     pub fn encode_framed(&self) -> Result<Vec<u8>, WireError> {
         let message = self.encode();
         let length = u32::try_from(message.len()).map_err(|_| WireError("a message is too long"))?;
         Ok([&length.to_le_bytes(), message.as_slice()].concat())
     }
 
-    /// Reads the message.
+    /// Decodes the message.
     ///
     /// # Errors
-    /// When the bytes are not exactly one.
+    /// When the bytes are not exactly one message.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut from = Reader(bytes);
         let launch = Self {

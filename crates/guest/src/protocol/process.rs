@@ -1,4 +1,4 @@
-//! A command the guest knows, as bytes: the bulk data of `Processes`.
+//! Encoding of the guest's list of commands: the bulk data of `Processes`.
 
 use super::{
     ExitKind, WireError,
@@ -6,42 +6,42 @@ use super::{
     wire::{Reader, Writer},
 };
 
-/// What is told of a command's words at most.
+/// Most bytes of a command's arguments in a record.
 pub const MAX_WORDS: usize = 512;
 
-/// What has become of a command.
+/// State of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProcessState {
-    /// A host reads what it prints.
+    /// A host is attached to it.
     #[default]
     Held,
-    /// It runs, and nobody reads what it prints.
+    /// It runs, and no host is attached.
     Alone,
-    /// It ended, and nobody has heard of that.
+    /// It ended, and no host has confirmed that yet.
     Ended(i32, ExitKind),
 }
 
-/// A command the guest knows.
+/// A command of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessRecord {
-    /// Its number.
+    /// Id of the command.
     pub id: u64,
-    /// The program and its arguments, no more than [`MAX_WORDS`] bytes of them.
+    /// Program and arguments, cut to [`MAX_WORDS`] bytes.
     pub argv: Vec<Vec<u8>>,
-    /// Whose identity.
+    /// The user it runs as; `None` is the default user.
     pub user: Option<Vec<u8>>,
     /// Whether it has a terminal.
     pub tty: bool,
-    /// Whether it outlives its holder.
+    /// Whether it survives its host.
     pub kept: bool,
-    /// Seconds since 1970.
+    /// Start time in seconds since 1970.
     pub since: u64,
-    /// What has become of it.
+    /// State of the command.
     pub state: ProcessState,
 }
 
 impl ProcessRecord {
-    /// The bytes of several.
+    /// Encodes a list of records.
     #[must_use]
     pub fn encode_all(records: &[Self]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -49,10 +49,10 @@ impl ProcessRecord {
         out
     }
 
-    /// Reads several.
+    /// Decodes a list of records.
     ///
     /// # Errors
-    /// When the bytes are not exactly that.
+    /// When the bytes are not exactly one list.
     pub fn decode_all(bytes: &[u8]) -> Result<Vec<Self>, WireError> {
         let mut from = Reader(bytes);
         let records = from.list(Self::read)?;
@@ -93,7 +93,7 @@ impl ProcessRecord {
                 _ => return Err(WireError("a choice is unknown")),
             },
         };
-        // An empty word still costs something where it is kept.
+        // An empty argument still takes memory.
         if record.argv.iter().map(|word| word.len() + 1).sum::<usize>() > 2 * MAX_WORDS {
             return Err(WireError("a command has too many words"));
         }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_of_commands_is_understood() {
+    fn records_of_commands_survive_a_round_trip() {
         let one = ProcessRecord { id: 7, argv: vec![b"sh".to_vec(), Vec::new()], since: 9, ..ProcessRecord::default() };
         let alone = ProcessRecord { state: ProcessState::Alone, user: Some(b"ada".to_vec()), ..one.clone() };
         let ended = ProcessState::Ended(-3, ExitKind::Deadline);

@@ -1,14 +1,14 @@
-//! What is at a path, as bytes: the bulk data of `Stat`, `List` and `Scan`.
+//! Encoding of file metadata: the bulk data of `Stat`, `List` and `Scan`.
 
 use super::{
     WireError,
     wire::{Reader, Writer},
 };
 
-/// The longest encoded record: two paths and a digest.
+/// Longest encoded record in bytes: two paths and a digest.
 const MAX_RECORD: usize = 16 * 1024;
 
-/// What kind of thing it is.
+/// Type of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -22,26 +22,26 @@ pub enum Kind {
     Other,
 }
 
-/// One thing in a directory or tree.
+/// Metadata of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Its name, or its path relative to the tree's root.
+    /// Name, or path relative to the root of the tree.
     pub path: Vec<u8>,
-    /// What it is.
+    /// File type.
     pub kind: Kind,
-    /// Bytes, for a file.
+    /// Size in bytes of a regular file; 0 for other types.
     pub size: u64,
     /// Permission bits.
     pub mode: u32,
-    /// Nanoseconds since 1970.
+    /// Time of the last change in nanoseconds since 1970.
     pub modified_ns: i64,
-    /// Owner.
+    /// Owner's uid.
     pub uid: u32,
-    /// Group.
+    /// Group's gid.
     pub gid: u32,
-    /// Where a symbolic link points.
+    /// Target of a symbolic link.
     pub link: Option<Vec<u8>>,
-    /// A file's digest, when asked for.
+    /// SHA-256 digest of a regular file, if requested.
     pub sha256: Option<[u8; 32]>,
 }
 
@@ -94,7 +94,7 @@ impl Record {
     }
 }
 
-/// Takes records off a stream that arrives in pieces of any size.
+/// Decodes records from a stream that arrives in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Records {
     pending: Vec<u8>,
@@ -122,7 +122,7 @@ impl Records {
         Ok(())
     }
 
-    /// Whether no half record is left.
+    /// Whether no partial record is pending.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.pending.is_empty()

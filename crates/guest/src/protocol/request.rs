@@ -1,33 +1,33 @@
-//! What the host asks of the guest.
+//! Requests of the host to the guest.
 
 use super::{
     MAX_DATA, WireError, frame,
     wire::{Reader, Writer},
 };
 
-/// What a file operation is about.
+/// Target of a file operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct At {
-    /// An absolute path inside.
+    /// Absolute path inside the machine.
     pub path: Vec<u8>,
-    /// Whose identity; `None` is the default user.
+    /// The user to act as; `None` is the default user.
     pub user: Option<Vec<u8>>,
-    /// The group that what is made belongs to; `None` is the user's own.
+    /// Group of created files; `None` is the user's own.
     pub group: Option<Vec<u8>>,
-    /// A directory that resolution may not leave.
+    /// Directory that path resolution may not leave.
     pub beneath: Option<Vec<u8>>,
-    /// Permission bits for what is made.
+    /// Permission bits of created files.
     pub mode: Option<u32>,
-    /// What must be there for a write; anything when `None`.
+    /// Required state of the file for a write; `None` means any.
     pub expected: Option<Expected>,
 }
 
-/// What must be at a place.
+/// Required state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Nothing.
+    /// The file does not exist.
     Nothing,
-    /// A file with this many bytes, these permission bits and this time of its last change.
+    /// A regular file with this size in bytes, these permission bits and this modification time in nanoseconds.
     File(u64, u32, i64),
 }
 
@@ -56,30 +56,30 @@ pub struct Spawn {
     pub argv: Vec<Vec<u8>>,
     /// `NAME=value`, the whole environment.
     pub env: Vec<Vec<u8>>,
-    /// Where it starts.
+    /// Working directory.
     pub cwd: Vec<u8>,
-    /// Whose identity.
+    /// The user to run as; `None` is the default user.
     pub user: Option<Vec<u8>>,
-    /// Rows and columns of its terminal; `None` means pipes.
+    /// Rows and columns of the terminal; `None` means pipes.
     pub tty: Option<(u16, u16)>,
-    /// Whether its standard input is a pipe from the host rather than empty.
+    /// Whether standard input is a pipe from the host instead of empty.
     pub stdin: bool,
-    /// Milliseconds until its tree is killed; 0 means never.
+    /// Milliseconds until the process tree is killed; 0 means never.
     pub deadline_ms: u64,
-    /// Resource limits over the machine's own: number, value.
+    /// Resource limits in addition to the machine's: resource number and value.
     pub rlimits: Vec<(u32, u64)>,
-    /// Whether it outlives the connection it is started on, where the machine does.
+    /// Whether the command survives its connection, if the machine outlives its maker.
     pub keep: bool,
-    /// Whether what it prints on both outputs goes into one pipe.
+    /// Whether standard output and standard error share one pipe.
     pub joined: bool,
 }
 
-/// The requests that open a channel.
+/// Requests that open a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Open {
     /// Start a command.
     Spawn(Spawn),
-    /// Send a regular file's bytes.
+    /// Send the bytes of a regular file.
     Read(At),
     /// Replace a file with the bytes that follow.
     Write(At),
@@ -87,25 +87,25 @@ pub enum Open {
     Stat(At),
     /// Describe a directory's entries.
     List(At),
-    /// Make a directory and its parents.
+    /// Create a directory and its missing parents.
     MakeDir(At),
-    /// Remove whatever is there.
+    /// Remove a file or a tree.
     Remove(At),
-    /// Rename.
+    /// Rename the first to the second.
     Rename(At, At),
-    /// Index a tree; the flag asks for digests.
+    /// Send the metadata of a tree, without these paths; the flag asks for digests.
     Scan(At, Vec<Vec<u8>>, bool),
-    /// Send a tree as tar.
+    /// Send a tree as a tar archive, without these paths.
     Pack(At, Vec<Vec<u8>>),
-    /// Unpack the tar that follows.
+    /// Unpack the tar archive that follows.
     Unpack(At),
-    /// Connect to a port on the machine's own loopback.
+    /// Connect to a port of the machine's loopback interface.
     Connect(u16),
-    /// Describe the commands there are.
+    /// List the commands.
     Processes,
-    /// Take over a command that nobody holds.
+    /// Attach to a command that no host is attached to.
     Adopt(u64),
-    /// Send a signal to a command, whoever holds it.
+    /// Send a signal to a command, attached or not.
     Signal(u64, u8),
     /// End every process and the guest itself.
     Stop,
@@ -115,22 +115,22 @@ pub enum Open {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "one at a time is on the stack, and is taken apart at once")]
 pub enum Request<'a> {
-    /// Opens the channel; the number is how many bulk bytes the guest may send on it at first.
+    /// Opens the channel; the number is how many bulk bytes the guest may send at first.
     Open(u32, Open),
-    /// Bulk bytes towards the guest.
+    /// Bulk bytes to the guest.
     Data(&'a [u8]),
     /// No more bulk bytes will follow.
     End,
-    /// The guest may send this many more bulk bytes.
+    /// Number of bulk bytes that the guest may send in addition.
     Credit(u32),
-    /// To the whole tree of a process.
+    /// Send this signal to the whole process tree of the command.
     Signal(u8),
-    /// Rows and columns.
+    /// New size of the terminal: rows and columns.
     Resize(u16, u16),
-    /// The host is no longer interested: kill what runs, drop what is half-done. Of a command that outlives its holder and
-    /// is done: everything was heard.
+    /// The host gives the channel up: kill the command, undo an unfinished write. For a surviving command that has
+    /// ended: the host has received everything.
     Close,
-    /// The host lets go of a command that outlives its holder; of anything else, as `Close`.
+    /// Detach from a surviving command; for anything else the same as `Close`.
     Leave,
 }
 
@@ -303,7 +303,7 @@ impl Open {
 }
 
 impl<'a> Request<'a> {
-    /// Whether it needs no other power than that over the files of whoever asks.
+    /// Whether the request needs only the file permissions of the requested user.
     #[must_use]
     pub fn is_about_files(&self) -> bool {
         match self {
@@ -316,7 +316,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether a frame of this kind carries bulk bytes, which a reader can pass on before all have come.
+    /// Whether a frame of this kind carries bulk bytes, which a reader can pass on before the frame is complete.
     #[must_use]
     pub fn is_bulk(kind: u8) -> bool {
         kind == kind::DATA
@@ -344,7 +344,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Reads a frame's payload.
+    /// Decodes a frame's payload.
     ///
     /// # Errors
     /// When the bytes are not exactly one request.

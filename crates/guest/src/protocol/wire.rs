@@ -1,8 +1,8 @@
-//! Little-endian numbers and length-prefixed bytes, read with every length checked first.
+//! Little-endian numbers and length-prefixed bytes; every length is checked before it is used.
 
 use std::fmt;
 
-/// Bytes that are not what the protocol allows.
+/// Bytes that violate the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireError(pub &'static str);
 
@@ -14,7 +14,7 @@ impl fmt::Display for WireError {
 
 impl std::error::Error for WireError {}
 
-/// Reads values off a payload.
+/// Reads values from a payload.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(length)?.to_vec())
     }
 
-    /// Bytes that will become a C string.
+    /// Bytes for a C string: without NUL.
     pub(crate) fn string(&mut self) -> Result<Vec<u8>, WireError> {
         let bytes = self.bytes()?;
         if bytes.contains(&0) { Err(WireError("a string contains NUL")) } else { Ok(bytes) }
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         if self.flag()? { read(self).map(Some) } else { Ok(None) }
     }
 
-    /// A list; every item takes at least one byte, so the count cannot promise more than the payload holds.
+    /// A list. Every item takes at least one byte, so a count above the remaining bytes is invalid.
     pub(crate) fn list<T>(
         &mut self,
         mut read: impl FnMut(&mut Self) -> Result<T, WireError>,

@@ -1,48 +1,48 @@
-//! What a command printed that no host has confirmed yet: bounded, in order, and exact about what had to be dropped.
+//! Output of a command that no host has confirmed yet: bounded, in order, with an exact count of dropped bytes.
 
 use std::collections::VecDeque;
 
-/// Bytes of one command's output that are kept.
+/// Most stored bytes of one command.
 pub(super) const MOST: usize = 1 << 20;
-/// Changes between standard output and standard error that are kept, so that single bytes cannot fill the memory.
+/// Most stored runs, so that alternating single bytes of the two streams cannot fill the memory.
 const RUNS: usize = 16 * 1024;
 
-/// Some bytes of one of the two streams.
+/// A run of bytes of one of the two streams.
 struct Run {
     error: bool,
     length: usize,
 }
 
-/// Everything since the last byte that a host confirmed.
+/// All output after the last confirmed byte.
 #[derive(Default)]
 pub(super) struct Backlog {
     bytes: VecDeque<u8>,
     runs: VecDeque<Run>,
-    /// How many bytes the present host was sent, and where that is: which run, and how far into it.
+    /// Bytes sent to the current host, and that position as a run and an offset in it.
     sent: usize,
     run: usize,
     within: usize,
-    /// Bytes that came before all these and were dropped, and whether the present host was told.
+    /// Bytes dropped before the stored ones, and whether the current host was told.
     omitted: u64,
     told: bool,
 }
 
 impl Backlog {
-    /// How many bytes can be added without dropping any.
+    /// Bytes that can be added without dropping any.
     pub(super) fn room(&self) -> usize {
         if self.runs.len() >= RUNS { 0 } else { MOST.saturating_sub(self.bytes.len()) }
     }
 
-    /// Whether the present host was sent everything.
+    /// Whether the current host was sent everything.
     pub(super) fn is_sent(&self) -> bool {
         self.sent == self.bytes.len()
     }
 
-    /// Adds bytes; the oldest make room.
+    /// Adds bytes; drops the oldest if there is no room.
     pub(super) fn push(&mut self, error: bool, bytes: &[u8]) {
         let kept = bytes.get(bytes.len().saturating_sub(MOST)..).unwrap_or_default();
         let excess = (self.bytes.len() + bytes.len()).saturating_sub(MOST);
-        // Those that do not even fit alone are dropped as if they had been here.
+        // Bytes that exceed the whole room are dropped as if they had been stored.
         let skipped = bytes.len() - kept.len();
         self.drop_oldest(excess - skipped);
         self.omitted = self.omitted.saturating_add(skipped as u64);
@@ -62,7 +62,7 @@ impl Backlog {
         self.advance_front(count);
     }
 
-    /// A host took so many bytes.
+    /// Removes bytes that a host has confirmed.
     pub(super) fn confirm(&mut self, count: usize) {
         let count = count.min(self.sent);
         self.advance_front(count);
@@ -89,18 +89,18 @@ impl Backlog {
         }
     }
 
-    /// Another host begins at the beginning.
+    /// Starts from the first stored byte, for another host.
     pub(super) fn rewind(&mut self) {
         (self.sent, self.run, self.within, self.told) = (0, 0, 0, false);
     }
 
-    /// What the present host is to be told was dropped, once.
+    /// Number of dropped bytes to report to the current host; only once for each host.
     pub(super) fn untold(&mut self) -> Option<u64> {
         let told = std::mem::replace(&mut self.told, true);
         (!told && self.omitted > 0).then_some(self.omitted)
     }
 
-    /// The next bytes for the present host, at most so many, and whether they are standard error's.
+    /// The next bytes for the current host, at most `most`, and whether they are standard error.
     pub(super) fn next(&mut self, most: usize) -> Option<(bool, &[u8])> {
         while self.run + 1 < self.runs.len() && self.runs.get(self.run).is_some_and(|run| run.length == self.within) {
             self.run += 1;
@@ -117,7 +117,7 @@ impl Backlog {
         (!bytes.is_empty()).then_some((run.error, bytes))
     }
 
-    /// They were sent.
+    /// Advances over bytes that were sent.
     pub(super) fn sent(&mut self, count: usize) {
         self.sent += count;
         self.within += count;
@@ -128,13 +128,13 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    /// Everything a new host is sent, and what it is told was dropped before.
+    /// Everything that a new host is sent, and the dropped bytes reported to it.
     fn replay(backlog: &mut Backlog, most: usize) -> (u64, Vec<(bool, Vec<u8>)>) {
         backlog.rewind();
         (backlog.untold().unwrap_or(0), rest(backlog, most))
     }
 
-    /// Everything it has not been sent yet.
+    /// Everything not sent yet.
     fn rest(backlog: &mut Backlog, most: usize) -> Vec<(bool, Vec<u8>)> {
         let mut all: Vec<(bool, Vec<u8>)> = Vec::new();
         while let Some((error, bytes)) = backlog.next(most) {
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(kept.len(), 1);
         assert_eq!(omitted + kept[0].1.len() as u64, printed);
         assert_eq!((kept[0].1.len(), &kept[0].1[..]), (MOST, &last[last.len() - MOST..]));
-        // Said again to the next one, unless this one took something.
+        // Reported again to the next host, unless this one confirmed bytes.
         assert_eq!(replay(&mut backlog, 70_000).0, omitted);
         backlog.confirm(10);
         assert_eq!(replay(&mut backlog, 70_000).0, 0);

@@ -1,5 +1,5 @@
-//! What the guest itself holds a machine to: memory where the kernel does not, and what is on disk. Watched only while
-//! something runs.
+//! Limits that the guest enforces: memory if the kernel does not limit it, and disk usage. Checked only while something
+//! runs.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -10,7 +10,7 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 use sandbar_guest::{
     cgroup::Controller,
-    protocol::{ExitKind, FailKind, Held, Launch, Strength},
+    protocol::{ExitKind, FailKind, Launch, LimitStrengths, Strength},
 };
 
 use super::{
@@ -28,40 +28,40 @@ use crate::{
     },
 };
 
-/// How often a machine is looked at, and how often when it has used up half of something.
+/// Interval between checks, and the shorter one when half of a limit is used up.
 pub(super) const CALM: Duration = Duration::from_millis(100);
 pub(super) const ALERT: Duration = Duration::from_millis(20);
-/// How long the server may be busy with counting before it turns to its hosts again, and how long it then leaves it.
+/// How long one check may count before the server turns to its hosts again, and the pause before it goes on.
 const TURN: Duration = Duration::from_millis(4);
 const PAUSE: Duration = Duration::from_millis(10);
-/// The longest count that everything waits for.
+/// Longest count during which everything waits.
 const STANDSTILL: Duration = Duration::from_secs(1);
-/// How long a workspace of the host's may take to be counted when a machine starts.
+/// How long the first count of a host directory may take.
 const FIRST_COUNT: Duration = Duration::from_secs(5);
-/// How much more a machine over its limit may come to have before its commands are ended again.
+/// Bytes that a machine over its limit may gain before its commands are killed again.
 const SLACK: u64 = 256 << 10;
-/// Where containers see their own control group, by version.
+/// Paths of a container's own control group, by cgroup version.
 const CGROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"];
-/// Exit codes of a shell whose command the kernel killed for want of memory, or for a file that grew too large.
+/// Exit codes of a shell whose command was killed by SIGKILL, or by SIGXFSZ for a file that grew too large.
 const KILLED: i32 = 128 + libc::SIGKILL;
 const TOO_LARGE: i32 = 128 + libc::SIGXFSZ;
 
-/// The limits of a machine that take watching.
+/// The limits of a machine that need checking.
 #[derive(Default)]
 pub(crate) struct Bounds {
-    /// Bytes of memory, where nothing but the guest holds them.
+    /// Memory limit in bytes, if only the guest enforces it.
     memory: Option<u64>,
-    /// Where the kernel counts the processes it killed for want of memory.
+    /// File in which the kernel counts out-of-memory kills.
     deaths: Option<OwnedFd>,
-    /// Makes commands more likely to be killed for want of memory than the guest is.
+    /// Makes the kernel prefer commands over the guest for out-of-memory kills.
     preference: Option<Preference>,
     disk: Option<Disk>,
-    /// What of both is found in descriptors only.
+    /// Memory and disk usage that only descriptors hold.
     pub(super) descriptors: Descriptors,
 }
 
 impl Bounds {
-    /// What the kernel holds, besides what the guest does.
+    /// Limits after those that the kernel enforces.
     pub(crate) fn new(launch: &Launch, hard: Hard, deaths: Option<OwnedFd>) -> Self {
         let by_kernel = hard.has(Controller::Memory);
         let deaths = deaths.filter(|_| by_kernel);
@@ -69,12 +69,12 @@ impl Bounds {
         Self { memory: launch.memory.filter(|_| !by_kernel), deaths, preference, ..Self::default() }
     }
 
-    /// Memory cannot be watched where other processes cannot be looked at.
+    /// Without a memory limit, for levels where other processes cannot be inspected.
     pub(crate) fn without_memory(self) -> Self {
         Self { memory: None, descriptors: self.descriptors.without_memory(), ..self }
     }
 
-    /// In a container the engine holds what it can, and the guest the rest.
+    /// Limits in a container: the engine enforces what it can, and the guest the rest.
     pub(crate) fn in_container(launch: &Launch, token: Token, looker: Looker, places: &[&[u8]]) -> Self {
         let found =
             if launch.memory.is_none() { CGROUPS.iter().find_map(|dir| open_deaths(Path::new(dir))) } else { None };
@@ -83,8 +83,8 @@ impl Bounds {
         bounds.disk(launch, token, looker, places)
     }
 
-    /// Watches as `looker`, and holds what is on disk in these places, of which the workspace is the last: without it where
-    /// it is not written to.
+    /// Adds the disk limit for these directories, of which the workspace is the last; a read-only workspace is not
+    /// counted.
     pub(crate) fn disk(mut self, launch: &Launch, token: Token, looker: Looker, places: &[&[u8]]) -> Self {
         let places = match (&launch.workspace, places.split_last()) {
             (Some((_, false)), Some((_, others))) => others,
@@ -100,7 +100,7 @@ impl Bounds {
         self
     }
 
-    /// Refuses what is over the limit before anything has run, and what cannot be counted.
+    /// Counts disk usage before anything runs; an error if it is above the limit or takes too long to count.
     pub(crate) fn first_count(&mut self) -> Result<(), String> {
         let Some(disk) = &mut self.disk else { return Ok(()) };
         let mut count = Count::new(&disk.places);
@@ -108,18 +108,18 @@ impl Bounds {
         disk.used = count.sum;
         match whole {
             _ if count.sum > disk.limit => {
-                Err(format!("the workspace has {} bytes already, and may have {}", count.sum, disk.limit))
+                Err(format!("the workspace already has {} bytes; its limit is {} bytes", count.sum, disk.limit))
             }
             true => Ok(()),
             false => Err("there are too many files in the workspace to watch its size".to_owned()),
         }
     }
 
-    /// How strongly each is held, where the kernel holds some.
-    pub(crate) fn held(&self, hard: Hard) -> Held {
+    /// How strongly each limit is enforced.
+    pub(crate) fn held(&self, hard: Hard) -> LimitStrengths {
         let by_kernel = |controller| if hard.has(controller) { Strength::Hard } else { Strength::None };
         let soft = |is_watched: bool| if is_watched { Strength::Soft } else { Strength::None };
-        Held {
+        LimitStrengths {
             memory: if self.memory.is_some() { Strength::Soft } else { by_kernel(Controller::Memory) },
             cpu: by_kernel(Controller::Cpu),
             pids: by_kernel(Controller::Pids),
@@ -127,9 +127,9 @@ impl Bounds {
         }
     }
 
-    /// The limits each command gets on top of the machine's others.
+    /// Resource limit of each command, in addition to the machine's.
     pub(crate) fn rlimits(&self) -> Option<(u32, u64)> {
-        // One quick writer is stopped by the kernel itself.
+        // The kernel stops a single fast writer by itself.
         self.disk.as_ref().map(|disk| (libc::RLIMIT_FSIZE, disk.limit))
     }
 
@@ -143,12 +143,12 @@ impl Bounds {
         self.memory.is_some() || self.disk.is_some()
     }
 
-    /// How many processes the kernel killed for want of memory.
+    /// Number of out-of-memory kills so far.
     pub(crate) fn deaths(&self) -> u64 {
         self.deaths.as_ref().and_then(|file| deaths(file.as_fd())).unwrap_or_default()
     }
 
-    /// Which limit ended a command, judging by how it ended and how many had died when it began.
+    /// Which limit ended a command, from its exit code and the number of out-of-memory kills when it started.
     pub(crate) fn cause(&self, ended: &Ended, deaths_before: u64) -> Option<ExitKind> {
         match ended.code {
             KILLED if self.deaths() > deaths_before => Some(ExitKind::Memory),
@@ -157,14 +157,14 @@ impl Bounds {
         }
     }
 
-    /// Something ended that may have written to disk.
+    /// Notes that a process ended which may have written to disk.
     pub(crate) fn changed(&mut self) {
         if let Some(disk) = &mut self.disk {
             (disk.stale, disk.unseen, disk.blurred) = (true, true, true);
         }
     }
 
-    /// Runs `start`; what it starts is killed for want of memory before the guest is.
+    /// Runs `start`; the processes it starts are killed for lack of memory before the guest is.
     pub(crate) fn prefer<T>(&self, start: impl FnOnce() -> T) -> T {
         let Some(preference) = &self.preference else { return start() };
         preference.set(preference.commands);
@@ -174,7 +174,7 @@ impl Bounds {
     }
 }
 
-/// How likely this process is to be killed when the memory is used up, as the kernel is told; children inherit it.
+/// The kernel's `oom_score_adj` of this process, which children inherit.
 struct Preference {
     file: OwnedFd,
     own: i32,
@@ -195,25 +195,27 @@ impl Preference {
     }
 }
 
-/// What is on disk, and what may be.
+/// Disk usage and its limit.
 struct Disk {
     limit: u64,
     places: Places,
-    /// Where these are, for people and requests.
+    /// Paths of these directories.
     paths: Vec<Vec<u8>>,
-    /// A count that is under way.
+    /// A count in progress.
     count: Option<Count>,
-    /// What is in files that were deleted while they are open.
+    /// Bytes of deleted files that are still open.
     nameless: u64,
-    /// Whether something ended since the last count began, and since the one before that was whole: then nobody can tell
-    /// whether it, or what runs now, wrote what is found.
+    /// Whether a process ended since the current count began.
     unseen: bool,
+    /// Whether a process ended during the last complete count. Then it is unknown whether that process or a running one wrote
+    /// the bytes.
     blurred: bool,
-    /// The last whole count, and what was written for a host since.
+    /// Result of the last complete count, plus bytes written for hosts since.
     used: u64,
-    /// Whether more may be there than was counted.
+    /// Whether the usage may be higher than `used`.
     stale: bool,
-    /// What must not be passed: the limit, or, once that was, what was there then, so that things can be removed.
+    /// The value that usage must not exceed: the limit, or the usage at the time it was exceeded, so that files can
+    /// still be removed.
     ceiling: u64,
 }
 
@@ -239,7 +241,7 @@ impl Disk {
         }
     }
 
-    /// Counts a little; whether the ceiling seems to have been passed.
+    /// Counts for one turn; returns whether the ceiling seems to be exceeded.
     fn look(&mut self) -> bool {
         let count = self.count.get_or_insert_with(|| {
             self.unseen = false;
@@ -254,7 +256,7 @@ impl Disk {
         over
     }
 
-    /// What is too much.
+    /// Usage above which commands are killed.
     fn threshold(&self) -> u64 {
         if self.ceiling > self.limit { self.ceiling.saturating_add(SLACK) } else { self.limit }
     }
@@ -265,7 +267,7 @@ impl Disk {
         self.ceiling = self.limit.max(self.ceiling.min(sum));
     }
 
-    /// Counts everything anew, until this time.
+    /// Counts everything from the start, until this time.
     fn count_until(&mut self, until: Instant) -> u64 {
         (self.count, self.unseen) = (None, false);
         let mut count = Count::new(&self.places);
@@ -276,7 +278,7 @@ impl Disk {
         sum
     }
 
-    /// How many more bytes there may be, as far as is known.
+    /// Bytes that may still be written, as far as known.
     fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
@@ -285,20 +287,20 @@ impl Disk {
         let limit = self.limit;
         Fail::of(
             FailKind::Full,
-            format!("the workspace and the homes may have {limit} bytes, and nearly do; remove some"),
+            format!("the workspace and the homes have nearly reached their limit of {limit} bytes; remove some files"),
         )
     }
 }
 
 impl Server {
-    /// Something was started: from now on it is watched.
+    /// Starts the checks after a command was started.
     pub(super) fn watch(&mut self) {
         if self.settings.bounds.is_watched() && self.look_at.is_none() {
             self.look_at = Some(Instant::now() + ALERT);
         }
     }
 
-    /// Looks at the machine if it is time to, and ends what goes past a limit.
+    /// Checks usage if it is time, and kills what exceeds a limit.
     pub(super) fn keep_bounds(&mut self) {
         let Some(at) = self.look_at else { return };
         if Instant::now() < at {
@@ -310,19 +312,19 @@ impl Server {
         let disk = self.settings.bounds.disk.is_some().then(|| self.keep_disk());
         let looking = self.settings.bounds.descriptors.is_looking().then_some(ALERT);
         let again = [memory, disk, looking].into_iter().flatten().min().unwrap_or(CALM);
-        // What ended in the meantime left what it wrote: it is counted to the end.
+        // Commands that ended meanwhile left files: count until those are included.
         let counting = self.settings.bounds.disk.as_ref().is_some_and(|disk| disk.count.is_some() || disk.unseen);
         self.look_at = (alive || counting).then(|| Instant::now() + again);
     }
 
-    /// Looks on into the descriptors of all commands.
+    /// Continues the scan of the commands' descriptors.
     fn glance_into_descriptors(&mut self) {
         let Settings { proc, bounds, .. } = &mut self.settings;
         bounds.descriptors.look(proc.as_fd(), |tag| self.tags.has(tag), Instant::now() + TURN);
         bounds.note_nameless();
     }
 
-    /// Looks into all of them now, as far as that can be waited for.
+    /// Scans all descriptors now, within a time limit.
     pub(super) fn look_into_descriptors(&mut self) {
         let Settings { proc, bounds, .. } = &mut self.settings;
         bounds.descriptors.look_now(proc.as_fd(), |tag| self.tags.has(tag), Instant::now() + STANDSTILL / 2);
@@ -337,12 +339,13 @@ impl Server {
         }
     }
 
-    /// Counts on; where it seems too much, everything stands still until it is known. When to look again.
+    /// Continues the count; if usage seems too high, stops all commands until that is verified. Returns when to check
+    /// again.
     fn keep_disk(&mut self) -> Duration {
         let began = Instant::now();
         let Some(disk) = &mut self.settings.bounds.disk else { return CALM };
         let threshold = disk.threshold();
-        // Once: from then on nothing may be added, by whomever.
+        // Spared only once: afterwards nothing may be added by any command.
         let spared = disk.blurred && disk.ceiling <= disk.limit;
         if disk.look() {
             let stopped = self.stop_all();
@@ -361,14 +364,14 @@ impl Server {
         }
     }
 
-    /// Counts all that is on disk now, with a name and without, as far as that can be waited for.
+    /// Counts all disk usage now, deleted files included, within a time limit.
     fn count_now(&mut self) -> u64 {
         let until = Instant::now() + STANDSTILL;
         self.look_into_descriptors();
         self.settings.bounds.disk.as_mut().map_or(0, |disk| disk.count_until(until))
     }
 
-    /// Counts; whether it is more than this, which is remembered.
+    /// Counts, and remembers a usage above the threshold as the new ceiling; returns whether it is above.
     fn is_passed(&mut self, threshold: u64) -> bool {
         let found = self.count_now();
         let passed = found > threshold;
@@ -382,7 +385,7 @@ impl Server {
         tree::stop(self.settings.proc.as_fd(), |tag| self.tags.has(tag))
     }
 
-    /// Kills what has these tags, and remembers why.
+    /// Kills the process trees with these tags, and records why.
     pub(super) fn end_trees(&mut self, which: impl Fn(u64) -> bool, why: ExitKind) {
         for channel in self.channels.values_mut() {
             if let Work::Process(running) = &mut channel.work
@@ -396,8 +399,7 @@ impl Server {
         self.late.add(tree::signal_tree(self.settings.proc.as_fd(), |tag| tags.has(tag) && which(tag), libc::SIGKILL));
     }
 
-    /// A command ended. On a machine that is over its limit, what it left is counted at once: many short ones would
-    /// otherwise never be seen.
+    /// Counts after a command ended on a machine above its limit: otherwise many short commands would never be noticed.
     pub(super) fn left_too_much(&mut self) -> bool {
         let Some(disk) = &self.settings.bounds.disk else { return false };
         if disk.ceiling <= disk.limit {
@@ -407,7 +409,7 @@ impl Server {
         self.is_passed(threshold)
     }
 
-    /// Whether what is written to a path counts.
+    /// Whether writes to a path count towards the limit.
     pub(super) fn is_counted(&self, path: &[u8]) -> bool {
         self.settings.bounds.disk.as_ref().is_some_and(|disk| {
             let below =
@@ -416,11 +418,11 @@ impl Server {
         })
     }
 
-    /// Takes bytes that are about to be written off what there may be.
+    /// Reserves bytes that are about to be written.
     pub(super) fn take_room(&mut self, bytes: u64) -> Answer<()> {
         let Some(disk) = &self.settings.bounds.disk else { return Ok(()) };
         if disk.stale || disk.room() < bytes {
-            // Counting is done as others.
+            // Counting changes the file access identity itself.
             self.guise.shed();
             self.count_now();
         }
@@ -432,7 +434,7 @@ impl Server {
         Ok(())
     }
 
-    /// What file work may write; `None` is whatever it likes.
+    /// Most bytes that a worker may write; `None` means no limit.
     pub(super) fn allowance(&mut self, path: &[u8]) -> Option<u64> {
         let counted = self.is_counted(&[path, b"/"].concat());
         let disk = self.settings.bounds.disk.as_ref().filter(|_| counted)?;

@@ -1,4 +1,4 @@
-//! Bulk bytes from a host that the kernel moves straight into a worker's pipe, without showing them to anyone.
+//! Splices bulk bytes from a host into a worker's pipe, without copying them through the guest.
 
 use std::io;
 
@@ -11,21 +11,21 @@ use super::{
     requests::too_much,
 };
 
-/// Less is copied faster than it is moved.
+/// Fewer bytes are copied faster than spliced.
 const WORTH_MOVING: usize = 4 * 1024;
 
-/// A frame whose bytes are on their way.
+/// A frame that is being spliced.
 pub(super) struct Moving {
     id: Id,
     left: usize,
 }
 
 impl Server {
-    /// Looks at a frame of which only the beginning has come. If its bytes can be moved, those that are here are passed on,
-    /// and the rest will be moved when it comes; the answer is how many bytes were used.
+    /// Handles an incomplete frame. If its bytes can be spliced, the ones already read are passed on, and the rest is
+    /// spliced when it arrives; returns the number of bytes used.
     pub(super) fn begin_moving(&mut self, number: u32, begun: &[u8]) -> io::Result<usize> {
         let Some(link) = self.links.get_mut(&number) else { return Ok(0) };
-        // Part of a header says nothing yet.
+        // The header is not complete yet.
         let Some(header) = FrameHeader::decode(begun).map_err(io::Error::other)? else { return Ok(0) };
         let id = Id { link: number, channel: header.channel };
         let (length, here) = (header.length as usize, begun.get(FRAME_HEADER..).unwrap_or_default());
@@ -45,8 +45,8 @@ impl Server {
         Ok(begun.len())
     }
 
-    /// Goes on with a frame that is being moved. When its sink takes nothing more, or is gone, the bytes are read all the
-    /// same: what comes after them may be for somebody else.
+    /// Continues with a frame that is being spliced. If its sink is full or gone, the bytes are read anyway: frames for
+    /// other channels follow them.
     pub(super) fn receive_moving(&mut self, number: u32) -> io::Result<Heard> {
         let Some(link) = self.links.get_mut(&number) else { return Ok(Heard::Nothing) };
         let (Some(moving), Some(input)) = (&mut link.moving, &link.input) else { return Ok(Heard::Nothing) };

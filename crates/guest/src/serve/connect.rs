@@ -1,4 +1,4 @@
-//! A connection to a port inside, from the attempt to the stream.
+//! Connections to ports inside the machine, from the attempt to the stream.
 
 use std::{
     net::{Ipv6Addr, SocketAddr},
@@ -19,13 +19,13 @@ use super::{
     relay::{Relay, Role, SinkEnd, SourceKind},
 };
 
-/// A connection being made.
+/// A connection attempt.
 pub(crate) struct Connecting {
     socket: OwnedFd,
     to: SocketAddr,
 }
 
-/// Where to try if nobody listens here: programs that ask for `localhost` may get either.
+/// The address to try next if nothing listens here: a program that asks for `localhost` may listen on either.
 fn instead_of(to: SocketAddr) -> Option<SocketAddr> {
     to.is_ipv4().then(|| SocketAddr::from((Ipv6Addr::LOCALHOST, to.port())))
 }
@@ -45,7 +45,7 @@ impl Server {
         Ok(())
     }
 
-    /// A connection attempt has come to an end.
+    /// Handles the end of a connection attempt.
     pub(super) fn connected(&mut self, id: Id) {
         let Some(Channel { mut relay, work: Work::Connecting(connecting), closed }) = self.channels.remove(&id) else {
             return;
@@ -75,7 +75,7 @@ impl Server {
                 }
             }
             (Err(error), None) => {
-                let message = format!("nobody listens on port {}", to.port());
+                let message = format!("nothing listens on port {}", to.port());
                 self.push(id, &Event::Fail(FailKind::Errno, error.raw_os_error(), message));
             }
         }

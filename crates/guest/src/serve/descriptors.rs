@@ -1,4 +1,4 @@
-//! What commands keep in open descriptors alone: memory in files that never had a name, and files on disk that lost theirs.
+//! Memory and disk usage that only open descriptors hold: memory files, and deleted files on disk.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,71 +20,72 @@ use super::{
 };
 use crate::sys::process::tag_of;
 
-/// How much of a table is read, and how many numbers are tried, before the clock is looked at: less than a turn's worth.
+/// Bytes of a table that are read, and descriptor numbers that are tried, between two checks of the clock: less than a
+/// turn's worth.
 const PIECE: usize = 8 * 1024;
 const TRIES: u64 = 512;
-/// How many times as long as a look took nobody looks again, so that a thousand idle descriptors cost a hundredth of a
-/// processor or two; and the longest that may be, so that millions of them hide nothing for long.
+/// The pause after a scan is this many times the scan's duration, so that a thousand idle descriptors cost one or two
+/// percent of a processor; and its maximum, so that millions of descriptors hide nothing for long.
 const REST: u32 = 50;
 const LONGEST_REST: Duration = Duration::from_secs(1);
-/// More files than this, and what is in them counts as endless.
+/// Most files of a scan; above that, their content counts as endless.
 const MOST_SEEN: usize = 1 << 20;
-/// What the kernel says at the end of where a file is that is nowhere any more.
+/// Suffix that the kernel adds to the path of a deleted file.
 const DELETED: &[u8] = b" (deleted)";
 
 const TABLE: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
-/// Looks into the descriptors of commands, a little at a time. Somebody can have millions of them: one look goes on for as
-/// many turns as it takes, what it has found so far counts already, and whoever was found to hold something is looked at
-/// first the next time, so that a crowd of others does not hide it.
+/// Scans the descriptors of commands, a little at a time. There can be millions: one scan takes as many turns as it
+/// needs, its partial result already counts, and processes found to hold something are scanned first the next time, so
+/// that a crowd of others does not hide them.
 #[derive(Default)]
 pub(crate) struct Descriptors {
     kinds: Kinds,
     /// A look that is under way.
     sweep: Option<Sweep>,
-    /// What the last one found.
-    known: Found,
+    /// Result of the last complete scan.
+    known: DescriptorTally,
     rest_until: Option<Instant>,
 }
 
-/// What is looked for, and how.
+/// What to look for, and how.
 #[derive(Default)]
 struct Kinds {
-    /// The kernel's own file system for memory that is a file.
+    /// Device number of memory files.
     memory: Option<u64>,
-    /// Those of the places that are held to a size, and where these are.
+    /// Device numbers and paths of the directories with a disk limit.
     disk: Vec<u64>,
     places: Vec<Vec<u8>>,
     looker: Looker,
-    /// There are no higher numbers.
+    /// Bound of descriptor numbers.
     most: u64,
 }
 
-/// What was found.
+/// Usage found by a scan.
 #[derive(Default)]
-struct Found {
-    /// Bytes of memory, by the command in whose tree they were seen first.
+struct DescriptorTally {
+    /// Bytes of memory, by the tag of the command in whose tree they were seen first.
     memory: HashMap<u64, u64>,
     disk: u64,
     /// Processes that hold some of it.
     holders: HashSet<i32>,
 }
 
-impl Found {
+impl DescriptorTally {
     fn memory(&self) -> u64 {
         self.memory.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
     }
 }
 
 impl Descriptors {
-    /// Looks for deleted files on these file systems that were in these places, as `looker`, up to this number.
+    /// Looks for deleted files of these devices and directories, in descriptors below `most`.
     pub(crate) fn new(disk: Vec<u64>, places: Vec<Vec<u8>>, looker: Looker, most: u64) -> Self {
         Self { kinds: Kinds { memory: None, disk, places, looker, most }, ..Self::default() }
     }
 
-    /// And for memory.
+    /// Also looks for memory files.
     pub(crate) fn with_memory(mut self) -> Self {
-        // Where all such files are, this one is.
+        // All memory files are on the same device as this one.
         let example = rustix::fs::memfd_create("example", MemfdFlags::CLOEXEC);
         self.kinds.memory = example.and_then(rustix::fs::fstat).ok().map(|stat| stat.st_dev);
         self
@@ -95,7 +96,7 @@ impl Descriptors {
         self
     }
 
-    /// Goes on looking, or begins anew when it is time to.
+    /// Continues a scan, or starts one if the pause is over.
     pub(crate) fn look(&mut self, proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, until: Instant) {
         let rests = self.rest_until.is_some_and(|end| Instant::now() < end);
         if self.kinds.are_none() || self.sweep.is_none() && rests {
@@ -110,7 +111,7 @@ impl Descriptors {
         }
     }
 
-    /// Looks from the beginning, at as much as there is time for.
+    /// Scans from the start, as far as time allows.
     pub(crate) fn look_now(&mut self, proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, until: Instant) {
         if self.kinds.are_none() {
             return;
@@ -133,17 +134,17 @@ impl Descriptors {
         self.kinds.looker
     }
 
-    /// Whether a look is under way.
+    /// Whether a scan is in progress.
     pub(crate) fn is_looking(&self) -> bool {
         self.sweep.is_some()
     }
 
-    /// Bytes of memory that descriptors hold: what is known, or more if more was found since.
+    /// Bytes of memory that descriptors hold: the last result, or the current one if it is higher.
     pub(crate) fn memory(&self) -> u64 {
         self.known.memory().max(self.sweep.as_ref().map_or(0, |sweep| sweep.found.memory()))
     }
 
-    /// Those of one command, as far as is known.
+    /// Those of one command, from the last scan.
     pub(crate) fn memory_of(&self, tag: u64) -> u64 {
         self.known.memory.get(&tag).copied().unwrap_or_default()
     }
@@ -159,8 +160,8 @@ impl Kinds {
         self.memory.is_none() && self.disk.is_empty()
     }
 
-    /// Whether a deleted file was in one of the places. What the kernel says of where it was goes by the mount it was opened
-    /// through, which nobody can move it out of.
+    /// Whether a deleted file was in one of the directories. The kernel shows its path by the mount it was opened
+    /// through, which a command cannot change.
     fn were_there(&self, link: &[u8]) -> bool {
         let is_below = |place: &Vec<u8>| link.strip_prefix(place.as_slice()).is_some_and(|rest| rest.starts_with(b"/"));
         self.places.iter().any(is_below)
@@ -169,29 +170,30 @@ impl Kinds {
 
 /// A look that is under way.
 struct Sweep {
-    /// Processes and their commands' tags. Taken from the end.
+    /// Processes and their tags. Popped from the end.
     ahead: Vec<(i32, u64)>,
     table: Option<Table>,
     seen: HashSet<(u64, u64)>,
-    found: Found,
+    found: DescriptorTally,
     spent: Duration,
 }
 
-/// The descriptors of one process.
+/// The descriptor table of one process.
 struct Table {
     pid: i32,
     tag: u64,
-    /// Whoever may look.
+    /// Owner, who may read the table.
     owner: (u32, u32),
     dir: OwnedFd,
     numbers: Numbers,
 }
 
-/// Which descriptors there are.
+/// How descriptor numbers are found.
 #[derive(Clone, Copy)]
 enum Numbers {
     Listed,
-    /// Landlock lets no directory of `/proc` be read, but what is in it be asked for: the next number, and how many are left.
+    /// By trying numbers: Landlock refuses to list a directory of `/proc`, but not to access its entries. The next
+    /// number, and how many descriptors are left.
     Tried(u64, u64),
 }
 
@@ -200,10 +202,10 @@ impl Sweep {
         let member = |pid: i32| tag_of(pid).filter(|tag| is_member(*tag)).map(|tag| (pid, tag));
         let mut ahead: Vec<_> = listed(proc).into_iter().filter_map(member).collect();
         ahead.sort_by_key(|(pid, _)| first.contains(pid));
-        Self { ahead, table: None, seen: HashSet::new(), found: Found::default(), spent: Duration::ZERO }
+        Self { ahead, table: None, seen: HashSet::new(), found: DescriptorTally::default(), spent: Duration::ZERO }
     }
 
-    /// Looks on, until everything was seen or it is this time; `true` when everything was seen.
+    /// Continues until everything is scanned or the time is over; `true` when everything is scanned.
     fn go_on(&mut self, proc: BorrowedFd<'_>, kinds: &Kinds, until: Instant) -> bool {
         let mut entries = Vec::with_capacity(PIECE);
         let whole = loop {
@@ -226,7 +228,7 @@ impl Sweep {
         whole
     }
 
-    /// Opens the next table that can be. A process that closed itself to others, as the kernel lets it, is left out.
+    /// Opens the next table. A process that is not dumpable is skipped.
     fn next(&mut self, proc: BorrowedFd<'_>, kinds: &Kinds) -> Option<Table> {
         while let Some((pid, tag)) = self.ahead.pop() {
             let Some(owner) = owner_of(proc, &pid.to_string()) else { continue };
@@ -243,7 +245,7 @@ impl Sweep {
         None
     }
 
-    /// Reads one piece of a table; `false` when there is no more.
+    /// Reads one piece of a table; `false` at its end.
     fn read_some(&mut self, table: &Table, kinds: &Kinds, buffer: &mut Vec<u8>) -> bool {
         let mut entries = RawDir::new(&table.dir, buffer.spare_capacity_mut());
         let mut any = false;
@@ -261,7 +263,7 @@ impl Sweep {
         any
     }
 
-    /// Tries some numbers; what is next, and how many are left, unless there are none.
+    /// Tries some numbers; returns the next one and how many descriptors are left, or `None` at the end.
     fn try_some(&mut self, table: &Table, kinds: &Kinds, (next, mut left): (u64, u64)) -> Option<(u64, u64)> {
         let end = next.saturating_add(TRIES).min(kinds.most);
         for number in next..end {
@@ -278,17 +280,17 @@ impl Sweep {
         (end < kinds.most).then_some((end, left))
     }
 
-    /// Counts what is behind a descriptor if nothing else shows it; an error is that there is no such descriptor, or that
-    /// its process is closed to others.
+    /// Counts the file behind a descriptor if nothing else shows it. An error means that there is no such descriptor,
+    /// or that its process may not be inspected.
     ///
-    /// It is never opened, because a pipe would be waited for, and only asked about when its link says that it was deleted:
-    /// whoever serves another file may never answer.
+    /// The file is never opened, because a pipe would block, and is only queried if its link says that it was deleted:
+    /// the server of another file system may never answer.
     fn add(&mut self, table: &Table, kinds: &Kinds, name: &CStr) -> rustix::io::Result<()> {
         let mut text = [MaybeUninit::<u8>::uninit(); 4096];
         let was_there = match rustix::fs::readlinkat_raw(&table.dir, name, &mut text) {
             Ok((text, _)) if !text.ends_with(DELETED) => return Ok(()),
             Ok((text, _)) => kinds.were_there(text),
-            // A path can be longer than the kernel can say.
+            // A path can be longer than the kernel can show.
             Err(Errno::NAMETOOLONG) => true,
             Err(error) => return Err(error),
         };
@@ -309,12 +311,13 @@ impl Sweep {
     }
 }
 
-/// A table of descriptors, to be read where that is allowed.
+/// Opens a descriptor table, for listing if that is allowed.
 fn open_table(proc: BorrowedFd<'_>, path: &str, most: u64) -> rustix::io::Result<(OwnedFd, Numbers)> {
     match rustix::fs::openat(proc, path, TABLE | OFlags::RDONLY, Mode::empty()) {
         Err(Errno::ACCESS) => {
             let dir = rustix::fs::openat(proc, path, TABLE | OFlags::PATH, Mode::empty())?;
-            // Kernels that have the rules this level takes also say how many there are.
+            // Kernels with a Landlock version recent enough for this level report the number of descriptors as the
+            // size.
             let count = rustix::fs::fstat(&dir)?.st_size;
             Ok((dir, Numbers::Tried(0, u64::try_from(count).unwrap_or_default().min(most))))
         }
@@ -341,13 +344,13 @@ mod tests {
         Descriptors::new(disk, places, Looker::Own, 4096).with_memory().kinds
     }
 
-    /// This process, held to these numbers or to those that are listed.
+    /// A scan of this process, by these numbers or by listing.
     fn sweep(proc: &OwnedFd, numbers: Option<Numbers>) -> Sweep {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let dir = rustix::fs::openat(proc, format!("{pid}/fd"), TABLE | OFlags::RDONLY, Mode::empty()).unwrap();
         let table = numbers.map(|numbers| Table { pid, tag: TAG, owner: (0, 0), dir, numbers });
         let ahead = if table.is_some() { Vec::new() } else { vec![(pid, TAG)] };
-        Sweep { ahead, table, seen: HashSet::new(), found: Found::default(), spent: Duration::ZERO }
+        Sweep { ahead, table, seen: HashSet::new(), found: DescriptorTally::default(), spent: Duration::ZERO }
     }
 
     fn proc() -> OwnedFd {

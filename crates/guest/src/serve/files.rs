@@ -1,4 +1,4 @@
-//! File operations, each through handles: nothing is named twice, and nothing follows a link it should not.
+//! File operations through handles: no path is resolved twice, and no link is followed that should not be.
 
 use std::{
     ffi::{CString, OsStr},
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// Why a file operation failed, as the host is told.
+/// Why a request failed, as the host is told.
 #[derive(Debug)]
 pub(crate) struct Fail {
     pub(crate) kind: FailKind,
@@ -40,7 +40,7 @@ impl<E: Into<io::Error>> From<E> for Fail {
     }
 }
 
-/// What the system says, without the number a person has no use for.
+/// Text of a system error without its number.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map(|(words, _)| words.to_owned()).unwrap_or(text)
@@ -59,7 +59,7 @@ pub(crate) type Answer<T> = Result<T, Fail>;
 pub(crate) struct Files(pub(crate) Token);
 
 impl Files {
-    /// Opens what `at` names; links on the way are followed, magic ones never, and none out of `beneath`.
+    /// Opens a path. Symbolic links are followed, but no magic links, and none out of `beneath`.
     pub(crate) fn open(self, at: &At, flags: i32) -> io::Result<OwnedFd> {
         let Some(root) = &at.beneath else {
             return open_how(CWD, &CString::new(at.path.clone())?, flags, NO_MAGICLINKS, self.0);
@@ -73,13 +73,13 @@ impl Files {
         open_how(dir.as_fd(), &CString::new(relative)?, flags, NO_MAGICLINKS | BENEATH, self.0)
     }
 
-    /// Opens the directory something is in, and tells its name there.
+    /// Opens the parent directory of a path; also returns the name in it.
     pub(crate) fn parent(self, at: &At) -> io::Result<(OwnedFd, &OsStr)> {
         let (parent, name) = split(at)?;
         Ok((self.open(&parent, libc::O_PATH | libc::O_DIRECTORY)?, name))
     }
 
-    /// What is at a path, links not followed.
+    /// Metadata of a path; a symbolic link is not followed.
     pub(crate) fn stat(self, at: &At) -> Answer<Record> {
         if at.path == b"/" || at.beneath.as_deref() == Some(at.path.as_slice()) {
             let stat = rustix::fs::fstat(self.open(at, libc::O_PATH)?)?;
@@ -90,7 +90,7 @@ impl Files {
         Ok(describe(dir.as_fd(), name)?)
     }
 
-    /// A directory's entries, unless there are more than `most`.
+    /// Entries of a directory; `None` if there are more than `most`.
     pub(crate) fn list(self, at: &At, most: usize) -> Answer<Option<Vec<Record>>> {
         let dir = self.open(at, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NONBLOCK)?;
         let names = names(dir.as_fd())?;
@@ -108,7 +108,7 @@ impl Files {
         Ok(Some(records))
     }
 
-    /// Makes a directory and its missing parents.
+    /// Creates a directory and its missing parents.
     pub(crate) fn make_dir(self, at: &At) -> Answer<OwnedFd> {
         let flags = libc::O_PATH | libc::O_DIRECTORY;
         match self.open(at, flags) {
@@ -125,7 +125,7 @@ impl Files {
             Err(error) => return Err(error.into()),
         };
         let dir = self.open(at, flags)?;
-        // What the mask for new files took away.
+        // Restores the bits that the umask removed.
         if made && mode & 0o022 != 0 {
             let place = format!("/proc/self/fd/{}", dir.as_raw_fd());
             rustix::fs::chmodat(CWD, place, Mode::from_raw_mode(mode), AtFlags::empty())?;
@@ -133,20 +133,20 @@ impl Files {
         Ok(dir)
     }
 
-    /// Gives a thing another name.
+    /// Renames a file or directory.
     pub(crate) fn rename(self, from: &At, to: &At) -> Answer<()> {
         let (from_dir, from_name) = self.parent(from)?;
         let (to_dir, to_name) = self.parent(to)?;
         rustix::fs::renameat(&from_dir, from_name, &to_dir, to_name).map_err(|errno| match errno {
-            // Both paths are known to stay where they must.
+            // Not a violation of `beneath`: both paths were checked before.
             Errno::XDEV => Fail::of(FailKind::WrongKind, NOT_RENAMED),
             other => other.into(),
         })
     }
 
-    /// Opens a regular file for reading, and tells its size; anything else is refused without waiting for it.
+    /// Opens a regular file for reading and returns its size; other file types are refused without blocking.
     pub(crate) fn open_regular(self, at: &At) -> Answer<(File, u64)> {
-        // O_NONBLOCK: opening a FIFO nobody writes to would wait for ever.
+        // O_NONBLOCK: opening a FIFO without a writer would block forever.
         let file = self.open(at, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY)?;
         if rustix::fs::fstatfs(&file)?.f_type == PROC && !is_public(&at.path) {
             return Err(Errno::ACCESS.into());
@@ -164,8 +164,8 @@ const PROC: i64 = 0x9FA0;
 const NOT_RENAMED: &str =
     "it cannot be renamed to another file system, nor to another directory where the layer is landlock 1";
 
-/// Whether a path of `/proc` may be read for the host: named openly, and not about the guest, whose own files show it
-/// more than a command would see.
+/// Whether a path of `/proc` may be read for the host: a literal path that is not about the guest, whose own files show
+/// more than a command could see.
 fn is_public(path: &[u8]) -> bool {
     let own = ["/proc/self", "/proc/thread-self", "/proc/1"];
     path.starts_with(b"/proc/")
@@ -174,7 +174,7 @@ fn is_public(path: &[u8]) -> bool {
             .any(|own| path.strip_prefix(own.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")))
 }
 
-/// A path's directory and last part.
+/// Splits a path into its directory and last part.
 fn split(at: &At) -> io::Result<(At, &OsStr)> {
     let slash = at.path.iter().rposition(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
     let (parent, name) = at.path.split_at(slash);
@@ -194,7 +194,7 @@ fn relative_to<'a>(path: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix(b"/") }
 }
 
-/// Describes one entry of a directory.
+/// Metadata of a directory entry.
 pub(crate) fn describe(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Record> {
     let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let link = match FileType::from_raw_mode(stat.st_mode) {
@@ -227,10 +227,10 @@ fn record(path: Vec<u8>, stat: &Stat, link: Option<Vec<u8>>) -> Record {
 }
 
 fn changed() -> Fail {
-    Fail::of(FailKind::Changed, "it is not what it was")
+    Fail::of(FailKind::Changed, "the file has changed")
 }
 
-/// Whether what is at a name is what somebody expects there.
+/// Whether a file is in the expected state.
 fn is_there(dir: BorrowedFd<'_>, name: &OsStr, expected: Expected) -> io::Result<bool> {
     match describe(dir, name) {
         Ok(found) => {
@@ -241,21 +241,21 @@ fn is_there(dir: BorrowedFd<'_>, name: &OsStr, expected: Expected) -> io::Result
     }
 }
 
-/// Refuses to replace somebody else's file for a user who could not write to it: a directory that several may write to
-/// does not make its files everybody's.
+/// Refuses to replace another user's file if the user could not write to it: write access to a directory does not imply
+/// write access to its files.
 fn may_change(dir: BorrowedFd<'_>, name: &OsStr, stat: &Stat, user: &User) -> Answer<()> {
     if stat.st_uid == user.uid {
         return Ok(());
     }
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, name, flags, Mode::empty()) {
-        // A program that runs cannot be written to, but it can be replaced.
+        // A running program cannot be written to, but it can be replaced.
         Ok(_) | Err(Errno::TXTBSY | Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// A file's way from the group it was made in to the one it is to have.
+/// A change of a file's group.
 #[derive(Clone, Copy)]
 struct Giving {
     from: u32,
@@ -267,8 +267,7 @@ impl Giving {
         if rustix::fs::fstat(file)?.st_gid == self.to {
             return Ok(());
         }
-        // Whoever may write to a file may replace it without taking it away from its group, also from one that the user
-        // is not in.
+        // A user that may write to a file may replace it and keep its group, even a group that the user is not in.
         set_fs_group(self.to);
         let given = rustix::fs::fchown(file, None, Some(Gid::from_raw(self.to)));
         set_fs_group(self.from);
@@ -276,7 +275,7 @@ impl Giving {
     }
 }
 
-/// Gives a directory to a group, as its owner.
+/// Changes the group of a directory, as its owner.
 pub(crate) fn give_dir(dir: BorrowedFd<'_>, gid: u32) -> Answer<()> {
     if rustix::fs::fstat(dir)?.st_gid != gid {
         rustix::fs::chownat(dir, "", None, Some(Gid::from_raw(gid)), AtFlags::EMPTY_PATH)?;
@@ -284,7 +283,7 @@ pub(crate) fn give_dir(dir: BorrowedFd<'_>, gid: u32) -> Answer<()> {
     Ok(())
 }
 
-/// A file being replaced: bytes go to a neighbour, which takes the name when all have come.
+/// A file being replaced: bytes go to a temporary file in the same directory, which is renamed at the end.
 pub(crate) struct Replacement {
     dir: OwnedFd,
     name: Vec<u8>,
@@ -297,13 +296,13 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// Begins to replace a file as a user, whose identity is on.
+    /// Starts to replace a file; the user's identity must be set.
     pub(crate) fn begin(files: Files, at: &At, user: Option<&User>) -> Answer<Self> {
         let (parent, name) = split(at)?;
         if let Some(expected) = at.expected {
             let there = match files.parent(at) {
                 Ok((dir, name)) => is_there(dir.as_fd(), name, expected)?,
-                // Where there is no directory there is no file either, and none is made for one that should be there.
+                // Without a directory there is no file, and no directory is created for a file that should exist.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => expected == Expected::Nothing,
                 Err(error) => return Err(error.into()),
             };
@@ -352,7 +351,7 @@ impl Replacement {
         Ok(self.file.write_all(bytes)?)
     }
 
-    /// Gives the new bytes the name.
+    /// Renames the temporary file to its final name.
     pub(crate) fn finish(&mut self) -> Answer<()> {
         if let Some(group) = self.group {
             group.give(&self.file)?;
@@ -366,7 +365,7 @@ impl Replacement {
         }
         match rustix::fs::renameat(&self.dir, self.temporary.as_str(), &self.dir, name) {
             Ok(()) => self.done = true,
-            // The name is a mount of its own, which cannot be replaced, only filled.
+            // The name is a mount point, which cannot be replaced, only overwritten.
             Err(Errno::BUSY) => self.fill()?,
             Err(error) => return Err(error.into()),
         }

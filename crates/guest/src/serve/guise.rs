@@ -1,4 +1,4 @@
-//! Whose files are opened and changed at the moment: one identity, kept on from one request to the next of the same user.
+//! The identity for file access. It stays set from one request to the next of the same user.
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,19 +11,20 @@ use crate::{
     sys::{files::set_fs_identity, process::die_with_parent, process::set_groups},
 };
 
-/// The identity the server wears. Changing it costs as much as many a request does, and requests come in crowds.
+/// The identity under which the server accesses files. Changing it costs as much as many requests do, and requests of
+/// one user often arrive together.
 #[derive(Default)]
 pub(super) struct Guise {
     worn: RefCell<Option<Rc<User>>>,
-    /// Whether requests are being taken that may all be one user's.
+    /// Whether the identity stays set after an operation, because more requests may follow.
     held: Cell<bool>,
-    /// Whether the groups beside the first are somebody else's.
+    /// Whether the supplementary groups are not the server's own.
     grouped: Cell<bool>,
 }
 
 impl Guise {
-    /// Opens and changes files as this user while `act` runs; without one, as the server itself, which then is the only
-    /// user there is.
+    /// Runs `act` with the file access of this user; without a user, with the server's own, which is then the only
+    /// user.
     pub(super) fn wear<T>(&self, user: Option<&Rc<User>>, act: impl FnOnce() -> Answer<T>) -> Answer<T> {
         let Some(user) = user else { return act() };
         let is_on = self.worn.borrow().as_ref().is_some_and(|worn| Rc::ptr_eq(worn, user) || worn == user);
@@ -38,21 +39,21 @@ impl Guise {
         answer
     }
 
-    /// From now on an identity stays on until another is needed, or the server's own.
+    /// Keeps an identity set until another one, or the server's own, is needed.
     pub(super) fn hold(&self) {
         self.held.set(true);
     }
 
-    /// No more requests for now.
+    /// Ends `hold` and restores the server's own identity.
     pub(super) fn release(&self) {
         self.held.set(false);
         self.shed();
     }
 
-    /// The server is itself again.
+    /// Restores the server's own identity.
     pub(super) fn shed(&self) {
         if self.worn.take().is_some() {
-            // Groups that would not go are tried again before anything is done for somebody else.
+            // If the groups cannot be reset, the next change of identity tries again before it acts.
             let _tried_again = self.change(&User::default());
             set_fs_identity(0, 0);
         }
@@ -65,7 +66,7 @@ impl Guise {
             self.grouped.set(!user.groups.is_empty());
         }
         set_fs_identity(user.uid, user.gid);
-        // The kernel forgets whose death this process follows whenever it changes identity.
+        // The kernel clears the parent-death signal on every change of identity.
         let _bound_again = die_with_parent();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! An archive on its way out of a pipe: headers are read, and the bytes of large files moved by the kernel, never seen.
+//! Reads an archive from a pipe: headers are read, the bytes of large files are spliced without copying.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,39 +12,39 @@ use rustix::{
     pipe::{SpliceFlags, splice},
 };
 
-/// What is read at once while members are small: a call each would cost more than what is in them.
+/// Bytes read at once while members are small: a call for each would cost more than its content.
 const BUFFER: usize = 128 << 10;
-/// The unit of an archive.
+/// Block size of a tar archive.
 const BLOCK: usize = 512;
-/// Files from this size on are moved.
+/// Files from this size on are spliced.
 const LARGE: u64 = 8 << 10;
 
-/// After how many bytes whoever fills the pipe hears of it.
+/// Bytes after which the writer of the pipe is told how much was read.
 const COUNTED: u64 = 256 << 10;
 
-/// The reading end of a pipe with an archive in it.
+/// Reading end of a pipe with an archive in it.
 pub(crate) struct Intake {
     pipe: OwnedFd,
-    /// Where to say how much was taken out of the pipe, and what was not said yet.
+    /// Eventfd that counts the bytes taken from the pipe, and the count that was not reported yet.
     meter: Option<OwnedFd>,
     unsaid: Cell<u64>,
-    held: RefCell<Held>,
-    /// Bytes that were moved, and that whoever reads the archive still has to pass over.
+    held: RefCell<Buffered>,
+    /// Bytes that were moved to a file, and that the archive reader still has to skip.
     passed: Cell<u64>,
-    /// Whether members are large at the moment: then no more is read than has to be looked at.
+    /// Whether members are currently large: then nothing is read ahead beyond the next header.
     careful: Cell<bool>,
-    /// Whether the kernel can move bytes to where they go.
+    /// Whether the target supports `splice`.
     movable: Cell<bool>,
 }
 
 /// Bytes that were read ahead.
-struct Held {
+struct Buffered {
     room: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-impl Held {
+impl Buffered {
     fn bytes(&self) -> &[u8] {
         self.room.get(self.start..self.end).unwrap_or_default()
     }
@@ -52,7 +52,7 @@ impl Held {
 
 impl Intake {
     pub(crate) fn new(pipe: OwnedFd, meter: Option<OwnedFd>) -> Self {
-        let held = Held { room: vec![0; BUFFER], start: 0, end: 0 };
+        let held = Buffered { room: vec![0; BUFFER], start: 0, end: 0 };
         Self {
             pipe,
             meter,
@@ -64,8 +64,8 @@ impl Intake {
         }
     }
 
-    /// Puts the next `size` bytes into a file. To whoever reads the archive they are still to come: it must pass over them
-    /// without looking. Fewer are put when the archive ends early, which its reader then hears.
+    /// Moves the next `size` bytes into a file. For the archive reader they are still to come: it must skip them
+    /// unread. Fewer bytes are moved if the archive ends early, which its reader then reports.
     pub(crate) fn move_out(&self, file: &mut File, size: u64) -> io::Result<()> {
         self.careful.set(size >= LARGE);
         let mut left = size;
@@ -84,7 +84,7 @@ impl Intake {
         Ok(())
     }
 
-    /// `None` when it has to be tried again, or in another way.
+    /// `None` if the call must be tried again, or replaced by a copy.
     fn splice(&self, file: &File, most: u64) -> io::Result<Option<usize>> {
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(1 << 30);
         match splice(&self.pipe, None, file, None, most, SpliceFlags::MOVE) {
@@ -125,8 +125,8 @@ impl Intake {
         Ok(count)
     }
 
-    /// Reads ahead: as much as there is, or no further than the header that follows `wanted` bytes.
-    fn fill(&self, held: &mut Held, wanted: usize) -> io::Result<()> {
+    /// Reads ahead: as much as is available, or no further than the header that follows `wanted` bytes.
+    fn fill(&self, held: &mut Buffered, wanted: usize) -> io::Result<()> {
         let ahead = match (self.careful.get(), wanted % BLOCK) {
             (false, _) => BUFFER,
             (true, 0) => wanted.min(BUFFER),
@@ -151,7 +151,7 @@ impl Read for &Intake {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let passed = self.passed.get();
         if passed > 0 {
-            // They are in their file by now. Nobody looks at what is passed over.
+            // These bytes are in their file already. Skipped bytes are not looked at, so the buffer stays as it is.
             let count = usize::try_from(passed).unwrap_or(usize::MAX).min(into.len());
             self.passed.set(passed - count as u64);
             return Ok(count);

@@ -1,5 +1,5 @@
-//! Commands that outlive their hosts: how they are left, found, signalled and taken over, and when a machine ends for
-//! want of hosts.
+//! Commands that survive their hosts: detaching, listing, signals, attaching, and the lease after which a machine
+//! without hosts ends.
 
 use std::{
     os::fd::AsFd,
@@ -17,21 +17,21 @@ use super::{
     tree,
 };
 
-/// Commands that run and outlive their hosts, at a time.
+/// Most surviving commands that run at a time.
 const KEPT: usize = 128;
-/// Commands that ended alone whose output and exit are kept.
+/// Most commands that ended detached whose output and exit are retained.
 const ENDED: usize = 64;
 
-/// How long its maker may take to come, before its time without hosts begins.
+/// How long the maker may take to connect before the lease starts.
 const FIRST_HOST: Duration = Duration::from_secs(30);
 
-/// How long a machine lives without hosts.
+/// The time that a machine lives without hosts.
 pub(crate) struct Lease {
     length: Duration,
-    /// Since when there is none; `None` while there is one.
+    /// When the last host left; `None` while a host is connected.
     idle: Option<Instant>,
-    /// How long there had been none when the first of those came who are here now. Nothing once one of them has asked for
-    /// something: who only looks whether the machine lives does not make it live longer.
+    /// Idle time before the current hosts connected. Reset by the first request: a host that only checks whether the
+    /// machine lives does not extend the lease.
     spent: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Lease {
     }
 }
 
-/// What is known of a command from its beginning on.
+/// Describes a command when it starts.
 pub(super) fn describe(id: u64, spawn: &Spawn, kept: bool) -> ProcessRecord {
     let mut room = MAX_WORDS;
     let mut argv = Vec::new();
@@ -78,7 +78,7 @@ pub(super) fn describe(id: u64, spawn: &Spawn, kept: bool) -> ProcessRecord {
 }
 
 impl Server {
-    /// Whether a command will outlive its host. One too many is refused.
+    /// Whether a command will survive its host; an error if too many do.
     pub(super) fn keeps(&self, spawn: &Spawn) -> Answer<bool> {
         if !spawn.keep || self.hub.is_none() {
             return Ok(false);
@@ -93,7 +93,7 @@ impl Server {
         Ok(true)
     }
 
-    /// Every command that is not given up.
+    /// Every command whose channel is not closed.
     fn processes(&self) -> impl Iterator<Item = (Id, &Channel, &Running)> {
         self.channels.iter().filter(|(_, channel)| !channel.closed).filter_map(|(id, channel)| match &channel.work {
             Work::Process(running) => Some((*id, channel, running)),
@@ -106,7 +106,7 @@ impl Server {
         found.ok_or_else(|| Fail::of(FailKind::NoProcess, "there is no such process"))
     }
 
-    /// Tells a host of every command.
+    /// Sends the list of commands.
     pub(super) fn list_processes(&mut self, id: Id, window: u32) {
         let record = |(_, channel, running): (Id, &Channel, &Running)| {
             let state = match running.exit() {
@@ -121,7 +121,7 @@ impl Server {
         self.send(id, window, Sending::Bytes(ProcessRecord::encode_all(&records), 0));
     }
 
-    /// Sends a signal to a command's tree, whoever holds it.
+    /// Sends a signal to a command's process tree, attached or not.
     pub(super) fn signal_process(&mut self, id: Id, process: u64, number: u8) -> Answer<()> {
         if !(1..=64).contains(&number) {
             return Err(Fail::of(FailKind::Invalid, "there is no such signal"));
@@ -132,7 +132,7 @@ impl Server {
         Ok(())
     }
 
-    /// Gives a command that nobody holds to a host, from its first byte on that no host has confirmed.
+    /// Attaches a host to a detached command, from the first byte that no host has confirmed.
     pub(super) fn adopt(&mut self, id: Id, window: u32, process: u64) -> Answer<()> {
         let (from, channel, _) = self.find_process(process)?;
         if !channel.relay.is_orphan() {
@@ -145,7 +145,7 @@ impl Server {
         Ok(())
     }
 
-    /// A host let go of a channel, or is gone: a command that outlives it goes on, anything else ends.
+    /// Detaches a host from a channel: a surviving command goes on, anything else ends.
     pub(super) fn leave(&mut self, id: Id) {
         match self.channels.get(&id) {
             Some(Channel { work: Work::Process(running), closed: false, .. }) if running.about.kept => {}
@@ -161,7 +161,7 @@ impl Server {
         self.forget_oldest();
     }
 
-    /// Moves a command to another channel; without a window there is no host at its far end.
+    /// Moves a command to another channel; without a window it has no host.
     fn rehome(&mut self, from: Id, to: Id, window: Option<u32>) {
         let Some(mut channel) = self.channels.remove(&from) else { return };
         channel.relay.rehome(to, window, &self.epoll);
@@ -178,7 +178,7 @@ impl Server {
         self.channels.insert(to, channel);
     }
 
-    /// Of the commands that ended alone, gives up the one that did so first, when there are too many.
+    /// If too many commands ended detached, drops the one that ended first.
     pub(super) fn forget_oldest(&mut self) {
         let ended = |(id, channel, running): (Id, &Channel, &Running)| {
             running.ended_at.filter(|_| channel.relay.is_orphan()).map(|at| (at, id))
@@ -191,7 +191,7 @@ impl Server {
         }
     }
 
-    /// A host came or went.
+    /// Updates the lease after a host connected or left.
     pub(super) fn watch_lease(&mut self) {
         let attended = self.links.values().any(Link::is_open);
         if let Some(lease) = &mut self.lease {
@@ -199,14 +199,14 @@ impl Server {
         }
     }
 
-    /// A host asked for something.
+    /// Resets the idle time after a request.
     pub(super) fn use_lease(&mut self) {
         if let Some(lease) = &mut self.lease {
             lease.used();
         }
     }
 
-    /// When the machine ends unless somebody comes.
+    /// When the machine ends unless a host connects.
     pub(super) fn lease_end(&self) -> Option<Instant> {
         self.lease.as_ref().and_then(Lease::end)
     }

@@ -1,4 +1,4 @@
-//! Children that are born stopped: forks that were under way when everything was stopped, found and let go on.
+//! Resumes children that were born stopped: forks that were in progress when everything was stopped.
 
 use std::{
     collections::HashSet,
@@ -9,22 +9,22 @@ use std::{
 use super::tree::{is_stopped, listed};
 use crate::sys::process::{signal, tag_of};
 
-/// How soon it is looked for the first time; each look after it waits twice as long as the one before.
+/// Delay of the first check; each further delay is twice as long.
 const FIRST: Duration = Duration::from_millis(5);
-/// No look waits longer: a fork that takes a quarter of a minute is not expected.
+/// Longest delay before the search ends: no fork should take that long.
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// Processes that had not stopped when the others were let go on. Each may have been in the middle of a fork.
+/// Processes that had not stopped yet when the others were resumed. Each may have been in the middle of a fork.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Unsettled {
-    /// The tags of these processes, which their children have too.
+    /// Tags of these processes, which their children inherit.
     pub(crate) tags: HashSet<u64>,
-    /// Every process that was there, and was let go on.
+    /// Every process that existed then, and was resumed.
     pub(crate) seen: HashSet<i32>,
 }
 
-/// The children to look for. The kernel stops them at their birth, and takes that back for no signal sent before it.
+/// The children to look for. The kernel stops them at birth, and a SIGCONT sent before that has no effect.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     sought: Unsettled,
@@ -32,7 +32,7 @@ pub(crate) struct Late {
 }
 
 impl Late {
-    /// Looks for the children of these as well.
+    /// Adds processes whose children to look for.
     pub(crate) fn add(&mut self, unsettled: Unsettled) {
         if unsettled.tags.is_empty() {
             return;
@@ -42,12 +42,12 @@ impl Late {
         self.next = Some((Instant::now() + FIRST, FIRST));
     }
 
-    /// When to look next.
+    /// Time of the next check.
     pub(crate) fn wakes_at(&self) -> Option<Instant> {
         self.next.map(|(at, _)| at)
     }
 
-    /// Looks, if it is time.
+    /// Checks, if it is time.
     pub(crate) fn look(&mut self, proc: BorrowedFd<'_>) {
         let Some((_, pause)) = self.next.filter(|(at, _)| *at <= Instant::now()) else { return };
         for pid in listed(proc).into_iter().rev() {

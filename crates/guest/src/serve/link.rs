@@ -1,4 +1,4 @@
-//! One connection to a host: what it is called, what arrives on it, and what becomes of its channels when it ends.
+//! One connection to a host: its number, its input, and what happens to its channels when it ends.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -11,17 +11,18 @@ use sandbar_guest::protocol::{Event, FRAME_HEADER, FrameHeader, Request};
 
 use super::{SCRATCH, Server, bulk::Moving, outbox::Outbox, relay::Role};
 
-/// Connections at a time. Those whose host is gone do not count: what a command left in the background may hold them for long.
+/// Most open connections. Connections whose host is gone do not count: a background process may keep their channels for
+/// long.
 const LINKS: usize = 128;
-/// Frames of one host that are moved before others have their turn.
+/// Bulk frames of one host that are handled before other hosts have their turn.
 const BULK_TURNS: usize = 16;
-/// How often what a lost host said last is read.
+/// How many more reads are made from a lost host.
 const LAST_WORDS: usize = 16;
-/// Requests that are answered together, when many come at once.
+/// Requests after which the answers so far are sent.
 const CROWD: usize = 16;
-/// Connections are numbered in this many bits of a readiness key.
+/// Bound of connection numbers, which take 24 bits of a readiness key.
 const NUMBERS: u32 = 1 << 24;
-/// The connection of what no host holds, which leads nowhere.
+/// Connection number of detached commands.
 pub(super) const NOBODY: u32 = NUMBERS;
 
 /// A channel of a connection.
@@ -32,19 +33,19 @@ pub(crate) struct Id {
 }
 
 impl Id {
-    /// The part of a readiness key that says which channel; its two lowest bits are left for the role.
+    /// The channel's part of a readiness key; its two lowest bits are left for the role.
     pub(crate) fn key(self) -> u64 {
         u64::from(self.link) << 34 | u64::from(self.channel) << 2
     }
 }
 
-/// What a readiness key stands for.
+/// Meaning of a readiness key.
 pub(super) enum Wake {
     /// A descriptor of a channel.
     Channel(Id, Role),
-    /// Something arrived on a connection.
+    /// Input of a connection.
     Input(u32),
-    /// A connection takes bytes again, which every turn tries anyway.
+    /// A connection is writable again; every turn flushes anyway.
     Output,
     /// A child ended.
     Children,
@@ -52,7 +53,7 @@ pub(super) enum Wake {
     Hub,
 }
 
-/// The low bits of keys that are not a channel's.
+/// Low bits of keys that are not a channel's.
 const OWN: u64 = 3;
 const INPUT: u64 = OWN;
 const OUTPUT: u64 = 1 << 2 | OWN;
@@ -61,7 +62,7 @@ pub(super) const HUB: u64 = u64::MAX - 4;
 
 impl Wake {
     pub(super) fn of(key: u64) -> Self {
-        // Connections are numbered far below what would collide with the two last keys.
+        // Connection numbers are too small to collide with the two last keys.
         let link = u32::try_from(key >> 34).unwrap_or_default();
         let channel = u32::try_from(key >> 2 & u64::from(u32::MAX)).unwrap_or_default();
         let id = Id { link, channel };
@@ -79,38 +80,39 @@ impl Wake {
 
 /// A connection to a host.
 pub(super) struct Link {
-    /// `None` once the host is gone and only the end of what ran for it is awaited.
+    /// `None` once the host is gone and only its channels remain.
     pub(super) input: Option<OwnedFd>,
     pub(super) outbox: Outbox,
     output_armed: bool,
     inbox: Vec<u8>,
-    /// A frame whose bytes the kernel is moving to where they go.
+    /// A bulk frame whose bytes are being spliced to their sink.
     pub(super) moving: Option<Moving>,
-    /// Whether the last frame was such a one: the next is likely to be too.
+    /// Whether the last frame was a bulk frame: then the next probably is too.
     pub(super) in_bulk: bool,
 }
 
 impl Link {
-    /// One that leads nowhere.
+    /// The connection of detached commands.
     pub(super) fn nobody() -> Self {
         let outbox = Outbox::nowhere();
         Self { input: None, outbox, output_armed: false, inbox: Vec::new(), moving: None, in_bulk: false }
     }
 
-    /// Whether the host is still there.
+    /// Whether the host is still connected.
     pub(super) fn is_open(&self) -> bool {
         self.input.is_some()
     }
 }
 
 impl Server {
-    /// Begins to serve a host.
+    /// Starts to serve a host.
     pub(super) fn greet(&mut self, input: OwnedFd, output: OwnedFd) -> io::Result<()> {
         for fd in [&input, &output] {
             let flags = rustix::fs::fcntl_getfl(fd)?;
             rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
         }
-        // As much as the system allows, so that a large file takes fewer turns. A container's stream is a pipe: no matter.
+        // As large as the system allows, so that a large file takes fewer turns. Fails for a container's stream, which
+        // is a pipe.
         let _pipes_have_none = rustix::net::sockopt::set_socket_send_buffer_size(&output, 1 << 20);
         while self.links.contains_key(&self.next_link) {
             self.next_link = (self.next_link + 1) % NUMBERS;
@@ -127,33 +129,33 @@ impl Server {
         Ok(())
     }
 
-    /// Takes the next connections out of the hub, whose end is the machine's.
+    /// Accepts the next connections; an error ends the machine.
     pub(super) fn admit(&mut self) -> io::Result<()> {
         let Some(hub) = &mut self.hub else { return Ok(()) };
         for stream in hub.take()? {
             if self.links.values().filter(|link| link.is_open()).count() < LINKS
                 && let Ok(output) = rustix::io::fcntl_dupfd_cloexec(&stream, 3)
             {
-                // One that cannot be served is closed, which its host hears.
+                // A connection that cannot be served is closed, which its host notices.
                 let _closed = self.greet(stream, output);
             }
         }
         Ok(())
     }
 
-    /// Queues an event for the host that opened a channel.
+    /// Queues an event for the host of a channel.
     pub(super) fn push(&mut self, id: Id, event: &Event<'_>) {
         if let Some(link) = self.links.get_mut(&id.link) {
             link.outbox.push(id.channel, event);
         }
     }
 
-    /// Whether a connection has as much to send as it may.
+    /// Whether a connection's outbox is full.
     pub(super) fn is_full(&self, number: u32) -> bool {
         self.links.get(&number).is_none_or(|link| link.outbox.is_full())
     }
 
-    /// Writes to every host.
+    /// Flushes every connection.
     pub(super) fn flush(&mut self) {
         let numbers: Vec<u32> = self.links.keys().copied().collect();
         for number in numbers {
@@ -165,7 +167,7 @@ impl Server {
         self.links.retain(|number, link| link.is_open() || channels.keys().any(|id| id.link == *number));
     }
 
-    /// Writes to a host; when it takes nothing more, waits for it to, and when it does, wakes what had to wait.
+    /// Flushes a connection. If the stream is full, polls it; if the outbox has room again, polls the sources again.
     fn flush_link(&mut self, number: u32) -> io::Result<()> {
         let Some(link) = self.links.get_mut(&number) else { return Ok(()) };
         let was_full = link.outbox.is_full();
@@ -190,7 +192,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reads frames from a host and acts on them.
+    /// Reads frames from a host and handles them.
     pub(super) fn receive(&mut self, number: u32) {
         self.guise.hold();
         let received = self.receive_some(number);
@@ -202,7 +204,7 @@ impl Server {
         }
     }
 
-    /// The same; `false` when the host hung up.
+    /// The same; `false` when the host disconnected.
     fn receive_some(&mut self, number: u32) -> io::Result<bool> {
         for _ in 0..BULK_TURNS {
             let heard = match self.links.get(&number) {
@@ -219,7 +221,7 @@ impl Server {
         Ok(true)
     }
 
-    /// Reads some bytes and acts on the frames that are complete with them.
+    /// Reads some bytes and handles the frames that are now complete.
     fn receive_frames(&mut self, number: u32, what: Wanted) -> io::Result<Heard> {
         let Some(link) = self.links.get_mut(&number) else { return Ok(Heard::Nothing) };
         let Some(input) = &link.input else { return Ok(Heard::Nothing) };
@@ -253,7 +255,7 @@ impl Server {
         Ok(heard)
     }
 
-    /// Sends what is answered so far, so that the host has something to do as well; `false` when it is gone.
+    /// Sends the answers so far, so that the host can work on them meanwhile; `false` when it is gone.
     fn answer_early(&mut self, number: u32) -> io::Result<bool> {
         self.guise.shed();
         self.send_files();
@@ -272,7 +274,7 @@ impl Server {
         }
     }
 
-    /// A host does not take anything any more. What it said last still counts: it may have confirmed what it took.
+    /// Handles a host that cannot be written to. Its last input still counts: it may confirm output.
     pub(super) fn lose_deaf(&mut self, number: u32, error: io::Error) {
         self.guise.hold();
         for _ in 0..LAST_WORDS {
@@ -284,8 +286,8 @@ impl Server {
         self.lose(number, Err(error));
     }
 
-    /// A host is gone, or no longer makes sense. What ran for it is killed, or left alone if it is to outlive it; a machine
-    /// that had only this host ends.
+    /// Handles a host that is gone or sent invalid frames. Its commands are killed, or detached if they survive it; a
+    /// machine with only this host ends.
     pub(super) fn lose(&mut self, number: u32, how: io::Result<()>) {
         if self.hub.is_none() {
             self.ended.get_or_insert(how);
@@ -310,7 +312,7 @@ impl Server {
     }
 }
 
-/// What reading from a host came to.
+/// Result of reading from a host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
     Something,
@@ -318,7 +320,7 @@ pub(super) enum Heard {
     End,
 }
 
-/// Appends what has come: as much as there is room for, or just what completes a header.
+/// Appends available bytes: as many as fit, or only the rest of a header.
 fn read_into(input: &OwnedFd, inbox: &mut Vec<u8>, what: Wanted) -> io::Result<Heard> {
     let mut header = [0; FRAME_HEADER];
     let count = match what {
@@ -344,15 +346,15 @@ fn read_into(input: &OwnedFd, inbox: &mut Vec<u8>, what: Wanted) -> io::Result<H
     }
 }
 
-/// What to read of a stream.
+/// How much to read from a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Frames,
-    /// The bytes after it are left where they are.
+    /// Leaves the bytes after the header in the stream.
     Header,
 }
 
-/// The first whole frame, if it has all come.
+/// The first complete frame.
 fn next_frame(bytes: &[u8]) -> io::Result<Option<(FrameHeader, &[u8])>> {
     let Some(header) = FrameHeader::decode(bytes).map_err(io::Error::other)? else { return Ok(None) };
     let payload = bytes.get(FRAME_HEADER..FRAME_HEADER + header.length as usize);

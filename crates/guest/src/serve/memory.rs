@@ -1,4 +1,4 @@
-//! The memory of commands, where only the guest holds them to a limit: how much each of them uses, and which one has to end.
+//! Memory usage of commands, if only the guest limits it: how much each uses, and which one is killed.
 
 use std::{
     collections::HashMap,
@@ -17,11 +17,11 @@ use super::{
 };
 use crate::sys::process::{page_size, tag_of};
 
-/// Bytes in memory.
+/// Memory usage in bytes.
 #[derive(Clone, Copy, Default)]
 struct Bytes {
     all: u64,
-    /// Those among them that can be of a file in memory.
+    /// Part of it that may belong to files in memory.
     of_files: u64,
 }
 
@@ -31,18 +31,19 @@ impl Bytes {
         self.of_files = self.of_files.saturating_add(other.of_files);
     }
 
-    /// With what is in descriptors. Nobody says which of it is mapped, and counted already: as much as can be. Whoever maps
-    /// other shared memory to hide some counts for that, and can have twice the limit at most.
+    /// Adds memory that descriptors hold. How much of that is also mapped, and so already counted, is unknown: the most
+    /// possible is assumed. A command that maps other shared memory to hide some is charged for that memory, and can
+    /// reach at most twice the limit.
     fn with(self, in_descriptors: u64) -> u64 {
         self.all.saturating_add(in_descriptors.saturating_sub(self.of_files))
     }
 }
 
-/// What each command and everything it started has in memory, by its tag.
+/// Memory usage of each command's process tree, by tag.
 struct Memory(HashMap<u64, Bytes>);
 
 impl Memory {
-    /// Over all commands at once: what one of them has open may be mapped by another.
+    /// Summed over all commands first: one command may map what another has open.
     fn sum(&self, descriptors: &Descriptors) -> u64 {
         let mut sum = Bytes::default();
         self.0.values().for_each(|bytes| sum.add(*bytes));
@@ -56,18 +57,18 @@ impl Memory {
 }
 
 impl Server {
-    /// Kills the tree that uses most, until the machine is below its limit; when to look again.
+    /// Kills the largest process tree until the machine is below its limit; returns when to check again.
     pub(super) fn keep_memory(&mut self, limit: u64) -> Duration {
         let mut highest = 0;
-        // Each look ends one command at least; there are only so many.
+        // Each round kills at least one command.
         for _ in 0..64 {
             let sum = self.memory(resident).sum(&self.settings.bounds.descriptors);
             highest = highest.max(sum);
-            // Pages that several processes share were counted for each of them: now more exactly.
+            // Shared pages were counted for each process: now measure precisely.
             if sum <= limit || self.exact_memory().sum(&self.settings.bounds.descriptors) <= limit {
                 break;
             }
-            // What was in a descriptor a moment ago may be elsewhere by now: nobody moves while it is decided.
+            // Memory may move between descriptors meanwhile: stop all commands until the decision is made.
             let stopped = self.stop_all();
             self.look_into_descriptors();
             let exactly = self.exact_memory();
@@ -107,7 +108,7 @@ impl Server {
     }
 }
 
-/// A thread to ask instead of a process whose first one has ended, which has no memory and no descriptors any more.
+/// Another thread of a process whose first thread has ended: that one shows no memory and no descriptors any more.
 pub(super) fn other_thread(proc: BorrowedFd<'_>, pid: i32) -> Option<String> {
     if resident(proc, &pid.to_string())?.all > 0 {
         return None;
@@ -118,13 +119,13 @@ pub(super) fn other_thread(proc: BorrowedFd<'_>, pid: i32) -> Option<String> {
     threads.find(|thread| resident(proc, thread).is_some_and(|bytes| bytes.all > 0))
 }
 
-/// Whoever may look closely at a process.
+/// Owner of a process, who may inspect it.
 pub(super) fn owner_of(proc: BorrowedFd<'_>, process: &str) -> Option<(u32, u32)> {
     let stat = rustix::fs::statat(proc, process, AtFlags::empty()).ok()?;
     Some((stat.st_uid, stat.st_gid))
 }
 
-/// Bytes of a process that are in memory, shared ones included.
+/// Resident memory of a process, shared pages included.
 fn resident(proc: BorrowedFd<'_>, process: &str) -> Option<Bytes> {
     let text = read_of(proc, process, "statm")?;
     let mut pages = text.split(' ').skip(1).map(|field| field.parse::<u64>().ok());
@@ -132,8 +133,8 @@ fn resident(proc: BorrowedFd<'_>, process: &str) -> Option<Bytes> {
     Some(Bytes { all: bytes()?, of_files: bytes()? })
 }
 
-/// Bytes of a process that are in memory and nowhere else, shared ones divided among those who share them. What is only read
-/// from a file on disk takes nothing that the kernel could not take back.
+/// Memory of a process that is not backed by disk; shared pages are divided among their users. Pages that were only
+/// read from disk do not count: the kernel can reclaim them.
 fn proportional(proc: BorrowedFd<'_>, process: &str) -> Option<Bytes> {
     let text = read_of(proc, process, "smaps_rollup")?;
     let bytes = |name: &str| {
@@ -142,7 +143,7 @@ fn proportional(proc: BorrowedFd<'_>, process: &str) -> Option<Bytes> {
     };
     let whole = bytes("Pss")?;
     let Some((own, shared)) = bytes("Pss_Anon").zip(bytes("Pss_Shmem")) else {
-        // An older kernel.
+        // Older kernels lack these two fields.
         return Some(Bytes { all: whole, of_files: whole });
     };
     Some(Bytes { all: own.saturating_add(shared), of_files: shared })

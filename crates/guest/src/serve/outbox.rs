@@ -1,4 +1,4 @@
-//! Frames on their way to the host: written at once when the stream takes them, kept in order when it does not.
+//! Frames to the host: written at once if the stream takes them, queued in order if not.
 
 use std::{cell::Cell, collections::VecDeque, fs::File, io, os::fd::OwnedFd, rc::Rc};
 
@@ -8,29 +8,29 @@ use rustix::{
 };
 use sandbar_guest::protocol::Event;
 
-/// Above this many waiting bytes nothing more is read from processes and files.
+/// Queued bytes above which nothing more is read from processes and files.
 const FULL: usize = 1024 * 1024;
 
-/// A descriptor whose bytes the kernel may be moving for us.
+/// A descriptor whose bytes may be spliced to the stream.
 pub(crate) struct Shared {
     pub(crate) fd: OwnedFd,
-    /// Bytes that are in it and announced to the host already. Nobody else may read it meanwhile.
+    /// Bytes in it that were announced to the host. Until they are sent, it must not be read elsewhere.
     pub(crate) queued: Cell<usize>,
 }
 
-/// Something that waits to be written.
+/// A queued piece.
 enum Part {
     Bytes {
         bytes: Vec<u8>,
         sent: usize,
     },
-    /// Part of a file, which the kernel moves without showing it to us.
+    /// Part of a file, sent by `sendfile`.
     File {
         file: Rc<File>,
         offset: u64,
         left: usize,
     },
-    /// Bytes that are in a pipe, moved likewise.
+    /// Bytes in a pipe, sent by `splice`.
     Pipe {
         pipe: Rc<Shared>,
         left: usize,
@@ -38,7 +38,7 @@ enum Part {
 }
 
 pub(crate) struct Outbox {
-    /// `None` once the host is gone; what is sent then goes nowhere.
+    /// `None` once the host is gone; then everything is dropped.
     stream: Option<OwnedFd>,
     parts: VecDeque<Part>,
     waiting: usize,
@@ -49,7 +49,7 @@ impl Outbox {
         Self { stream: Some(stream), parts: VecDeque::new(), waiting: 0 }
     }
 
-    /// Where what is sent goes nowhere.
+    /// An outbox without a host, which drops everything.
     pub(crate) fn nowhere() -> Self {
         Self { stream: None, parts: VecDeque::new(), waiting: 0 }
     }
@@ -58,7 +58,7 @@ impl Outbox {
         self.stream.as_ref()
     }
 
-    /// The host is gone: what waits for it is dropped, and what is in pipes stays there for others to read.
+    /// Closes the outbox: queued bytes are dropped, and bytes in pipes stay there for other readers.
     pub(crate) fn shut(&mut self) {
         self.stream = None;
         self.waiting = 0;
@@ -77,7 +77,7 @@ impl Outbox {
         self.waiting == 0
     }
 
-    /// Appends bytes to what waits last.
+    /// Appends bytes to the last piece.
     fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.stream.is_none() {
             return;
@@ -92,17 +92,17 @@ impl Outbox {
         }
     }
 
-    /// Queues an event; it leaves with the next flush.
+    /// Queues an event for the next flush.
     pub(crate) fn push(&mut self, channel: u32, event: &Event<'_>) {
         self.append(|bytes| event.encode(channel, bytes));
     }
 
-    /// Sends bulk bytes, without copying them when nothing waits before them.
+    /// Sends bulk bytes, without copying them if nothing is queued.
     pub(crate) fn bulk(&mut self, channel: u32, error: bool, bytes: &[u8]) -> io::Result<()> {
         let (Ok(length), Some(stream)) = (u32::try_from(bytes.len()), &self.stream) else { return Ok(()) };
         let header = Event::bulk_header(channel, length, error);
         let mut written = 0;
-        // Small pieces are worth gathering: what follows them (an exit, say) then leaves in the same call.
+        // Small pieces are queued, so that the next event (an exit, for example) leaves in the same call.
         if self.is_empty() && bytes.len() >= 32 * 1024 {
             written = match rustix::io::writev(stream, &[IoSlice::new(&header), IoSlice::new(bytes)]) {
                 Ok(count) => count,
@@ -117,8 +117,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Queues a part of a file as one frame. A file that shrinks meanwhile is filled up with zeros: the frame's length has
-    /// been announced.
+    /// Queues a part of a file as one frame. If the file shrinks meanwhile, zeros fill the frame: its length was
+    /// announced.
     pub(crate) fn file(&mut self, channel: u32, file: Rc<File>, offset: u64, length: u32) {
         if self.stream.is_none() {
             return;
@@ -129,7 +129,7 @@ impl Outbox {
         self.waiting += length as usize;
     }
 
-    /// Queues bytes that are in a pipe already as one frame.
+    /// Queues bytes in a pipe as one frame.
     pub(crate) fn pipe(&mut self, channel: u32, error: bool, pipe: Rc<Shared>, length: u32) {
         if self.stream.is_none() {
             return;
@@ -141,7 +141,7 @@ impl Outbox {
         self.waiting += length as usize;
     }
 
-    /// Writes what the stream takes; `true` when all of it went.
+    /// Writes what the stream takes; `true` when the queue is empty.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         while let Some(part) = self.parts.front_mut().filter(|_| self.waiting > 0) {
             let Some(stream) = &self.stream else { return Ok(true) };
@@ -195,7 +195,7 @@ impl Outbox {
         Ok(true)
     }
 
-    /// Lets go of a part that was written; a small buffer that is the last one is kept for what comes next.
+    /// Removes a written piece; a small last buffer is reused.
     fn finish_part(&mut self) {
         match self.parts.front_mut() {
             Some(Part::Bytes { bytes, sent }) if self.waiting == 0 && bytes.capacity() <= FULL / 4 => {
@@ -207,7 +207,7 @@ impl Outbox {
     }
 }
 
-/// For streams the kernel cannot move a pipe's bytes to.
+/// Reads a pipe whose bytes cannot be spliced to the stream.
 fn take_instead(pipe: &OwnedFd, left: usize) -> Vec<u8> {
     let mut bytes = vec![0; left];
     let mut got = 0;
@@ -221,7 +221,7 @@ fn take_instead(pipe: &OwnedFd, left: usize) -> Vec<u8> {
     bytes
 }
 
-/// For files the kernel cannot move by itself, or that have become shorter.
+/// Reads a file that cannot be sent by `sendfile`, or that shrank.
 fn read_instead(file: &File, offset: u64, left: usize) -> Vec<u8> {
     use std::os::unix::fs::FileExt;
     let mut bytes = vec![0; left];

@@ -1,4 +1,4 @@
-//! A command: how it is started, and what is known of it until it has ended and fallen silent.
+//! A command: how it is started, and its state until it has ended and all its output has been sent.
 
 use std::{
     ffi::CString,
@@ -33,11 +33,11 @@ pub(crate) struct Running {
     pub(crate) pid: i32,
     pub(crate) tag: u64,
     pub(crate) deadline: Option<Instant>,
-    /// What its tree was killed for, if it was.
+    /// Why its process tree was killed, if it was.
     pub(crate) cause: Option<ExitKind>,
-    /// How many processes had died for want of memory when it began.
+    /// Number of out-of-memory kills when it started.
     pub(crate) deaths: u64,
-    /// What is told of it.
+    /// Description for hosts.
     pub(crate) about: ProcessRecord,
     pub(crate) ended_at: Option<Instant>,
     terminal: Option<OwnedFd>,
@@ -62,26 +62,26 @@ impl Running {
         self.exit.is_some()
     }
 
-    /// The exit, once, when everything the command wrote has been passed on.
+    /// The exit event, once, when all output has been passed on.
     pub(crate) fn report(&mut self, relay: &Relay) -> Option<Event<'static>> {
         let (code, kind) = self.exit.filter(|_| !self.reported && relay.is_dry())?;
         self.reported = true;
         Some(Event::Exit(code, kind))
     }
 
-    /// The last word, when nothing more can come. A host confirms that it heard the one about a command that outlives it.
+    /// The `Done` event, once, when nothing more can follow. For a surviving command the host confirms it.
     pub(crate) fn finish(&mut self, relay: &Relay) -> Option<Event<'static>> {
         let first = self.reported && relay.is_silent() && !self.done;
         self.done |= first;
         first.then_some(Event::Done)
     }
 
-    /// Whoever was told of its end is gone.
+    /// Forgets what was reported: the host that received it is gone.
     pub(crate) fn untold(&mut self) {
         (self.reported, self.done) = (false, false);
     }
 
-    /// Whether everything was told, and whoever asked for it may not have heard it.
+    /// Whether everything was reported, and may not have been received.
     pub(crate) fn is_done(&self) -> bool {
         self.done
     }
@@ -97,7 +97,7 @@ fn size(ws_row: u16, ws_col: u16) -> Winsize {
     Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// The machine's side of a command's standard streams, and the command's side.
+/// The guest's and the command's ends of a command's standard streams.
 struct Streams {
     ours: Ours,
     theirs: [Option<OwnedFd>; 3],
@@ -138,7 +138,7 @@ pub(crate) enum NotStarted {
     Exec(Failed),
 }
 
-/// Starts a command and connects its streams to `relay`.
+/// Starts a command.
 pub(crate) fn launch(
     spawn: &Spawn,
     user: Option<&User>,
@@ -160,7 +160,7 @@ pub(crate) fn launch(
     {
         env.extend(CString::new([b"TMPDIR=", tmp.as_slice()].concat()));
     }
-    // The host leaves out what only the account files can tell.
+    // The host leaves out the variables that only the account files can provide.
     let home = user.map_or(settings.hello.home.as_slice(), |user| user.home.as_bytes());
     let name = user.map_or("agent", |user| user.name.as_str()).as_bytes();
     for (variable, value) in [(b"HOME=".as_slice(), home), (b"USER=", name), (b"LOGNAME=", name)] {
@@ -188,7 +188,7 @@ pub(crate) fn launch(
     Ok(Started { pid, ours: streams.ours })
 }
 
-/// A process that runs, its streams not yet connected.
+/// A process that runs, with streams that are not connected yet.
 pub(crate) struct Started {
     pid: i32,
     ours: Ours,
@@ -244,7 +244,7 @@ impl Started {
     }
 }
 
-/// Where the program may be, as execvp(3) would look.
+/// Candidate paths of the program, as execvp(3) would search.
 fn programs(spawn: &Spawn) -> io::Result<Vec<CString>> {
     let name = spawn.argv.first().map(Vec::as_slice).unwrap_or_default();
     if name.is_empty() {
@@ -260,7 +260,7 @@ fn programs(spawn: &Spawn) -> io::Result<Vec<CString>> {
         .collect()
 }
 
-/// Sets descriptors that never block the server.
+/// Makes a pipe whose reading end never blocks the server.
 pub(crate) fn pipe_from_child() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&read, OFlags::NONBLOCK)?;

@@ -1,4 +1,5 @@
-//! Bytes between a channel and the descriptors of a process, a worker or a connection, each side held by credit.
+//! Moves bytes between a channel and the descriptors of a process, a worker or a connection, under credit in both
+//! directions.
 
 mod home;
 
@@ -23,7 +24,7 @@ use super::{
     outbox::{Outbox, Shared},
 };
 
-/// Which of a channel's descriptors became ready.
+/// A descriptor of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Out,
@@ -37,30 +38,30 @@ impl Role {
     }
 }
 
-/// A descriptor that is watched only while there is something to do with it.
+/// A descriptor that is polled only while there is something to do with it.
 struct Watched {
-    /// Shared with the outbox, where bytes of it may wait.
+    /// Shared with the outbox, in which bytes of it may be queued.
     shared: Rc<Shared>,
     armed: bool,
     kind: SourceKind,
 }
 
-/// How bytes leave a source.
+/// How bytes are taken from a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceKind {
-    /// They are read.
+    /// By `read`.
     Stream,
-    /// The kernel can move them, if there are many.
+    /// By `splice`, if there are many.
     Pipe,
-    /// The same, after the pipe was made larger because it was found full.
+    /// The same; the pipe was full once and has been enlarged.
     LargePipe,
 }
 
-/// What is worth moving, and how large a pipe becomes whose writer is faster than we are.
+/// Bytes from which `splice` is worth it, when a pipe counts as full, and the size it is then enlarged to.
 const WORTH_MOVING: usize = 16 * 1024;
 const FULL_PIPE: usize = 64 * 1024;
 const LARGE_PIPE: usize = 256 * 1024;
-/// Room for everything that may be on its way at once.
+/// Pipe size that holds all bytes in flight.
 pub(super) const BULK_PIPE: usize = BULK_WINDOW as usize;
 
 impl Watched {
@@ -68,12 +69,12 @@ impl Watched {
         Self { shared: Rc::new(Shared { fd, queued: Cell::new(0) }), armed: false, kind }
     }
 
-    /// Whether bytes of it still wait in the outbox: nothing may be read before they have gone.
+    /// Whether bytes of it are still queued in the outbox: nothing may be read before they have been sent.
     fn is_moving(&self) -> bool {
         self.shared.queued.get() > 0
     }
 
-    /// How many bytes are in it, if it can tell: a terminal may have more on the way.
+    /// Number of bytes in it; `None` if unknown, as for a terminal, which may have more on the way.
     fn holds(&self) -> Option<usize> {
         if self.kind == SourceKind::Stream {
             return None;
@@ -82,7 +83,7 @@ impl Watched {
         Some(all.saturating_sub(self.shared.queued.get()))
     }
 
-    /// How many bytes the kernel can move from it now, if that is worth it.
+    /// Number of bytes worth splicing now.
     fn movable(&mut self) -> Option<usize> {
         let waiting = self.holds()?;
         if waiting >= FULL_PIPE && self.kind == SourceKind::Pipe {
@@ -106,33 +107,33 @@ impl Watched {
     }
 }
 
-/// Bytes waiting for a process that does not read as fast as they come.
+/// The input of a process: bytes that it has not read yet.
 struct Sink {
     watched: Watched,
     queue: VecDeque<u8>,
     ending: bool,
-    /// The last byte taken in; a terminal's end-of-file character means the end only at the start of a line.
+    /// Last byte received; a terminal's end-of-file character means the end only at the start of a line.
     last: Option<u8>,
-    /// Bytes written since the host was last granted credit.
+    /// Bytes written since credit was last granted to the host.
     owed: u32,
-    /// How many of the queue's bytes came from a host that is gone: they cost the present one nothing.
+    /// Number of queued bytes from an earlier host: they cost the current host no credit.
     inherited: usize,
-    /// Bytes the host may have on their way here.
+    /// Bytes that the host may have in flight.
     window: usize,
-    /// Where whoever reads says how much it has read; credit then is for what was read, not for what was written.
+    /// Eventfd in which the reader counts what it has read; credit then follows the reads instead of the writes.
     meter: Option<OwnedFd>,
     end: SinkEnd,
 }
 
 impl Sink {
-    /// Writes what the process takes at once; what is wrong with it shows again when the rest is written.
+    /// Writes what the process takes at once; an error shows again when the rest is written.
     fn write_now(&mut self, bytes: &[u8]) -> usize {
         let count = rustix::io::write(&self.watched.shared.fd, bytes).unwrap_or(0);
         self.wrote(count);
         count
     }
 
-    /// Counts what the process, or nobody, took.
+    /// Counts bytes that were written or dropped.
     fn wrote(&mut self, count: usize) {
         let own = count.saturating_sub(self.inherited);
         self.inherited = self.inherited.saturating_sub(count);
@@ -140,14 +141,14 @@ impl Sink {
     }
 }
 
-/// What the end of input means to whoever reads it.
+/// How the end of input is signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SinkEnd {
-    /// The descriptor closes.
+    /// Close the descriptor.
     Close,
-    /// A terminal: the end-of-file character.
+    /// A terminal: write the end-of-file character.
     Terminal,
-    /// A connection: half of it closes.
+    /// A connection: shut down the writing half.
     Shutdown,
 }
 
@@ -159,19 +160,19 @@ pub(crate) struct Relay {
     sink: Option<Sink>,
     credit: u64,
     discard: bool,
-    /// What the host has not confirmed, where that outlives it.
+    /// Output that the host has not confirmed, for a command that survives its host.
     backlog: Option<Backlog>,
-    /// Nobody is at the far end: everything goes to the backlog.
+    /// No host is attached: all output goes to the backlog.
     orphan: bool,
-    /// Whether everything has been passed on that each source held when this was last asked for.
+    /// For each source: whether everything it held at the last `expect_rest` has been passed on.
     dry: [bool; 2],
-    /// How much of that is left, where a source can tell.
+    /// For each source: bytes of that which are left, if known.
     rest: [Option<usize>; 2],
 }
 
-/// Granting credit in pieces this large keeps small frames rare.
+/// Credit is granted in pieces of at least this size, to avoid many small frames.
 const GRANT: u32 = 64 * 1024;
-/// What may be on its way to a sink for bulk.
+/// Bytes in flight to a bulk sink.
 const BULK_WINDOW: u32 = 1024 * 1024;
 
 impl Relay {
@@ -211,8 +212,8 @@ impl Relay {
         });
     }
 
-    /// A pipe for bulk: the kernel can move bytes into it, and more of them may be on their way. So that they fit into the
-    /// pipe, credit follows the `meter`: an eventfd to which whoever reads adds what it has read.
+    /// Sets a pipe for bulk input: bytes can be spliced into it, and more may be in flight. So that these fit into the
+    /// pipe, credit follows `meter`: an eventfd to which the reader adds the bytes it has read.
     pub(crate) fn bulk_sink(
         &mut self,
         pipe: OwnedFd,
@@ -230,13 +231,13 @@ impl Relay {
         Ok(())
     }
 
-    /// Grants what has been read from the sink since; `false` when nobody counts that.
+    /// Grants credit for bytes that were read from the sink; `false` if there is no meter.
     pub(crate) fn read_meter(&mut self, outbox: &mut Outbox) -> bool {
         let Some(sink) = &mut self.sink else { return false };
         let Some(meter) = &sink.meter else { return false };
         let mut count = [0; 8];
         if rustix::io::read(meter, &mut count).is_ok() {
-            // Never more than was written, whatever the worker says.
+            // Never more than was written, whatever the worker reports.
             let read = u32::try_from(u64::from_ne_bytes(count)).unwrap_or(u32::MAX).min(sink.owed);
             sink.owed -= read;
             if read > 0 {
@@ -251,7 +252,7 @@ impl Relay {
         usize::try_from(self.credit).unwrap_or(usize::MAX)
     }
 
-    /// Counts bytes sent by other means.
+    /// Counts bytes that were sent outside the relay.
     pub(crate) fn spend(&mut self, count: usize) {
         self.credit = self.credit.saturating_sub(count as u64);
     }
@@ -261,7 +262,7 @@ impl Relay {
         self.sink.is_some()
     }
 
-    /// The host granted more.
+    /// Adds credit from the host.
     pub(crate) fn grant(&mut self, more: u32, epoll: &OwnedFd) {
         self.credit = self.credit.saturating_add(u64::from(more));
         if let Some(backlog) = &mut self.backlog {
@@ -270,7 +271,7 @@ impl Relay {
         self.rearm(epoll);
     }
 
-    /// How many bytes may be read from the sources now.
+    /// Most bytes to read from the sources now.
     fn wanted(&self) -> u64 {
         let most = MAX_DATA as u64;
         match &self.backlog {
@@ -281,14 +282,14 @@ impl Relay {
         }
     }
 
-    /// From now on what comes is read and thrown away, as a shell's `>/dev/null` would.
+    /// Reads and drops all output from now on, as `>/dev/null` in a shell would.
     pub(crate) fn discard(&mut self, epoll: &OwnedFd) {
         self.discard = true;
         (self.backlog, self.orphan) = (None, false);
         self.rearm(epoll);
     }
 
-    /// Watches again what was let go for want of credit or room.
+    /// Polls sources again that were stopped for lack of credit or room.
     pub(crate) fn rearm(&mut self, epoll: &OwnedFd) {
         if self.wanted() == 0 {
             return;
@@ -304,12 +305,12 @@ impl Relay {
         [&self.out, &self.err].into_iter().flatten().any(|watched| !watched.armed)
     }
 
-    /// Whether nothing can come any more.
+    /// Whether all sources have ended and everything was sent.
     pub(crate) fn is_silent(&self) -> bool {
         self.out.is_none() && self.err.is_none() && !self.is_behind()
     }
 
-    /// Takes note of what sources hold now that a process has ended: what comes later is somebody else's.
+    /// Records what the sources hold now that the process has ended: later bytes come from other processes.
     pub(crate) fn expect_rest(&mut self) {
         self.rest = [&self.out, &self.err].map(|source| source.as_ref().map_or(Some(0), Watched::holds));
         self.dry = self.rest.map(|rest| rest == Some(0));
@@ -322,12 +323,12 @@ impl Relay {
         }
     }
 
-    /// Whether everything there was has been passed on.
+    /// Whether everything recorded has been passed on.
     pub(crate) fn is_dry(&self) -> bool {
         self.dry == [true, true] && !self.is_behind()
     }
 
-    /// Passes on what a source has, within credit.
+    /// Passes on bytes of a source, within credit.
     pub(crate) fn pump(
         &mut self,
         role: Role,
@@ -336,7 +337,7 @@ impl Relay {
         epoll: &OwnedFd,
     ) -> io::Result<()> {
         let index = usize::from(role == Role::Err);
-        // Some reads at a time: enough to be fast (a terminal gives 4 KB each), few enough to be fair.
+        // Several reads in a row for speed (a terminal gives 4 KB each), but few enough to be fair to other channels.
         for _ in 0..16 {
             let room = self.wanted();
             let slot = if role == Role::Err { &mut self.err } else { &mut self.out };
@@ -394,7 +395,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Takes bytes for the sink; what the process has no room for yet waits.
+    /// Accepts input for the process; what it does not take yet is queued.
     pub(crate) fn feed(&mut self, bytes: &[u8], outbox: &mut Outbox, epoll: &OwnedFd) {
         match &mut self.sink {
             Some(sink) if !sink.ending => {
@@ -403,12 +404,12 @@ impl Relay {
                 sink.queue.extend(bytes.get(taken..).unwrap_or_default());
                 self.drain(outbox, epoll);
             }
-            // Nobody reads any more. The bytes are gone, but the host must not wait for credit for ever.
+            // The reader is gone. Drop the bytes, but grant credit for them, so that the host does not wait forever.
             _ => outbox.push(self.id.channel, &Event::Credit(u32::try_from(bytes.len()).unwrap_or(0))),
         }
     }
 
-    /// No more bytes will come.
+    /// Ends the input.
     pub(crate) fn end(&mut self, outbox: &mut Outbox, epoll: &OwnedFd) {
         if let Some(sink) = &mut self.sink {
             if !sink.ending && sink.end == SinkEnd::Terminal {
@@ -420,7 +421,7 @@ impl Relay {
         self.drain(outbox, epoll);
     }
 
-    /// How many more bytes the host may send: those that no process has taken yet count against its window.
+    /// Bytes that the host may still send: queued bytes count against its window.
     pub(crate) fn room(&self) -> usize {
         let taken = |sink: &Sink| sink.queue.len().saturating_sub(sink.inherited);
         self.sink.as_ref().map_or(INPUT_WINDOW as usize, |sink| sink.window.saturating_sub(taken(sink)))
@@ -431,8 +432,8 @@ impl Relay {
         self.sink.as_ref().is_some_and(|sink| sink.meter.is_some())
     }
 
-    /// Lets the kernel move up to `most` bytes from a stream into the sink. `None` when it cannot: nothing has come, the
-    /// sink is full, or nobody reads it any more; whoever reads the stream then finds out which.
+    /// Splices up to `most` bytes from a stream into the sink. `None` if that is not possible: no bytes have arrived,
+    /// the sink is full, or its reader is gone; a following `read` of the stream finds out which.
     pub(crate) fn move_in(&mut self, from: &OwnedFd, most: usize) -> Option<usize> {
         let sink = self.sink.as_mut().filter(|sink| sink.queue.is_empty() && !sink.ending)?;
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
@@ -441,7 +442,7 @@ impl Relay {
         Some(count)
     }
 
-    /// Writes what the sink takes.
+    /// Writes queued bytes to the sink.
     pub(crate) fn drain(&mut self, outbox: &mut Outbox, epoll: &OwnedFd) {
         let Some(sink) = &mut self.sink else { return };
         while !sink.queue.is_empty() {
@@ -457,7 +458,7 @@ impl Relay {
                     break;
                 }
                 Err(_) => {
-                    // The reader is gone: like a shell, take the rest and drop it.
+                    // The reader is gone: drop the rest, as a shell does.
                     sink.wrote(sink.queue.len());
                     sink.queue.clear();
                     sink.ending = true;
@@ -487,8 +488,8 @@ impl Relay {
     }
 }
 
-/// Reads from a source. A terminal whose last writer has just closed it can answer `EIO` although the bytes written last
-/// are still on their way to its buffer. The second answer was asked for after the close, so it is final.
+/// Reads from a source. A terminal whose last writer has just closed it can return `EIO` although the last bytes are
+/// still on the way to its buffer. The second read starts after the close, so its result is final.
 fn read(source: &OwnedFd, buffer: &mut [u8]) -> rustix::io::Result<usize> {
     match rustix::io::read(source, &mut *buffer) {
         Err(Errno::IO) => rustix::io::read(source, buffer),
@@ -507,7 +508,7 @@ mod tests {
 
     use super::*;
 
-    /// One byte is written to a terminal, which is then closed, while another thread reads: `None` if the byte was lost.
+    /// Writes one byte to a terminal and closes it while another thread reads; `None` if the byte was lost.
     fn last_byte(delay: u32, read: fn(&OwnedFd, &mut [u8]) -> rustix::io::Result<usize>) -> Option<u8> {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         unlockpt(&master).expect("unlock");

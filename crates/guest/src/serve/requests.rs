@@ -1,4 +1,4 @@
-//! What each request makes the server do.
+//! Executes requests of the host.
 
 use std::{
     io,
@@ -34,30 +34,30 @@ use crate::{
     },
 };
 
-/// Address space of a worker.
+/// Address space of a worker in bytes.
 const WORKER_MEMORY: u64 = 1 << 30;
-/// Longer directories are listed by a worker, so that the server never stands still.
+/// Most directory entries that the server lists itself; a worker lists longer ones, so that the server never blocks.
 const LIST_AT_ONCE: usize = 1000;
 
-/// A file being written, and for whom.
+/// A file being written, and the user it is written as.
 pub(crate) struct Writing {
     replacement: Option<Replacement>,
     user: Option<Rc<User>>,
-    /// Whether it counts towards what may be on disk.
+    /// Whether it counts towards the disk limit.
     counts: bool,
 }
 
-/// A forked process doing file work.
+/// A forked process that works on files.
 pub(crate) struct Worker {
     pub(crate) pid: i32,
     status: OwnedFd,
     pub(crate) code: Option<i32>,
-    /// Whether it puts something on disk.
+    /// Whether it writes to disk.
     pub(crate) fills: bool,
 }
 
 impl Worker {
-    /// Its answer, once it has ended and everything it sent has been passed on.
+    /// Its answer, once it has ended and all its output has been passed on.
     pub(crate) fn outcome(&mut self, relay: &Relay) -> Option<Event<'static>> {
         let code = self.code.filter(|_| relay.is_silent())?;
         let mut said = vec![0; 64 * 1024];
@@ -78,7 +78,7 @@ impl Worker {
 }
 
 impl Server {
-    /// Opens a channel. A channel number in use is a fault of the host's, and ends the connection.
+    /// Opens a channel. A channel number that is in use is a fault of the host, and ends the connection.
     pub(super) fn open(&mut self, id: Id, window: u32, open: Open) -> io::Result<()> {
         if id.channel == 0 || self.channels.contains_key(&id) {
             return Err(io::Error::other("the channel is in use"));
@@ -135,7 +135,7 @@ impl Server {
                 let most = self.allowance(&at.path);
                 self.work(id, window, self.find(&at)?, Job::Unpack(at, most))
             }
-            Open::Connect(0) => Err(Fail::of(FailKind::Invalid, "port 0 is not a port")),
+            Open::Connect(0) => Err(Fail::of(FailKind::Invalid, "port 0 is not a valid port")),
             Open::Connect(port) => self.connect(id, window, SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
             Open::Processes => {
                 self.list_processes(id, window);
@@ -166,7 +166,7 @@ impl Server {
         Ok(())
     }
 
-    /// Runs a file operation with the identity it was asked for.
+    /// Runs a file operation as the requested user.
     fn as_user<T>(&self, at: &At, act: impl FnOnce(Files) -> Answer<T>) -> Answer<T> {
         let user = self.find(at)?;
         self.guise.wear(user.as_ref(), || act(Files(self.settings.token)))
@@ -177,7 +177,7 @@ impl Server {
     }
 
     fn look_up(&self, user: Option<&[u8]>, group: Option<&[u8]>) -> Answer<Option<Rc<User>>> {
-        // Whom the machine knows is the server's own to look up.
+        // The account files are read as the server itself.
         let found = self.settings.users.find(user, group, || self.guise.shed());
         found.map_err(|(kind, message)| Fail::of(kind, message))
     }
@@ -204,7 +204,7 @@ impl Server {
                 let mut running = match started.connect(&mut relay, &self.epoll, tag, about) {
                     Ok(running) => running,
                     Err(error) => {
-                        // Nobody would ever hear of it or end it.
+                        // Without streams no host could read from the command or end it.
                         self.late.add(tree::signal_tree(
                             self.settings.proc.as_fd(),
                             |other| other == tag,
@@ -237,7 +237,8 @@ impl Server {
         }
     }
 
-    /// A program that is missing or cannot be executed ends as it would under a shell; anything else is a failure.
+    /// A program that is missing or not executable gives the exit code of a shell; any other error is a failure of the
+    /// request.
     fn not_started(&mut self, id: Id, spawn: &Spawn, failed: Failed) -> Answer<()> {
         let Failed { stage, error } = failed;
         if stage != Stage::Program {
@@ -276,7 +277,7 @@ impl Server {
         rustix::io::ioctl_fionbio(&stdin, true)?;
         let meter = match job {
             Job::Unpack(..) => {
-                // As much as may be on its way at once, so that neither side waits for the other at every piece.
+                // Room for all bytes in flight, so that neither side waits for the other at every piece.
                 let _stays_small = rustix::pipe::fcntl_setpipe_size(&stdin, BULK_PIPE);
                 Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
             }
@@ -285,7 +286,7 @@ impl Server {
         let fills = meter.is_some();
         let pid = match fork_into(0)? {
             Fork::Child => {
-                // Its own pipes and nothing else: holding a command's input open would keep its end from it.
+                // Keep only its own pipes: an inherited input pipe of a command would hide that input's end.
                 let pipes = [&their_stdin, &their_stdout, &their_status];
                 let mut keep: Vec<_> = pipes.into_iter().chain(&meter).map(AsRawFd::as_raw_fd).collect();
                 if sys::process::close_all_but(&mut keep).is_err() {
@@ -319,7 +320,8 @@ impl Server {
         Ok(())
     }
 
-    /// A frame for an open channel. One for a channel that has just ended crossed its end on the way, and is dropped.
+    /// Handles a frame for an open channel. A frame for a channel that has just ended was sent before the host knew,
+    /// and is dropped.
     pub(super) fn proceed(&mut self, id: Id, request: Request<'_>) -> io::Result<()> {
         let Some(channel) = self.channels.get_mut(&id) else { return Ok(()) };
         let Some(link) = self.links.get_mut(&id.link) else { return Ok(()) };
@@ -331,7 +333,7 @@ impl Server {
                     self.sending.push_back(id);
                 }
             }
-            // It crossed the last word on its way.
+            // Sent before the host knew of the end.
             (Request::Data(_) | Request::End, Work::Process(running)) if running.is_done() => {}
             (Request::Data(bytes), Work::Writing(_)) => self.write_more(id, bytes),
             (Request::Data(bytes), _) => {
@@ -349,7 +351,8 @@ impl Server {
             (Request::Signal(number @ 1..=64), Work::Process(running)) => {
                 let tag = running.tag;
                 if i32::from(number) == libc::SIGKILL {
-                    // Whatever the kernel killed as well, this is not what it died of.
+                    // The host killed the command: do not report out-of-memory, even if the kernel killed processes
+                    // too.
                     running.deaths = u64::MAX;
                 }
                 self.late.add(tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, i32::from(number)));
@@ -403,7 +406,7 @@ impl Server {
         self.push(id, &Event::Fail(fail.kind, fail.errno, fail.message));
     }
 
-    /// The host lost interest: what runs is killed, what is half-done is undone.
+    /// Closes a channel: kills the command, undoes an unfinished write.
     pub(super) fn close(&mut self, id: Id) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let Some(link) = self.links.get_mut(&id.link) else { return };
@@ -438,7 +441,7 @@ pub(super) fn too_much() -> io::Error {
     io::Error::other("the host sent more than it was granted")
 }
 
-/// No archive or directory, however malicious, makes a worker take more.
+/// Limits a worker's memory, whatever archive or directory it reads.
 fn bound_memory() {
     let most = Rlimit { current: Some(WORKER_MEMORY), maximum: Some(WORKER_MEMORY) };
     let _has_less_already = setrlimit(Resource::As, most);

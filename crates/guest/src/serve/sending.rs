@@ -1,4 +1,4 @@
-//! Files, answers and what a command printed before on their way to the host, a turn at a time.
+//! Sends files, answers and stored output to hosts, a turn at a time.
 
 use std::{fs::File, io, os::unix::fs::FileExt, rc::Rc};
 
@@ -6,18 +6,19 @@ use sandbar_guest::protocol::{Event, FailKind, MAX_DATA, Record};
 
 use super::{Channel, Server, Work, link::Id, relay::Relay};
 
-/// Bytes of one file sent before another channel has its turn.
+/// Bytes of one file that are sent before another channel has its turn.
 const TURN: usize = 1024 * 1024;
 
-/// Bytes on their way to the host: a file, or an answer that was made at once.
+/// A response to send: a file, or bytes.
 pub(crate) enum Sending {
-    /// A file, how far it has been sent, and how long it was when it was opened; 0 for those that do not know.
+    /// A file, the offset of the next byte, and its size when it was opened; 0 for files without a known size, as in
+    /// `/proc`.
     File(Rc<File>, u64, u64),
     Bytes(Vec<u8>, usize),
 }
 
 impl Server {
-    /// Sends an answer that was made at once.
+    /// Sends records as a response.
     pub(super) fn answer(&mut self, id: Id, window: u32, records: &[Record]) {
         let mut bytes = Vec::new();
         for record in records {
@@ -26,13 +27,13 @@ impl Server {
         self.send(id, window, Sending::Bytes(bytes, 0));
     }
 
-    /// Begins to send.
+    /// Starts to send a response.
     pub(super) fn send(&mut self, id: Id, window: u32, sending: Sending) {
         self.insert(id, Relay::new(id, window), Work::Sending(sending));
         self.sending.push_back(id);
     }
 
-    /// Gives every file that is being read a turn, unless its host has enough to take already.
+    /// Gives every channel with bytes to send a turn, unless its host's outbox is full.
     pub(super) fn send_files(&mut self) {
         for _ in 0..self.sending.len() {
             let Some(id) = self.sending.pop_front() else { return };
@@ -45,7 +46,7 @@ impl Server {
         }
     }
 
-    /// Sends some bytes; `true` when more could follow at once.
+    /// Sends some bytes; `true` if more could follow at once.
     fn send_some(&mut self, id: Id) -> io::Result<bool> {
         if let Some(Channel { relay, work: Work::Process(_), .. }) = self.channels.get_mut(&id)
             && let Some(link) = self.links.get_mut(&id.link)
@@ -110,12 +111,12 @@ impl Server {
     }
 }
 
-/// How much of a file is worth letting the kernel move; small pieces, and files that do not know their size, are read.
+/// Bytes of a file to send by `sendfile`; small pieces, and files without a known size, are read instead.
 fn move_file(file: &File, offset: u64, size: u64, room: usize) -> Option<u32> {
     let large = |size: u64| {
         let length = size.saturating_sub(offset).min(room as u64);
         u32::try_from(length).ok().filter(|length| *length >= 64 * 1024)
     };
-    // It may have become shorter since it was opened.
+    // The file may have become shorter since it was opened.
     large(size).and_then(|_| large(file.metadata().ok()?.len().min(size)))
 }

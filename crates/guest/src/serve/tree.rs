@@ -1,4 +1,4 @@
-//! Every descendant of a command, however it was started, found by the tag it inherited.
+//! Finds and signals every descendant of a command by its inherited tag.
 
 use std::{
     collections::HashSet,
@@ -16,20 +16,20 @@ use rustix::{
 use super::late::Unsettled;
 use crate::sys::process::{signal, tag_of};
 
-/// Looks at the whole tree before giving up on it.
+/// Most scans of a process tree.
 const LOOKS: usize = 1000;
-/// Looks after which a tree that still grows is stopped by other means.
+/// Scans after which a tree that still grows is stopped by other means.
 const PATIENT_LOOKS: usize = 3;
-/// How often it is looked whether everything stands still, and how long apart.
+/// Most checks whether everything stands still, and the pause between them.
 const SETTLING: usize = 50;
 const A_MOMENT: Duration = Duration::from_millis(1);
 
-/// What ends a process that does not handle it, and what one that is stopped does not hear before it goes on.
+/// Signals that end a process by default, and that a stopped process receives only after it is resumed.
 const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// Sends a signal to everything with this tag, and lets go on what is stopped if it is asked to end. Killing is thorough: it
-/// ends when no member is left, not when all known ones have been sent a signal. Returns the processes beside the tree that
-/// may still have a child to come that is stopped.
+/// Sends a signal to every process with this tag, and resumes stopped ones for a signal that asks them to end. SIGKILL
+/// is thorough: it is repeated until no member is left. Returns processes outside the tree that may still fork a
+/// stopped child.
 pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, number: i32) -> Unsettled {
     let mut unsettled = Unsettled::default();
     if number == libc::SIGKILL {
@@ -41,7 +41,7 @@ pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool,
         signal(*pid, number);
     }
     if ENDING.contains(&number) {
-        // Where `/proc` may not be read, what runs gets it too, which most programs do not notice.
+        // If `/proc` is not readable, running processes get SIGCONT too, which most programs do not notice.
         for pid in members.into_iter().filter(|pid| state(*pid).map_or(true, |state| state == Some(b'T'))) {
             signal(pid, libc::SIGCONT);
         }
@@ -49,8 +49,8 @@ pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool,
     unsettled
 }
 
-/// Kills until a look that began when all known members were dead finds no new one. Earlier would be too early: a process
-/// in the middle of a fork when it was looked at leaves a child that the look has missed.
+/// Kills until a scan that began when all known members were dead finds no new one. Stopping earlier would miss
+/// children: a process that was in the middle of a fork during a scan leaves a child that the scan did not see.
 fn kill_tree(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, unsettled: &mut Unsettled) {
     let mut known = HashSet::new();
     let mut all_dead = false;
@@ -75,8 +75,8 @@ fn kill_tree(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, unsettled: 
     }
 }
 
-/// Stops members that were not known; whether there were any. Newest first: of a chain of processes that each start the
-/// next and end, the last is the one that counts.
+/// Stops unknown members; returns whether there were any. Newest first: in a chain of processes that each start the
+/// next and exit, the last one matters.
 fn find(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, known: &mut HashSet<i32>) -> bool {
     let mut new = false;
     for pid in listed(proc).into_iter().rev() {
@@ -89,8 +89,8 @@ fn find(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, known: &mut Hash
     new
 }
 
-/// The same for a tree that grows faster than it can be looked at: everything in the namespace is stopped by one call,
-/// which the kernel also delivers to what is just being forked, and what is not a member goes on.
+/// The same for a tree that grows faster than it can be scanned: one call stops everything in the namespace, including
+/// processes that are just being forked, and processes outside the tree are resumed.
 fn freeze(
     proc: BorrowedFd<'_>,
     is_member: &impl Fn(u64) -> bool,
@@ -116,8 +116,8 @@ fn freeze(
     new
 }
 
-/// Every process, once all have stopped that were told to, as far as that happens soon: a process in the middle of a fork
-/// then has a child that is stopped, and listed as well.
+/// All processes, once all that were signalled have stopped, within a short time: then a process in the middle of a
+/// fork has a stopped child that is listed too.
 fn settled(proc: BorrowedFd<'_>) -> Vec<i32> {
     let mut all = listed(proc);
     for _ in 0..SETTLING {
@@ -135,29 +135,29 @@ fn settled(proc: BorrowedFd<'_>) -> Vec<i32> {
     all
 }
 
-/// Whether a process does nothing before it is told to: it is stopped, dead, or waits for something in the kernel.
+/// Whether a process does nothing until it is resumed: it is stopped, dead, or in uninterruptible sleep.
 fn stands_still(pid: i32) -> bool {
     state(pid).ok().flatten().is_none_or(|state| matches!(state, b'T' | b't' | b'Z' | b'X' | b'D'))
 }
 
-/// Whether a process is stopped, or will never do anything again.
+/// Whether a process is stopped or dead.
 pub(super) fn is_stopped(pid: i32) -> bool {
     state(pid).ok().flatten().is_none_or(|state| matches!(state, b'T' | b't' | b'Z' | b'X'))
 }
 
-/// Whether a process is not the guest's to stop: one that an engine executes beside a guest that is not root.
+/// Whether the guest may not signal a process: one that an engine executes beside a guest that is not root.
 fn is_beyond_reach(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::PERM))
 }
 
-/// What a process does, in one letter.
+/// State of a process as one letter.
 fn state(pid: i32) -> io::Result<Option<u8>> {
     let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
     Ok(stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2)).copied())
 }
 
-/// Whether a process has ended and only waits to be reaped. Where `/proc` may not be read, one that was killed counts as
-/// dead.
+/// Whether a process has ended and only waits to be reaped. If `/proc` is not readable, a process that was killed
+/// counts as dead.
 fn is_dead(pid: i32) -> bool {
     match state(pid) {
         Ok(state) => state.is_none_or(|state| matches!(state, b'Z' | b'X')),
@@ -169,7 +169,7 @@ fn members(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool) -> Vec<i32> {
     listed(proc).into_iter().filter(|pid| tag_of(*pid).is_some_and(is_member)).collect()
 }
 
-/// Stops every member, and all that are just being made; which ones.
+/// Stops every member, including those that are just being forked; returns their pids.
 pub(crate) fn stop(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool) -> Vec<i32> {
     let mut known = HashSet::new();
     for _ in 0..LOOKS {
@@ -180,7 +180,7 @@ pub(crate) fn stop(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool) -> Vec
     known.into_iter().collect()
 }
 
-/// Lets processes go on that were stopped: children first, so that no shell sees its job stopped.
+/// Resumes stopped processes, children first, so that no shell sees its job stopped.
 pub(crate) fn resume(stopped: &[i32]) {
     let mut stopped = stopped.to_vec();
     stopped.sort_unstable_by(|a, b| b.cmp(a));
@@ -189,10 +189,10 @@ pub(crate) fn resume(stopped: &[i32]) {
     }
 }
 
-/// Every process there is, by number.
+/// The pids of all processes.
 pub(crate) fn listed(proc: BorrowedFd<'_>) -> Vec<i32> {
-    // Through the handle that is always open: looking must not fail because descriptors have run out, nor because
-    // Landlock would not let `/proc` be opened again.
+    // Through the handle that is always open: listing must not fail for lack of descriptors, or because Landlock
+    // refuses to open `/proc` again.
     let _rewound = rustix::fs::seek(proc, rustix::fs::SeekFrom::Start(0));
     let mut buffer = Vec::with_capacity(16 * 1024);
     let mut entries = RawDir::new(proc, buffer.spare_capacity_mut());
@@ -203,8 +203,8 @@ pub(crate) fn listed(proc: BorrowedFd<'_>) -> Vec<i32> {
     found
 }
 
-/// Numbers for tagging commands: unlike any other machine's on this host, so that without a PID namespace one machine
-/// cannot take another's processes for its own.
+/// Generates tags for commands: unlike those of any other machine on this host, so that machines without a PID
+/// namespace cannot confuse each other's processes.
 pub(crate) struct Tags {
     base: u64,
     next: u32,
@@ -222,14 +222,14 @@ impl Tags {
         self.base | u64::from(self.next)
     }
 
-    /// Whether a tag is one of these.
+    /// Whether a tag belongs to this machine.
     pub(crate) fn has(&self, tag: u64) -> bool {
         tag & !u64::from(u32::MAX) == self.base
     }
 
-    /// Kills everything this machine ever started.
+    /// Kills everything that this machine has started.
     pub(crate) fn kill_all(&self, proc: &impl AsFd) {
-        // Nothing beside them is left to have children.
+        // No other processes are left that could have children.
         let _none = signal_tree(proc.as_fd(), |tag| self.has(tag), libc::SIGKILL);
     }
 }

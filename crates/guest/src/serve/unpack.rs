@@ -1,4 +1,4 @@
-//! Unpacking an archive below a directory: every member is put in place by handle, and none can land elsewhere.
+//! Unpacks an archive below a directory: every member is placed by handle, and none can land elsewhere.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,16 +26,16 @@ use super::{
 };
 use crate::remove::remove_tree;
 
-/// Directories that are kept open, because the next member is likely to go into one of them.
+/// Most directories kept open, because the next member probably goes into one of them.
 const PARENTS: usize = 64;
 
-/// Unpacks everything, or stops at the first member that must not be unpacked. Directories that are members get the group,
-/// if there is one, also where they were there before. Changes this process's file mode mask.
+/// Unpacks everything, or stops at the first member that must not be unpacked. Directories in the archive get the
+/// group, if one is given, even if they existed before. Changes this process's umask.
 pub(crate) fn unpack(tree: Tree, intake: Intake, group: Option<u32>, most: Option<u64>) -> Answer<()> {
     let mut archive = Archive::new(&intake);
-    // Files are made with the very permissions they are to have.
+    // Files are created with exactly their permissions.
     rustix::process::umask(Mode::empty());
-    let mut place = Place { tree, parents: HashMap::new(), intake: &intake, room: most };
+    let mut place = Destination { tree, parents: HashMap::new(), intake: &intake, room: most };
     let mut dir_modes = BTreeMap::new();
     for entry in archive.entries()? {
         let mut entry = entry.map_err(malformed)?;
@@ -46,7 +46,7 @@ pub(crate) fn unpack(tree: Tree, intake: Intake, group: Option<u32>, most: Optio
             Err(fail) => return Err(named(fail, &path)),
         }
     }
-    // Last, and children first: a read-only directory must not stop what goes into it.
+    // Last, and children first: a read-only directory must not block its own members.
     for (path, mode) in dir_modes.into_iter().rev() {
         let dir = place.tree.open(&path, libc::O_RDONLY | libc::O_DIRECTORY)?;
         if let Some(group) = group {
@@ -76,7 +76,7 @@ fn named(fail: Fail, path: &[u8]) -> Fail {
     }
 }
 
-/// A member's path, clean and relative; `None` for the root itself.
+/// Normalized relative path of a member; `None` for the root itself.
 fn relative(path: &[u8]) -> Answer<Option<Vec<u8>>> {
     let bad = |why: &str| {
         let path = String::from_utf8_lossy(path);
@@ -99,20 +99,20 @@ fn relative(path: &[u8]) -> Answer<Option<Vec<u8>>> {
     Ok(if parts.is_empty() { None } else { Some(parts.join(&b'/')) })
 }
 
-/// Where members are put.
-struct Place<'a> {
+/// The directory that members are unpacked into.
+struct Destination<'a> {
     tree: Tree,
     parents: HashMap<Vec<u8>, Rc<OwnedFd>>,
     intake: &'a Intake,
-    /// How many more bytes may be written.
+    /// Bytes that may still be written; `None` means no limit.
     room: Option<u64>,
 }
 
-/// What a member takes beside its bytes.
+/// Bytes that a member takes besides its content.
 const INODE: u64 = 1024;
 
-impl Place<'_> {
-    /// Puts one member in place; the answer is the mode of a directory, to be set later.
+impl Destination<'_> {
+    /// Unpacks one member; returns the mode of a directory, to be set later.
     fn member(&mut self, entry: &mut Entry<'_, impl Read>, path: &[u8]) -> Answer<Option<u32>> {
         let mode = entry.header().mode().map_err(malformed)? & 0o777;
         let kind = entry.header().entry_type();
@@ -127,13 +127,13 @@ impl Place<'_> {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 self.take(entry.size())?;
                 let mut file = self.fresh(&parent, name, mode)?;
-                // A sparse file's bytes are not in the archive as they will be in the file.
+                // The bytes of a sparse file are stored differently in the archive.
                 match kind {
                     EntryType::GNUSparse => io::copy(entry, &mut file).map(drop),
                     _ => self.intake.move_out(&mut file, entry.size()),
                 }
                 .map_err(malformed)?;
-                // Whoever makes an archive on the fly has no time to give.
+                // Archives made on the fly have no modification times.
                 if let Ok(seconds @ 1..) = entry.header().mtime() {
                     stamp(&file, seconds);
                 }
@@ -147,7 +147,7 @@ impl Place<'_> {
                 let target = link_name(entry)?;
                 let target =
                     relative(&target)?.ok_or_else(|| Fail::of(FailKind::Archive, "a link points at the root"))?;
-                // A copy, so that no name inside ever shares its bytes with a name outside.
+                // A copy, so that no file inside shares its data with a file outside.
                 let mut source = File::from(self.tree.open(&target, libc::O_RDONLY | libc::O_NONBLOCK)?);
                 if !source.metadata()?.is_file() {
                     return Err(Fail::of(FailKind::Archive, "a hard link does not point at a regular file"));
@@ -163,15 +163,17 @@ impl Place<'_> {
         Ok(None)
     }
 
-    /// Takes bytes off what may be written.
+    /// Reserves bytes that are about to be written.
     fn take(&mut self, bytes: u64) -> Answer<()> {
         let Some(room) = self.room else { return Ok(()) };
         let left = room.checked_sub(bytes);
-        self.room = Some(left.ok_or_else(|| Fail::of(FailKind::Full, "the workspace may not have as much on disk"))?);
+        self.room = Some(
+            left.ok_or_else(|| Fail::of(FailKind::Full, "the archive does not fit the disk limit of the workspace"))?,
+        );
         Ok(())
     }
 
-    /// The directory a member goes into, made if it is missing.
+    /// Opens the parent directory of a member; creates it if it is missing.
     fn parent(&mut self, path: &[u8]) -> Answer<Rc<OwnedFd>> {
         if let Some(known) = self.parents.get(path) {
             return Ok(known.clone());
@@ -194,9 +196,9 @@ impl Place<'_> {
         Ok(open()?.into())
     }
 
-    /// Makes the name free.
+    /// Removes whatever has this name.
     fn clear(&mut self, parent: &OwnedFd, name: &[u8]) -> Answer<()> {
-        // What was a directory may become something else; none that was opened before is trusted then.
+        // A directory may be replaced now, so cached handles are no longer trusted.
         self.parents.clear();
         match unlinkat(parent, OsStr::from_bytes(name), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -206,7 +208,7 @@ impl Place<'_> {
     }
 }
 
-/// Makes a directory, or opens up for its owner the one that is there: its mode is set at the end, whatever it was.
+/// Creates a directory, or gives its owner access to an existing one: its mode is set at the end anyway.
 fn usable(tree: &Tree, path: &[u8]) -> Answer<()> {
     let held = match tree.open(path, libc::O_PATH | libc::O_DIRECTORY) {
         Ok(held) => held,
@@ -215,8 +217,8 @@ fn usable(tree: &Tree, path: &[u8]) -> Answer<()> {
     };
     let mode = rustix::fs::fstat(&held)?.st_mode & 0o777;
     if mode & 0o700 != 0o700 {
-        // Through a handle, as a directory that cannot be read cannot be opened either. Another user's stays as it is,
-        // and what cannot go into it says so.
+        // Through a handle: a directory that cannot be read cannot be opened. Another user's directory stays as it is,
+        // and unpacking into it then fails.
         let place = format!("/proc/self/fd/{}", held.as_raw_fd());
         let _not_ours = rustix::fs::chmodat(CWD, place, Mode::from_raw_mode(mode | 0o700), AtFlags::empty());
     }

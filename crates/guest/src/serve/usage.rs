@@ -1,4 +1,4 @@
-//! How much is on disk below some directories, counted a little at a time, whatever permissions and depths stand in the way.
+//! Counts disk usage below some directories, a little at a time, despite closed permissions and deep trees.
 
 use std::{
     collections::HashSet,
@@ -22,10 +22,9 @@ use crate::sys::{
     security::Token,
 };
 
-/// The least a file counts for: however empty, it takes an inode.
+/// Least number of bytes that a file counts for: even an empty one takes an inode.
 pub(super) const LEAST: u64 = 1024;
-/// More directories in wait than this, bytes of their paths, or closed directories around one another, and a tree counts as
-/// endless.
+/// Most pending directories, bytes of their paths, and nested closed directories; above that, a tree counts as endless.
 const MOST_PENDING: usize = 1 << 20;
 const MOST_PATHS: usize = 64 << 20;
 const MOST_CLOSED: usize = 64;
@@ -36,10 +35,10 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// Whose permissions apply while counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Looker {
-    /// The guest's own, who is the only user.
+    /// The guest's own: it is the only user.
     #[default]
     Own,
-    /// Those of each directory's owner, which the guest may become.
+    /// Those of each file's owner, which the guest may switch to.
     Owners,
 }
 
@@ -53,13 +52,13 @@ impl Looker {
     pub(super) fn be_oneself(self) {
         self.become_owner((0, 0));
         if self == Self::Owners {
-            // The kernel forgets whose death this process follows whenever it changes identity.
+            // The kernel clears the parent-death signal on every change of identity.
             let _bound_again = die_with_parent();
         }
     }
 }
 
-/// Directories to count in.
+/// Directories to count.
 pub(crate) struct Places {
     pub(crate) roots: Vec<OwnedFd>,
     pub(crate) token: Token,
@@ -67,12 +66,12 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The file systems they are on.
+    /// Their device numbers.
     pub(crate) fn devices(&self) -> Vec<u64> {
         self.roots.iter().filter_map(|root| rustix::fs::fstat(root).ok()).map(|stat| stat.st_dev).collect()
     }
 
-    /// Where they are, as the kernel says it.
+    /// Their paths, as the kernel shows them.
     pub(crate) fn names(&self) -> Vec<Vec<u8>> {
         let name = |root: &OwnedFd| {
             rustix::fs::readlink(format!("/proc/self/fd/{}", root.as_raw_fd()), Vec::new())
@@ -83,17 +82,17 @@ impl Places {
     }
 }
 
-/// A directory to be read: below which root, by which path, and who owns the one it is in.
+/// A directory to read: the index of its root, its path below that root, and the owner of its parent.
 struct Dir {
     root: usize,
     path: Vec<u8>,
     parent: (u32, u32),
 }
 
-/// What a count has before it.
+/// Remaining work of a count.
 enum Ahead {
     Dir(Dir),
-    /// Everything below a directory was seen that its own owner had closed: it gets its mode back.
+    /// A closed directory that was opened for counting: restore its mode.
     Close(Closed),
 }
 
@@ -107,7 +106,7 @@ impl Closed {
     const OPEN: u32 = 0o500;
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
-        // By handle, which a name could not be: it may be another's by now.
+        // By handle: the name may belong to another file by now.
         let place = format!("/proc/self/fd/{}", self.held.as_raw_fd());
         Ok(rustix::fs::chmodat(CWD, place, Mode::from_raw_mode(mode), AtFlags::empty())?)
     }
@@ -127,17 +126,17 @@ struct Reading {
     owner: (u32, u32),
 }
 
-/// A count that is under way.
+/// A count in progress.
 pub(crate) struct Count {
-    /// Bytes found so far.
+    /// Bytes counted so far.
     pub(crate) sum: u64,
     looker: Looker,
-    /// Taken from the end.
+    /// Popped from the end.
     ahead: Vec<Ahead>,
     path_bytes: usize,
     closed: usize,
     open: Option<Reading>,
-    /// Files with several names that were counted.
+    /// Files with several links that were counted.
     shared: HashSet<(u64, u64)>,
 }
 
@@ -155,7 +154,7 @@ impl Count {
         }
     }
 
-    /// Counts on, until everything was seen or it is this time; `true` when everything was seen.
+    /// Continues until everything is counted or the time is over; `true` when everything is counted.
     pub(crate) fn go_on(&mut self, places: &Places, until: Instant) -> bool {
         let mut buffer = Vec::with_capacity(32 * 1024);
         let done = loop {
@@ -171,7 +170,7 @@ impl Count {
         done
     }
 
-    /// Opens the next directory that can be; what is gone meanwhile is nothing.
+    /// Opens the next directory; those that are gone are skipped.
     fn next(&mut self, places: &Places) -> Option<Reading> {
         while let Some(ahead) = self.ahead.pop() {
             let dir = match ahead {
@@ -186,7 +185,7 @@ impl Count {
             self.path_bytes -= dir.path.len();
             match self.open(places, &dir) {
                 Ok((fd, owner)) => return Some(Reading { dir, fd, owner }),
-                // Nobody's own work is as deep; whatever is down there must not go uncounted.
+                // Legitimate trees are not this deep; what is down there must not go uncounted.
                 Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => self.sum = u64::MAX,
                 Err(_) => {}
             }
@@ -194,7 +193,8 @@ impl Count {
         None
     }
 
-    /// Opens a directory for reading, also one that its owner closed. What is mounted below is not the machine's own.
+    /// Opens a directory for reading, also one that its owner closed. Other mounts below are not entered: they are not
+    /// the machine's own.
     fn open(&mut self, places: &Places, dir: &Dir) -> io::Result<(OwnedFd, (u32, u32))> {
         let root = places.roots.get(dir.root).ok_or(io::ErrorKind::NotFound)?;
         let name = CString::new(if dir.path.is_empty() { b".".as_slice() } else { &dir.path })?;
@@ -225,13 +225,13 @@ impl Count {
         let closed = Closed { held, owner, mode: stat.st_mode & 0o777 };
         closed.set_mode(closed.mode | Closed::OPEN)?;
         let opened = reopen(&closed.held);
-        // Below everything that will be found in it.
+        // Pushed before its entries, so that it is popped after them.
         self.ahead.push(Ahead::Close(closed));
         self.closed += 1;
         Ok((opened?, owner))
     }
 
-    /// Reads one piece of a directory; `false` when there is no more.
+    /// Reads one piece of a directory; `false` at its end.
     fn read_some(&mut self, reading: &Reading, buffer: &mut Vec<u8>) -> bool {
         self.looker.become_owner(reading.owner);
         let mut entries = RawDir::new(&reading.fd, buffer.spare_capacity_mut());
@@ -321,7 +321,7 @@ mod tests {
         let one = whole(&dir);
         assert!((1 << 20..1 << 21).contains(&one), "{one}");
         fs::hard_link(dir.join("a"), dir.join("b")).unwrap();
-        // A file system may take another block or two once it writes the file out.
+        // A file system may allocate a few more blocks when it writes the file out.
         assert!(whole(&dir) < one + (64 << 10));
         fs::File::create(dir.join("hole")).unwrap().set_len(1 << 30).unwrap();
         std::os::unix::fs::symlink("/usr", dir.join("link")).unwrap();

@@ -1,4 +1,4 @@
-//! Long file work, done in a forked process with the identity it was asked for: scan, pack, unpack, remove, long lists.
+//! Long file operations, done in a forked process as the requested user: scan, pack, unpack, remove, long lists.
 
 use std::{
     ffi::{CString, OsStr},
@@ -29,17 +29,17 @@ use crate::{
     },
 };
 
-/// What a worker does.
+/// Task of a worker.
 pub(crate) enum Job {
     List(At),
     Scan(At, Vec<Vec<u8>>, Digests),
     Pack(At, Vec<Vec<u8>>),
-    /// With how many bytes it may write, unless that does not matter.
+    /// With the most bytes it may write; `None` means no limit.
     Unpack(At, Option<u64>),
     Remove(At),
 }
 
-/// Whether a scan reads the files.
+/// Whether a scan computes digests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Digests {
     Skip,
@@ -47,7 +47,8 @@ pub(crate) enum Digests {
 }
 
 impl Job {
-    /// Does it, reading bulk bytes from `input`, where it may be asked to count them, and writing them to `output`.
+    /// Runs the job. Bulk bytes are read from `input`, whose optional second descriptor is a meter of the bytes taken,
+    /// and written to `output`.
     pub(crate) fn run(self, files: Files, input: (OwnedFd, Option<OwnedFd>), output: OwnedFd) -> Answer<()> {
         let mut output = BufWriter::with_capacity(64 * 1024, File::from(output));
         match self {
@@ -61,7 +62,7 @@ impl Job {
             Self::Unpack(at, most) => {
                 files.make_dir(&at)?;
                 let root = files.open(&at, libc::O_RDONLY | libc::O_DIRECTORY)?;
-                // The group that this process has been given.
+                // The group that this process has switched to.
                 let group = at.group.as_ref().map(|_| rustix::process::getegid().as_raw());
                 unpack(Tree::new(root, files.0), Intake::new(input.0, input.1), group, most)?;
             }
@@ -80,7 +81,7 @@ fn send(output: &mut impl Write, record: &Record) -> io::Result<()> {
     output.write_all(&bytes)
 }
 
-/// A directory and what is below it, reached by relative paths that follow no link and cannot leave it.
+/// A directory tree, accessed by relative paths that follow no link and cannot leave it.
 pub(crate) struct Tree {
     pub(crate) root: OwnedFd,
     token: Token,
@@ -91,7 +92,7 @@ impl Tree {
         Self { root, token }
     }
 
-    /// Opens something below; the empty path is the root itself.
+    /// Opens a path below the root; the empty path is the root itself.
     pub(crate) fn open(&self, path: &[u8], flags: i32) -> io::Result<OwnedFd> {
         let path = if path.is_empty() { b".".as_slice() } else { path };
         open_how(self.root.as_fd(), &CString::new(path)?, flags, BENEATH | NO_SYMLINKS, self.token)
@@ -102,7 +103,8 @@ impl Tree {
     }
 }
 
-/// Calls `visit` for everything below a tree's root, parents first, siblings by name. What vanishes meanwhile is left out.
+/// Calls `visit` for everything below a tree's root, parents first, siblings by name. Files that vanish meanwhile are
+/// skipped.
 fn walk(tree: &Tree, skip: &[Vec<u8>], visit: &mut impl FnMut(&Tree, Record) -> Answer<()>) -> Answer<()> {
     let mut pending = vec![Vec::new()];
     while let Some(dir_path) = pending.pop() {
@@ -126,7 +128,7 @@ fn walk(tree: &Tree, skip: &[Vec<u8>], visit: &mut impl FnMut(&Tree, Record) -> 
             }
             visit(tree, Record { path, ..record })?;
         }
-        // Taken from the end: reversed, so that the first is next.
+        // Popped from the end: reversed, so that the first is next.
         pending.extend(below.into_iter().rev());
     }
     Ok(())
@@ -207,7 +209,8 @@ fn pack(files: Files, at: &At, skip: &[Vec<u8>], output: &mut impl Write) -> Ans
                 let size = rustix::fs::fstat(&file)?.st_size as u64;
                 header.set_entry_type(tar::EntryType::Regular);
                 header.set_size(size);
-                // A file that shrinks while it is read must not shift what follows it.
+                // If the file shrinks while it is read, zeros fill it up, so that the next member stays in its
+                // position.
                 archive.append_data(&mut header, path, file.chain(io::repeat(0)).take(size))?;
             }
             Kind::Other => {}
@@ -217,7 +220,7 @@ fn pack(files: Files, at: &At, skip: &[Vec<u8>], output: &mut impl Write) -> Ans
     Ok(archive.into_inner().map(drop)?)
 }
 
-/// Opens a directory below a tree's root, making what is missing; a link on the way is refused.
+/// Opens a directory below a tree's root and creates missing parts; a link on the path is refused.
 pub(crate) fn make_dirs(tree: &Tree, path: &[u8]) -> Answer<OwnedFd> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY;
     match tree.open(path, flags) {
@@ -234,7 +237,7 @@ pub(crate) fn make_dirs(tree: &Tree, path: &[u8]) -> Answer<OwnedFd> {
     Ok(tree.open(path, flags)?)
 }
 
-/// A relative path's directory and last part.
+/// Splits a relative path into its directory and last part.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (path.get(..slash).unwrap_or_default(), path.get(slash + 1..).unwrap_or_default()),
@@ -242,16 +245,16 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Writes down a failure for the server to pass on.
+/// Sends a failure to the server.
 pub(crate) fn report(status: &OwnedFd, fail: Fail) {
     use sandbar_guest::protocol::Event;
     let mut bytes = Vec::new();
-    // The server reads this only after the worker has ended: more than a pipe holds would hold both up for ever.
+    // The server reads this only after the worker has ended: a message larger than the pipe would block both forever.
     let message: String = fail.message.chars().take(1024).collect();
     Event::Fail(fail.kind, fail.errno, message).encode(0, &mut bytes);
     let _server_gone = rustix::io::write(status, &bytes);
 }
 
-/// For making files that must not exist yet.
+/// Flags for files that must not exist yet.
 pub(crate) const NEW_FILE: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

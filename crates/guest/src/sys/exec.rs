@@ -1,4 +1,5 @@
-//! Starting a command: a child in the guest's memory, only calls that touch nothing but the plan, then `execve`.
+//! Starts a command: a child that shares the guest's memory, makes only calls on prepared data, and then calls
+//! `execve`.
 
 #![allow(unsafe_code)]
 
@@ -14,23 +15,23 @@ use rustix::{event::Timespec, thread::futex};
 
 use super::security::{self, Token};
 
-/// Everything the child needs, made ready before it exists: until `execve` it shares the guest's memory.
+/// Everything that the child needs, prepared before it exists: until `execve` it shares the guest's memory.
 pub(crate) struct Plan<'a> {
-    /// Where the program may be, in the order to try.
+    /// Candidate paths of the program, in order.
     pub(crate) programs: &'a [CString],
     pub(crate) argv: &'a [CString],
     pub(crate) env: &'a [CString],
     pub(crate) cwd: &'a CStr,
-    /// What becomes descriptors 0, 1 and 2.
+    /// Descriptors that become 0, 1 and 2.
     pub(crate) stdio: [RawFd; 3],
     pub(crate) terminal: Terminal,
-    /// The user and group to become, and the other groups to be in.
+    /// uid, gid and supplementary groups to switch to.
     pub(crate) identity: Option<(u32, u32, &'a [u32])>,
     pub(crate) limits: &'a [(u32, u64)],
     pub(crate) tag: u64,
     pub(crate) token: Token,
     pub(crate) proof: Proof,
-    /// Landlock rules narrower than the guest's own.
+    /// Landlock rules that are stricter than the guest's own.
     pub(crate) rules: Option<RawFd>,
 }
 
@@ -41,7 +42,7 @@ pub(crate) enum Terminal {
     Controlling,
 }
 
-/// Whether the child must see itself confined before it may execute anything.
+/// Whether the child verifies that it is confined before it executes the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Proof {
     Confined,
@@ -61,7 +62,7 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// What was being done, unless it is about the directory or the program, which the request names.
+    /// What failed, except for the directory and the program, which the request names.
     pub(crate) fn doing(self) -> Option<&'static str> {
         match self {
             Self::Fork => Some("start a process"),
@@ -74,7 +75,7 @@ impl Stage {
     }
 }
 
-/// A command that did not start.
+/// Why a command did not start.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) stage: Stage,
@@ -84,7 +85,7 @@ pub(crate) struct Failed {
 struct Shared<'a> {
     plan: &'a Plan<'a>,
     argv: *const *const libc::c_char,
-    /// `/bin/sh SCRIPT arguments…`, for files that are executable but have no format the kernel knows.
+    /// `/bin/sh SCRIPT arguments…`, for executable files in no format that the kernel knows.
     script_argv: *mut *const libc::c_char,
     env: *const *const libc::c_char,
     failed: Option<(Stage, i32)>,
@@ -94,7 +95,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// The stack the child runs on until it executes the program; one at a time, because the guest waits for that.
+/// Stack of the child until it executes the program. One is enough: the guest waits for each child.
 pub(crate) struct Stack(Vec<u128>);
 
 impl Stack {
@@ -112,8 +113,8 @@ pub(crate) fn start(plan: &Plan<'_>, stack: &mut Stack) -> Result<i32, Failed> {
     let mut shared =
         Shared { plan, argv: argv.as_ptr(), script_argv: script_argv.as_mut_ptr(), env: env.as_ptr(), failed: None };
     let top = stack.0.as_mut_ptr_range().end;
-    // Not CLONE_VFORK: a command may stop the child (it has the same user), and the guest would be suspended with it.
-    // The kernel clears `running` and wakes its waiters when the child has executed the program or is gone.
+    // Not CLONE_VFORK: a command may stop the child (it has the same user), and the guest would be suspended too. The
+    // kernel clears `running` and wakes its waiters when the child has executed the program or is gone.
     let running = AtomicU32::new(1);
     let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
     let (no_tid, no_tls) = (ptr::null_mut::<libc::pid_t>(), ptr::null_mut::<libc::c_void>());
@@ -146,16 +147,16 @@ pub(crate) fn start(plan: &Plan<'_>, stack: &mut Stack) -> Result<i32, Failed> {
     }
 }
 
-/// How often, and how many times, a child that has not reached its program is looked at: a file system that does not
-/// answer holds up one command, not the machine.
+/// How many times, and how often, the guest checks a child that has not executed its program yet: an unresponsive file
+/// system must block one command, not the machine.
 const LOOKS: usize = 250;
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// Waits a while for the kernel to say that the child no longer uses the guest's memory. Through `rustix`, which leaves
-/// `errno` alone: until then it is the child's as well.
+/// Waits briefly until the child no longer uses the guest's memory. Uses `rustix`, which does not touch `errno`: until
+/// then the child shares it.
 fn released(running: &AtomicU32) -> bool {
     if running.load(Ordering::Acquire) != 0 {
-        // Not a private futex: the kernel's wake-up is not either.
+        // Not a private futex, because the kernel's wake-up is not private either.
         let _woken_or_not = futex::wait(running, futex::Flags::empty(), 1, Some(&LOOK));
     }
     running.load(Ordering::Acquire) == 0
@@ -189,7 +190,7 @@ fn prepare(plan: &Plan<'_>) -> Result<(), (Stage, i32)> {
         if plan.terminal == Terminal::Controlling {
             step(Stage::Session, libc::c_long::from(libc::ioctl(plan.stdio[0], libc::TIOCSCTTY, 0)))?;
         }
-        // All of stdio is at 3 or above (the guest keeps 0 to 2 occupied), so no duplication can hit a source.
+        // All descriptors in `stdio` are 3 or above (the guest keeps 0 to 2 occupied), so no dup2 overwrites a source.
         if let Some(rules) = plan.rules {
             step(Stage::Confinement, libc::syscall(libc::SYS_landlock_restrict_self, rules, 0u32))?;
         }
@@ -204,7 +205,7 @@ fn prepare(plan: &Plan<'_>) -> Result<(), (Stage, i32)> {
         super::process::set_tag(plan.tag, plan.token).map_err(|_| (Stage::Limits, errno()))?;
         if let Some((uid, gid, groups)) = plan.identity {
             super::process::become_user(uid, gid, groups).map_err(|_| (Stage::Identity, errno()))?;
-            // The machine's root would keep them: to the kernel it has not changed.
+            // Needed for the machine's root, which keeps its capabilities because its uid does not change.
             security::set_caps(security::Caps::NONE).map_err(|_| (Stage::Identity, errno()))?;
         }
         step(Stage::Directory, libc::c_long::from(libc::chdir(plan.cwd.as_ptr())))?;
@@ -220,7 +221,7 @@ fn is_confined() -> bool {
     security::is_filtered() && security::all_caps().is_ok_and(|caps| caps == security::Caps::NONE)
 }
 
-/// Programs start with no signal blocked, and with a broken pipe deadly again (Rust programs ignore it).
+/// Programs start with no signal blocked, and with the default action for SIGPIPE (which Rust programs ignore).
 fn reset_signals() {
     // SAFETY: the set is filled by `sigemptyset`; handlers are copied, not shared, so the guest keeps its own.
     unsafe {
@@ -231,7 +232,7 @@ fn reset_signals() {
     }
 }
 
-/// Tries each place as execvp(3) does; returns only to say why none worked.
+/// Tries each candidate as execvp(3) does; returns only an error.
 fn execute(shared: &mut Shared<'_>) -> i32 {
     let mut found = libc::ENOENT;
     for program in shared.plan.programs {

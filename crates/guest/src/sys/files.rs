@@ -1,4 +1,4 @@
-//! Raw calls on files: resolution that cannot leave a directory, mount attributes, the identity files are opened under.
+//! Raw system calls on files: confined path resolution, mount attributes, the identity for file access.
 
 #![allow(unsafe_code)]
 
@@ -10,22 +10,22 @@ use std::{
 
 use super::{check, security::Token};
 
-/// How a path may be resolved; see openat2(2): into no other mount.
+/// Resolution flags of openat2(2): do not enter another mount.
 pub(crate) const NO_XDEV: u64 = 0x01;
-/// Through no link of the kernel's own making.
+/// Follow no magic link.
 pub(crate) const NO_MAGICLINKS: u64 = 0x02;
-/// No symbolic link anywhere.
+/// Follow no symbolic link.
 pub(crate) const NO_SYMLINKS: u64 = 0x04;
-/// Never above the directory it starts in.
+/// Never leave the start directory.
 pub(crate) const BENEATH: u64 = 0x08;
 
-/// How often a look-up is tried again that somebody's renaming got in the way of.
+/// How often a lookup is retried after a concurrent rename.
 const TRIES: u32 = 200;
 
-/// `openat2`, carrying the token by which the seccomp filter knows the guest's own calls from a command's.
+/// `openat2` with the token by which the seccomp filter recognizes the guest's own calls.
 ///
-/// A look-up that must stay beneath a directory and goes up on its way fails when anything at all, anywhere on the host, is
-/// renamed meanwhile: the kernel cannot tell whether it was led out, and says to try again.
+/// A confined lookup that contains `..` fails if anything on the host is renamed meanwhile: the kernel cannot tell
+/// whether the path left the directory, and returns EAGAIN.
 pub(crate) fn open_how(
     dir: BorrowedFd<'_>,
     path: &CStr,
@@ -57,11 +57,11 @@ fn open_once(dir: BorrowedFd<'_>, path: &CStr, how: &[u64; 3], token: Token) -> 
             token.0[1],
         )
     })?;
-    // SAFETY: the kernel just returned this descriptor and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Opens files as this user and group from now on.
+/// Sets the user and group for file access.
 pub(crate) fn set_fs_identity(uid: u32, gid: u32) {
     // SAFETY: neither call touches memory; they cannot fail with CAP_SETUID and CAP_SETGID, and are verified by callers.
     unsafe {
@@ -70,7 +70,7 @@ pub(crate) fn set_fs_identity(uid: u32, gid: u32) {
     }
 }
 
-/// Makes files in this group from now on.
+/// Sets the group for file access.
 pub(crate) fn set_fs_group(gid: u32) {
     // SAFETY: as above.
     unsafe {
@@ -87,14 +87,14 @@ pub(crate) mod attr {
     pub(crate) const IDMAP: u64 = 0x0010_0000;
 }
 
-/// Whether a change of mount attributes reaches the mounts below.
+/// Whether a change of mount attributes includes the mounts below.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
     This,
     Recursive,
 }
 
-/// Sets attributes on a mount; with `idmap`, also the user namespace its owners are mapped through.
+/// Sets attributes of a mount; with `idmap`, also the user namespace that maps its owners.
 pub(crate) fn set_mount_attr(
     mount: BorrowedFd<'_>,
     set: u64,
@@ -121,14 +121,14 @@ pub(crate) fn set_mount_attr(
     Ok(())
 }
 
-/// Makes the current directory the root and stacks the old root on top of it, to be detached.
+/// Makes the current directory the root and stacks the old root on top, to be detached.
 pub(crate) fn pivot_here() -> io::Result<()> {
     // SAFETY: both arguments are the same static string.
     check(unsafe { libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()) })?;
     Ok(())
 }
 
-/// Brings the loopback interface of this network namespace up.
+/// Brings up the loopback interface of this network namespace.
 pub(crate) fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = [0u8; 40];
     request[..2].copy_from_slice(b"lo");

@@ -1,4 +1,4 @@
-//! Raw calls on processes: forking into namespaces, tags, signals, waiting.
+//! Raw system calls on processes: forking into namespaces, tags, signals, waiting.
 
 #![allow(unsafe_code)]
 
@@ -33,28 +33,28 @@ pub(crate) fn page_size() -> u64 {
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Sees control groups from now on as if there were none above its own.
+/// Makes the current control group the root of what this process can see.
 pub(crate) fn hide_groups_above() -> io::Result<()> {
     // SAFETY: no pointers.
     check(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }))?;
     Ok(())
 }
 
-/// This process is killed when its parent dies.
+/// Lets the kernel kill this process when its parent dies.
 pub(crate) fn die_with_parent() -> io::Result<()> {
     // SAFETY: no pointers.
     check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) }))?;
     Ok(())
 }
 
-/// Orphans among this process's descendants become its children.
+/// Makes orphaned descendants children of this process.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     // SAFETY: no pointers.
     check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }))?;
     Ok(())
 }
 
-/// Becomes this user and group for good, with these other groups and no more.
+/// Switches to this user, group and supplementary groups for good.
 pub(crate) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     set_groups(groups)?;
     // SAFETY: no pointers; the process has a single thread, so the raw calls cover all of it.
@@ -65,18 +65,19 @@ pub(crate) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> 
     Ok(())
 }
 
-/// Is in these groups, beside its first.
+/// Sets the supplementary groups.
 pub(crate) fn set_groups(groups: &[u32]) -> io::Result<()> {
     // SAFETY: the kernel reads `groups`, which outlives the call; this process has a single thread.
     check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })?;
     Ok(())
 }
 
-/// The limit that carries a command's tag. The kernel has not enforced it since 2003, children inherit it, it can never
-/// be raised, and the filter lets only the guest set it: so it marks every descendant, however it was started.
+/// The resource limit that stores a command's tag. The kernel has not enforced it since 2003, children inherit it, it
+/// can never be raised, and the filter lets only the guest set it: so it marks every descendant, however it was
+/// started.
 const TAG: u32 = libc::RLIMIT_LOCKS;
 
-/// Tags this process and everything it will start.
+/// Tags this process and all its descendants.
 pub(crate) fn set_tag(tag: u64, token: Token) -> io::Result<()> {
     let limit = [tag, tag];
     // SAFETY: `limit` is a `struct rlimit64` and outlives the call.
@@ -84,7 +85,7 @@ pub(crate) fn set_tag(tag: u64, token: Token) -> io::Result<()> {
     Ok(())
 }
 
-/// The most this process and its children may set a limit to; `None` where there is none.
+/// Hard limit of this process; `None` if unlimited.
 pub(crate) fn hard_limit(resource: u32) -> Option<u64> {
     let mut limit = [0u64; 2];
     // SAFETY: the kernel fills `limit`, a `struct rlimit64`.
@@ -93,7 +94,7 @@ pub(crate) fn hard_limit(resource: u32) -> Option<u64> {
     (asked == 0 && most != libc::RLIM_INFINITY).then_some(most)
 }
 
-/// The tag of a process, if it is there and may be asked.
+/// Tag of a process; `None` if the process is gone or may not be inspected.
 pub(crate) fn tag_of(pid: i32) -> Option<u64> {
     let mut limit = [0u64; 2];
     // SAFETY: the kernel fills `limit`, a `struct rlimit64`.
@@ -104,7 +105,8 @@ pub(crate) fn tag_of(pid: i32) -> Option<u64> {
     }
 }
 
-/// The same as the kernel shows it to everyone: PID 1 of a container asks about other users' processes without the power to.
+/// Reads the tag from `/proc`, which is readable for every user: PID 1 of a container lacks the capability to query
+/// processes of other users.
 fn shown_tag(pid: i32) -> Option<u64> {
     if !rustix::process::getpid().is_init() {
         return None;
@@ -120,8 +122,8 @@ pub(crate) fn signal(pid: i32, number: i32) {
     unsafe { libc::kill(pid, number) };
 }
 
-/// Takes back what the starter of this program told it to ignore, as `nohup` and shells with background jobs do: commands
-/// inherit it, and could not be interrupted. A broken pipe stays an error for the guest itself.
+/// Resets signals that the parent set to ignored, as `nohup` and shells with background jobs do: commands would inherit
+/// that and could not be interrupted. SIGPIPE stays ignored for the guest itself.
 pub(crate) fn forget_ignored_signals() {
     for number in (1..=64).filter(|number| *number != libc::SIGPIPE) {
         // SAFETY: no handler is set. The two signals that cannot be changed, and those of the C library, stay as they are.
@@ -136,7 +138,7 @@ pub(crate) struct Ended {
     pub(crate) signaled: bool,
 }
 
-/// Takes one ended child off the list, if there is one.
+/// Reaps one child that has ended, if there is one.
 pub(crate) fn reap() -> Option<Ended> {
     let mut status = 0;
     // SAFETY: the kernel fills `status`.
@@ -144,7 +146,7 @@ pub(crate) fn reap() -> Option<Ended> {
     (pid > 0).then(|| ended(pid, status))
 }
 
-/// Whether somebody stopped this child since it was last asked about.
+/// Whether this child was stopped since the last check.
 pub(crate) fn was_stopped(pid: i32) -> bool {
     let Some(pid) = Pid::from_raw(pid) else { return false };
     let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
@@ -172,13 +174,13 @@ fn ended(pid: i32, status: i32) -> Ended {
     }
 }
 
-/// Ends this process at once, running nothing.
+/// Ends this process immediately, without running destructors.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(code) }
 }
 
-/// Blocks every signal but the deadly ones and returns a descriptor that becomes readable when a child ends.
+/// Blocks every signal that can be blocked; returns a descriptor that becomes readable when a child ends.
 pub(crate) fn watch_children() -> io::Result<OwnedFd> {
     // SAFETY: the sets are initialised by the calls that fill them and outlive their use.
     let fd = unsafe {
@@ -189,11 +191,12 @@ pub(crate) fn watch_children() -> io::Result<OwnedFd> {
         libc::sigaddset(&raw mut set, libc::SIGCHLD);
         check(libc::c_long::from(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)))?
     };
-    // SAFETY: the kernel just returned this descriptor and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Closes every descriptor but the standard ones and these. Whoever owned the others in this process must never return.
+/// Closes every descriptor except the standard ones and these. Owners of the closed ones in this process must never run
+/// again.
 pub(crate) fn close_all_but(keep: &mut [RawFd]) -> io::Result<()> {
     keep.sort_unstable();
     let mut first = 3;
@@ -214,18 +217,18 @@ pub(crate) fn close_from(first: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The other end of a pseudo-terminal.
+/// Opens the other end of a pseudo-terminal.
 pub(crate) fn terminal_peer(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const TIOCGPTPEER: libc::c_ulong = 0x5441;
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
     // SAFETY: the argument is a number, not a pointer.
     let fd = check(libc::c_long::from(unsafe { libc::ioctl(master.as_raw_fd(), TIOCGPTPEER as _, flags) }))?;
-    // SAFETY: the kernel just returned this descriptor and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Gives back the pages of code that setting up needed and nothing will need again; what is, comes back from the page
-/// cache by itself. A thousand machines then hold a thousand times less.
+/// Releases the pages of code that only the setup needed; pages that are used again are reloaded from the page cache.
+/// That matters with a thousand machines on a host.
 pub(crate) fn forget_code() {
     extern "C" fn each(info: *mut libc::dl_phdr_info, _: libc::size_t, _: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the linker passes its own description of this program, whose headers stay where they are.

@@ -1,4 +1,4 @@
-//! Raw calls that give power away: capabilities, `no_new_privs`, seccomp, Landlock.
+//! Raw system calls that drop privileges: capabilities, `no_new_privs`, seccomp, Landlock.
 
 #![allow(unsafe_code)]
 
@@ -9,8 +9,8 @@ use std::{
 
 use super::check;
 
-/// 128 random bits the guest passes in argument registers the kernel ignores; the seccomp filter lets the few calls
-/// reserved to the guest through only with them. A command cannot read them: the guest's memory is closed to it.
+/// 128 random bits that the guest passes in argument registers the kernel ignores; the seccomp filter allows the few
+/// calls reserved to the guest only with them. A command cannot read them: the guest's memory is closed to it.
 #[derive(Clone, Copy)]
 pub(crate) struct Token(pub(crate) [u64; 2]);
 
@@ -33,12 +33,13 @@ pub(crate) struct Caps(pub(crate) u64);
 
 impl Caps {
     pub(crate) const NONE: Self = Self(0);
-    /// What PID 1 keeps where several users are mapped: KILL, SETGID, SETUID, SYS_RESOURCE (to read process tags).
+    /// Capabilities that PID 1 keeps if several users are mapped: KILL, SETGID, SETUID, SYS_RESOURCE (to read process
+    /// tags).
     pub(crate) const SWITCH_USERS: Self = Self(1 << 5 | 1 << 6 | 1 << 7 | 1 << 24);
-    /// The same in a container, whose engine need not have the last to give.
+    /// The same in a container, where the engine may not grant SYS_RESOURCE.
     pub(crate) const SWITCH_USERS_INSIDE: Self = Self(1 << 5 | 1 << 6 | 1 << 7);
 
-    /// Whether SYS_ADMIN is among them, which mounting takes.
+    /// Whether SYS_ADMIN is included, which mounting needs.
     pub(crate) fn has_admin(self) -> bool {
         self.0 & 1 << 21 != 0
     }
@@ -56,7 +57,7 @@ pub(crate) fn set_caps(caps: Caps) -> io::Result<()> {
     Ok(())
 }
 
-/// Effective, permitted and inheritable sets, together.
+/// Union of the effective, permitted and inheritable sets.
 pub(crate) fn all_caps() -> io::Result<Caps> {
     let header = [CAP_VERSION_3, 0];
     let mut data = [0u32; 6];
@@ -66,7 +67,7 @@ pub(crate) fn all_caps() -> io::Result<Caps> {
     Ok(Caps(a | b | c | (d | e | f) << 32))
 }
 
-/// Empties the bounding set, so that no executed file can give a capability back.
+/// Empties the bounding set, so that no executed file can grant a capability.
 pub(crate) fn drop_bounding_set() -> io::Result<()> {
     for cap in 0..64 {
         // SAFETY: no pointers.
@@ -80,13 +81,13 @@ pub(crate) fn drop_bounding_set() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether any capability is left in the bounding set.
+/// Whether the bounding set is empty.
 pub(crate) fn bounding_set_is_empty() -> bool {
     // SAFETY: no pointers.
     (0..64).all(|cap| unsafe { libc::prctl(libc::PR_CAPBSET_READ, cap, 0, 0, 0) } != 1)
 }
 
-/// Executed files never gain privileges from now on.
+/// Executed files cannot grant privileges from now on.
 pub(crate) fn no_new_privs() -> io::Result<()> {
     // SAFETY: no pointers.
     check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }))?;
@@ -101,14 +102,14 @@ pub(crate) fn is_filtered() -> bool {
     }
 }
 
-/// Nobody without rights over the host may look into this process: no ptrace, no `/proc/PID/mem`.
+/// Closes this process's memory to all processes without privileges on the host: no ptrace, no `/proc/PID/mem`.
 pub(crate) fn close_memory() -> io::Result<()> {
     // SAFETY: no pointers.
     check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) }))?;
     Ok(())
 }
 
-/// One instruction of a filter.
+/// One instruction of a seccomp filter.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Instruction {
@@ -118,7 +119,7 @@ pub(crate) struct Instruction {
     pub(crate) k: u32,
 }
 
-/// Puts a seccomp filter on this process and all it will start.
+/// Installs a seccomp filter for this process and all its descendants.
 pub(crate) fn install_filter(program: &[Instruction]) -> io::Result<()> {
     #[repr(C)]
     struct Program {
@@ -132,14 +133,14 @@ pub(crate) fn install_filter(program: &[Instruction]) -> io::Result<()> {
     Ok(())
 }
 
-/// The Landlock version of this kernel; an error when it has none.
+/// The Landlock version of this kernel; an error if it has none.
 pub(crate) fn landlock_abi() -> io::Result<u32> {
     // SAFETY: a null attribute with the version flag only asks.
     let abi = check(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, 1u32) })?;
     Ok(abi as u32)
 }
 
-/// A new Landlock ruleset over these rights; `scoped` needs version 6.
+/// Creates a Landlock ruleset that handles these rights; `scoped` needs version 6.
 pub(crate) fn landlock_ruleset(rights: u64, scoped: u64, abi: u32) -> io::Result<OwnedFd> {
     let attributes = [rights, 0, scoped];
     let size = match abi {
@@ -149,7 +150,7 @@ pub(crate) fn landlock_ruleset(rights: u64, scoped: u64, abi: u32) -> io::Result
     };
     // SAFETY: `attributes` begins with the `size` bytes this version of the call knows, and outlives it.
     let fd = check(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, attributes.as_ptr(), size, 0u32) })?;
-    // SAFETY: the kernel just returned this descriptor and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -166,7 +167,7 @@ pub(crate) fn landlock_allow(ruleset: BorrowedFd<'_>, path: BorrowedFd<'_>, righ
     Ok(())
 }
 
-/// Puts the ruleset on this process and all it will start.
+/// Applies the ruleset to this process and all its descendants.
 pub(crate) fn landlock_enter(ruleset: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no pointers.
     check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) })?;

@@ -12,7 +12,7 @@ pub(super) struct Bypass(Vec<Rule>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     hosts: Hosts,
-    /// Any port, if none is named.
+    /// `None` matches every port.
     port: Option<u16>,
 }
 
@@ -25,7 +25,7 @@ enum Hosts {
 }
 
 impl Bypass {
-    /// An entry that is none covers nothing: the proxy is then used, as configured.
+    /// A malformed entry covers nothing: its targets use the proxy.
     pub(super) fn parse(list: &str) -> Self {
         let entries = list.split(|letter: char| letter == ',' || letter.is_whitespace());
         Self(entries.filter(|entry| !entry.is_empty()).filter_map(Rule::parse).collect())

@@ -153,7 +153,7 @@ fn a_password_of_a_proxy_is_kept_and_printed_nowhere() {
 }
 
 #[test]
-fn proxies_can_be_said_by_code() {
+fn proxies_can_be_set_by_code() {
     let proxy = |text: &str| text.parse::<Proxy>().expect("a proxy");
     let proxies = Proxies::new().all(proxy("http://a:1")).https(proxy("b:2")).except("x.example");
     let route = |target: &str| proxies.route(&url(target), Key::Absent).to_string();

@@ -180,7 +180,7 @@ async fn a_server_that_is_not_there_is_told_from_one_that_breaks() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_refused_before_anything_is_sent() {
+async fn an_invalid_request_is_refused_before_anything_is_sent() {
     for request in [
         once(""),
         once("no address"),
@@ -197,7 +197,7 @@ async fn what_cannot_be_sent_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn only_allowed_addresses_are_asked_however_they_are_written() {
+async fn only_allowed_addresses_are_contacted_however_they_are_written() {
     let server = Server::saying("200 OK", b"").await;
     let client =
         Client::new(Proxies::none()).only(|ip| !ip.is_loopback()).resolve("rebound.example", [127, 0, 0, 1].into());

@@ -1,4 +1,4 @@
-//! Which requests reach a proxy, what they show it, and which never do.
+//! Which requests reach a proxy, and what the proxy sees of them.
 
 use std::{
     net::SocketAddr,
@@ -14,16 +14,16 @@ use tokio::{
 
 use crate::server::{Heard, Server, hear, once};
 
-/// A proxy that connects to one server, whatever it is asked for, and keeps what it sees.
+/// A proxy that connects to one server, whatever the request asks for, and records what it sees.
 #[derive(Clone)]
 pub(crate) struct TestProxy {
     pub(crate) address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ProxiedRequest>>>,
 }
 
 /// One connection, as the proxy sees it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ProxiedRequest {
     pub(crate) heard: Heard,
     /// The first bytes in the tunnel.
     pub(crate) tunnelled: Vec<u8>,
@@ -43,7 +43,7 @@ impl TestProxy {
         proxy
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<ProxiedRequest> {
         self.seen.lock().expect("connections").clone()
     }
 
@@ -56,7 +56,7 @@ impl TestProxy {
         let is_tunnel = heard.line().starts_with("CONNECT ");
         let at = {
             let mut seen = self.seen.lock().expect("connections");
-            seen.push(Seen { heard, ..Seen::default() });
+            seen.push(ProxiedRequest { heard, ..ProxiedRequest::default() });
             seen.len() - 1
         };
         if !is_tunnel {

@@ -1,4 +1,4 @@
-//! Requests are made again where that is harmless, after the pause that the server asks for.
+//! Requests are repeated if that is harmless, after the pause that the server asks for.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sandbar_http::{Client, HttpError, Proxies, Request, Retries, Timeouts};
 
 use crate::server::{Notes, Server, Step, answer};
 
-/// The first answers, and then a good one.
+/// A server that sends these answers first, and then a success.
 async fn server(first: &[&'static str]) -> Server {
     let first: Vec<&'static str> = first.to_vec();
     Server::start(move |number| match first.get(number) {
@@ -55,7 +55,7 @@ async fn a_request_is_made_again_as_its_method_and_the_server_allow() {
 }
 
 #[tokio::test]
-async fn what_may_have_had_its_effect_is_not_sent_twice() {
+async fn a_request_that_may_have_had_an_effect_is_not_repeated() {
     let (server, notes) = (server(&["cut"]).await, Notes::default());
     let client = Client::new(Proxies::none()).patience(notes.clone());
     let error = client.send(Request::post(server.url("/")).body("x")).await.expect_err("cut");
@@ -84,7 +84,7 @@ async fn no_pause_goes_beyond_the_time_for_everything() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_is_not_asked_again() {
+async fn a_server_that_hangs_is_not_retried() {
     let server = Server::start(|_| vec![Step::Hang]).await;
     let short = Duration::from_millis(200);
     let request = Request::get(server.url("/")).timeouts(Timeouts { head: short, ..Timeouts::default() });

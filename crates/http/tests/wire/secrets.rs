@@ -1,4 +1,4 @@
-//! Keys, passwords and queries go to the server, and into no message.
+//! Keys, passwords and queries are sent to the server, but do not appear in any message.
 
 use sandbar_http::{Client, HttpError, Proxies, Request, Retries};
 use serde_json::json;
@@ -23,7 +23,7 @@ fn assert_clean(error: &HttpError) {
 }
 
 #[tokio::test]
-async fn what_a_server_repeats_is_hidden() {
+async fn secrets_that_a_server_repeats_are_hidden() {
     let echo = SECRETS.join(" and ");
     let text = format!("you sent {echo}");
     let object = json!({ "error": { "message": text, "code": text } }).to_string();
@@ -65,7 +65,7 @@ async fn a_long_echo_is_cut_and_hides_what_it_cuts() {
 }
 
 #[tokio::test]
-async fn no_failure_shows_them() {
+async fn no_error_shows_a_secret() {
     for steps in [vec![], vec![Step::Send(b"garbage key-123456\r\n\r\n".to_vec())], {
         answer("200 OK\ncontent-encoding: key-123456", b"x")
     }] {

@@ -1,4 +1,4 @@
-//! A server that answers as it is told, and keeps what it was asked.
+//! A server with scripted answers that records the requests.
 
 use std::{
     net::SocketAddr,
@@ -17,11 +17,11 @@ use tokio::{
 pub(crate) enum Step {
     Send(Vec<u8>),
     Wait(Duration),
-    /// Says nothing more, and stays.
+    /// Sends nothing more, and keeps the connection open.
     Hang,
 }
 
-/// A server on a port of this host. One connection carries one request.
+/// A server on a port of this host. Each connection carries one request.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     heard: Arc<Mutex<Vec<Heard>>>,
@@ -30,7 +30,7 @@ pub(crate) struct Server {
 /// A request as it arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard {
-    /// The lines of its head; names of headers in lower case.
+    /// The lines of its head; header names are in lower case.
     pub(crate) head: Vec<String>,
     pub(crate) body: Vec<u8>,
 }
@@ -46,7 +46,7 @@ impl Heard {
 }
 
 impl Server {
-    /// Answers each request by its number, from 0.
+    /// Answers each request by its number, starting at 0.
     pub(crate) async fn start(answer: impl Fn(usize) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -60,7 +60,7 @@ impl Server {
         Self { address, heard }
     }
 
-    /// Always the same answer.
+    /// Always sends the same answer.
     pub(crate) async fn saying(head: &str, body: &[u8]) -> Self {
         let answer = answer(head, body);
         Self::start(move |_| answer.clone()).await
@@ -146,12 +146,12 @@ pub(crate) fn answer(head: &str, body: &[u8]) -> Vec<Step> {
     vec![Step::Send(head.into_bytes()), Step::Send(body.to_vec())]
 }
 
-/// A request that is made once, and given time enough.
+/// A request without retries.
 pub(crate) fn once(url: impl AsRef<str>) -> Request {
     Request::get(url).retries(Retries::none())
 }
 
-/// Generous limits, and one that is short.
+/// Long timeouts, except one.
 pub(crate) fn hurried(phase: fn(&mut Timeouts, Duration)) -> Timeouts {
     let long = Duration::from_secs(60);
     let mut timeouts = Timeouts { head: long, idle: long, total: None };
@@ -159,7 +159,7 @@ pub(crate) fn hurried(phase: fn(&mut Timeouts, Duration)) -> Timeouts {
     timeouts
 }
 
-/// Lets no time pass, and remembers how much should have.
+/// Waits no time, and records how long it should have waited.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes(Arc<Mutex<Vec<u128>>>);
 

@@ -1,4 +1,4 @@
-//! A whole HTTPS exchange through a proxy that the environment names, in a process of its own.
+//! A whole HTTPS exchange through a proxy from the environment, in a separate process.
 
 use std::{fs, process::Command, sync::Arc};
 
@@ -19,7 +19,7 @@ const NAME: &str = "tunnel::an_environment_leads_https_through_its_proxy_and_onl
 const CHILD: &str = "SANDBAR_HTTP_TEST_CHILD";
 const KEY: &str = "sk-123456-tunnelled";
 
-/// The other process: its environment is the test.
+/// The child process, whose environment is under test.
 async fn child(expected: &str) {
     let client = Client::new(Proxies::from_env().expect("proxies"));
     let request = Request::get("https://models.example/v1").bearer(KEY).retries(Retries::none());
@@ -32,7 +32,7 @@ async fn child(expected: &str) {
     }
 }
 
-/// A server with a certificate for `models.example` that keeps what it hears.
+/// A server with a certificate for `models.example` that records the requests.
 async fn tls_server(identity: &CertifiedKey<rcgen::KeyPair>) -> (std::net::SocketAddr, mpsc::UnboundedReceiver<Heard>) {
     let key = PrivateKeyDer::try_from(identity.signing_key.serialize_der()).expect("a key");
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

@@ -73,7 +73,7 @@ pub async fn members_of_every_size_arrive_whole(client: &dyn SandboxClient) {
     }
 }
 
-/// A stream that stops in the middle of a large member, or sends what nobody wants to unpack, is its sender's trouble.
+/// A stream that stalls in the middle of a large member, or whose members are refused, delays no other operation.
 pub async fn an_unpacking_that_waits_holds_nobody_up(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let large = vec![5; 4 << 20];

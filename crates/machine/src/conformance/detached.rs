@@ -21,7 +21,7 @@ pub(super) async fn is_gone(client: &dyn SandboxClient, handle: &MachineHandle) 
     soon("attach", client.attach(handle)).await.expect("gone is no error").is_none()
 }
 
-/// It is still there when nobody has held it for a while, and is the same as before.
+/// A detached machine survives a time without any holder and is unchanged afterwards.
 pub async fn a_detached_machine_outlives_its_maker(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     rig.put("file", "still here").await;
@@ -38,7 +38,7 @@ pub async fn a_detached_machine_outlives_its_maker(client: &dyn SandboxClient) {
     assert!(is_gone(client, &handle).await);
 }
 
-/// Its handle is recorded before it can outlive its maker, and one that cannot be recorded is not left.
+/// The handle of a machine is recorded before the machine can outlive its creator; if recording fails, no machine is left.
 pub async fn a_detached_machine_is_recorded_before_it_stays(client: &dyn SandboxClient) {
     let spec = || MachineSpec::default().lifetime(Lifetime::Detached);
     let recorded = Mutex::new(Vec::new());
@@ -64,7 +64,7 @@ pub async fn a_detached_machine_is_recorded_before_it_stays(client: &dyn Sandbox
     assert!(is_gone(client, &handle).await);
 }
 
-/// Several hold it at the same time; who lets go takes nothing from the others.
+/// A detached machine can have several holders; one that drops it does not affect the others.
 pub async fn a_detached_machine_can_have_several_holders(client: &dyn SandboxClient) {
     let first = detached(client, MachineSpec::default()).await;
     let handle = first.machine.handle();
@@ -77,14 +77,14 @@ pub async fn a_detached_machine_can_have_several_holders(client: &dyn SandboxCli
     assert_eq!(third.get("file").await.len(), 3 << 20);
 }
 
-/// Stopping ends it for everyone, and deleting what is gone is fine.
+/// Stopping a machine ends it for every holder; deleting a machine that does not exist any more succeeds.
 pub async fn a_stopped_detached_machine_is_gone_for_everyone(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
     let other = attach(client, &handle).await;
     soon("stop", other.machine.stop()).await.expect("it stops");
     assert!(is_gone(client, &handle).await);
-    soon("the other holder to hear of it", async {
+    soon("the other holder to notice the stop", async {
         while rig.machine.stat(&rig.at("")).await.is_ok() {
             pause(50).await;
         }
@@ -96,7 +96,7 @@ pub async fn a_stopped_detached_machine_is_gone_for_everyone(client: &dyn Sandbo
     }
 }
 
-/// A command ends with the holder that started it; what it left in the background stays, and so do others' commands.
+/// A command ends with the holder that started it; its daemons stay, and so do the commands of other holders.
 pub async fn commands_end_with_their_holder_and_daemons_stay(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let other = attach(client, &rig.machine.handle()).await;
@@ -108,7 +108,7 @@ pub async fn commands_end_with_their_holder_and_daemons_stay(client: &dyn Sandbo
     until(&mut process, "ready").await;
     rig.appears("foreground").await;
     rig.appears("background").await;
-    // The command is let go of as well, or its output would hold the connection.
+    // The process is dropped as well: its output would keep the connection open.
     drop((rig, process));
     other.stops_growing("foreground").await;
     let before = other.stat("background").await.expect("it is there").size;
@@ -122,7 +122,7 @@ pub async fn commands_end_with_their_holder_and_daemons_stay(client: &dyn Sandbo
     until(&mut others, "got this").await;
 }
 
-/// Holders run commands side by side, each hearing its own, and one who does not listen holds up nobody.
+/// Holders run commands side by side and receive the output of their own; a holder that does not read delays no other.
 pub async fn holders_run_commands_side_by_side(client: &dyn SandboxClient) {
     let env = [("DECLARED", "yes")];
     let first = detached(client, MachineSpec::default().env(env)).await;

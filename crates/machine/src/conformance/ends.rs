@@ -69,7 +69,7 @@ impl Drop for HostWorkspace {
     }
 }
 
-/// Stopping leaves nothing running, daemons included, and keeps the workspace.
+/// Stopping a machine ends all its processes, including daemons, and keeps the workspace.
 pub async fn stopping_ends_every_process(client: &dyn SandboxClient) {
     let workspace = HostWorkspace::new("stop");
     let rig = workspace.rig(client).await;
@@ -79,7 +79,7 @@ pub async fn stopping_ends_every_process(client: &dyn SandboxClient) {
     workspace.beats_no_more().await;
 }
 
-/// Nobody holding a machine any more ends it, daemons included: no orphans.
+/// Dropping the last reference to a machine ends all its processes, including daemons.
 pub async fn dropping_a_machine_ends_its_processes(client: &dyn SandboxClient) {
     let workspace = HostWorkspace::new("drop");
     let rig = workspace.rig(client).await;
@@ -89,7 +89,7 @@ pub async fn dropping_a_machine_ends_its_processes(client: &dyn SandboxClient) {
     workspace.beats_no_more().await;
 }
 
-/// Who reads a process when its machine stops is told, and not left waiting.
+/// When a machine stops, the output of its processes ends, so that a reader does not wait.
 pub async fn output_ends_when_the_machine_does(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let mut process = rig.spawn(shell("echo ready; sleep 1000")).await;

@@ -10,7 +10,7 @@ use crate::{
     ByteStream, EntryKind, Expected, Hashes, MachineError, SandboxClient, ScanOptions, Stamp, TreeIndex, once,
 };
 
-/// Names that have broken somebody's tool: spaces, newlines, dashes, quotes, patterns, and bytes that are no text.
+/// Names that break careless programs: spaces, newlines, dashes, quotes, patterns, and bytes that are not text.
 pub(super) const NAMES: [&[u8]; 12] = [
     b"two words",
     b" ",

@@ -1,4 +1,4 @@
-//! Promises about commands that outlive their holders, and about machines that end when nobody holds them.
+//! Promises about commands that outlive their holders, and about machines that end without a holder.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::{
     ProcessInfo, ProcessState, SandboxClient, Signal, TerminalSize,
 };
 
-/// Waits for a file, so that it goes on when nobody holds it any more. It says nothing, which a holder could have taken
-/// without having said so yet.
+/// Waits for a file, so that the command continues once it has no holder. It prints nothing: a holder could receive output
+/// and not have acknowledged it yet.
 const WAIT: &str = "while ! test -e go; do sleep 0.05; done";
 
-/// A holder is gone without a word: its connection ends first, and whatever it does then nobody hears.
+/// Drops a holder without a message: its connection ends first, so nothing that it does afterwards reaches the machine.
 fn vanish(rig: Rig, process: Process) -> ProcessId {
     let id = process.id.expect("a detached machine knows its commands");
     drop(rig);
@@ -30,7 +30,7 @@ fn commands(rig: &Rig) -> &dyn Commands {
     rig.machine.commands().expect("a machine that knows its commands")
 }
 
-/// The command, once its last holder is known to be gone.
+/// Adopts the command as soon as the machine knows that its last holder is gone.
 async fn adopt(rig: &Rig, id: ProcessId) -> Process {
     soon("adopt", async {
         loop {
@@ -46,7 +46,7 @@ async fn adopt(rig: &Rig, id: ProcessId) -> Process {
 }
 
 async fn is_forgotten(rig: &Rig, id: ProcessId) {
-    soon("it to be forgotten", async {
+    soon("the command to be forgotten", async {
         while commands(rig).list().await.expect("a list").iter().any(|info| info.id == id) {
             pause(20).await;
         }
@@ -60,7 +60,7 @@ async fn info(rig: &Rig, id: ProcessId) -> ProcessInfo {
     all.into_iter().find(|info| info.id == id).expect("it is listed")
 }
 
-/// Waits until the machine says that of a command.
+/// Waits until the machine reports this state of the command.
 async fn becomes(rig: &Rig, id: ProcessId, state: ProcessState) {
     let what = format!("{state:?}");
     soon(&what, async {
@@ -71,10 +71,10 @@ async fn becomes(rig: &Rig, id: ProcessId, state: ProcessState) {
     .await;
 }
 
-/// Lets a command go on, and waits until it has said what it has to say.
+/// Lets a command continue, and waits until it has printed its text.
 async fn goes_on(rig: &Rig) {
     rig.put("go", "").await;
-    soon("it to go on alone", async {
+    soon("the command to continue without a holder", async {
         while rig.stat("said").await.is_none() {
             pause(20).await;
         }
@@ -82,7 +82,7 @@ async fn goes_on(rig: &Rig) {
     .await;
 }
 
-/// Everything there was to hear of a command, in the order of its kinds.
+/// All output of a command, by kind.
 #[derive(Debug, Default)]
 struct Heard {
     omitted: Vec<u64>,
@@ -107,7 +107,7 @@ async fn hear(process: &mut Process) -> Heard {
     heard
 }
 
-/// Its holder vanishes; it goes on, and the next holder hears what it said meanwhile and can talk to it.
+/// A kept command survives its holder; the next holder receives the output since then and can write to the command.
 pub async fn a_kept_command_outlives_its_holder_with_its_output(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
@@ -130,7 +130,7 @@ pub async fn a_kept_command_outlives_its_holder_with_its_output(client: &dyn San
     is_forgotten(&rig, id).await;
 }
 
-/// A flood that nobody reads keeps its end; what is missing is counted to the byte.
+/// Of output that exceeds the buffer while no holder reads, the end is stored, and the dropped bytes are counted exactly.
 pub async fn what_does_not_fit_is_counted_exactly(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
@@ -152,7 +152,7 @@ pub async fn what_does_not_fit_is_counted_exactly(client: &dyn SandboxClient) {
     assert_eq!(heard.exits, [Exit::code(0)]);
 }
 
-/// A terminal stays one: it can be typed into, resized and interrupted by whoever comes next.
+/// A kept terminal stays a terminal: the next holder can type into it, resize it and interrupt it.
 pub async fn a_kept_terminal_can_be_typed_into_again(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
@@ -180,7 +180,7 @@ pub async fn a_kept_terminal_can_be_typed_into_again(client: &dyn SandboxClient)
     is_forgotten(&rig, id).await;
 }
 
-/// One that ended while nobody held it gives its output and its exit to the first who asks, and to nobody after.
+/// A command that ended without a holder gives its output and its exit to the first client that adopts it, once.
 pub async fn a_command_that_ended_alone_is_told_once(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
@@ -196,7 +196,7 @@ pub async fn a_command_that_ended_alone_is_told_once(client: &dyn SandboxClient)
     assert!(commands(&rig).adopt(ProcessId(u64::MAX)).await.expect("no error").is_none());
 }
 
-/// Nobody takes a command away from a holder that lives.
+/// A command whose holder is connected cannot be adopted.
 pub async fn a_held_command_is_not_adopted(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let other = attach(client, &rig.machine.handle()).await;
@@ -212,8 +212,8 @@ pub async fn a_held_command_is_not_adopted(client: &dyn SandboxClient) {
     until(&mut process, "got it").await;
 }
 
-/// A holder that says that it leaves, leaves; what it typed before has been typed, and what it did not take is there for the
-/// next one.
+/// A holder can leave its command. The command receives all input that was sent before, and the next holder receives the output
+/// that the first did not take.
 pub async fn a_command_that_is_left_is_there_for_the_next(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let mut process = rig.spawn(shell("echo ready; while read line; do echo got $line; done").stdin().kept()).await;
@@ -222,7 +222,7 @@ pub async fn a_command_that_is_left_is_there_for_the_next(client: &dyn SandboxCl
     for turn in 0..20 {
         send(&process, format!("{turn}\n")).await;
         soon("leave", process.control.send(Control::Leave)).await.expect("it is taken");
-        // The answer comes to the one who leaves or to the one who comes.
+        // The answer arrives at the leaving holder or at the next one.
         let before = hear(&mut process).await.stdout;
         drop(process);
         process = adopt(&rig, id).await;
@@ -233,16 +233,17 @@ pub async fn a_command_that_is_left_is_there_for_the_next(client: &dyn SandboxCl
     }
 }
 
-/// What was sent to a command that does not read yet is not lost with its holder, and does not take from the next one's.
+/// Input for a command that does not read yet is not lost with its holder, and does not reduce the input that the next holder
+/// may send.
 pub async fn input_waits_for_a_command_that_was_left(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
     let script = format!("dd bs=1 count=1 >/dev/null 2>&1; echo ready; {WAIT}; wc -c");
     let mut process = rig.spawn(shell(&script).stdin().kept()).await;
-    // More than a pipe holds, less than may be on its way.
+    // More than a pipe holds, less than may be in flight.
     send(&process, vec![b'x'; 200_001]).await;
     until(&mut process, "ready").await;
-    // Its first byte has arrived, so all of it is on its way; what is asked after it is answered when all has arrived.
+    // The first byte has arrived, so all input is in flight; a later request is answered after all of it has arrived.
     rig.stat("").await.expect("the workspace is there");
     let id = vanish(rig, process);
     let rig = attach(client, &handle).await;
@@ -256,7 +257,7 @@ pub async fn input_waits_for_a_command_that_was_left(client: &dyn SandboxClient)
     assert_eq!(heard.exits, [Exit::code(0)]);
 }
 
-/// Whoever drops a command while it holds its machine means it.
+/// If a connected holder drops a kept command, the command is killed.
 pub async fn dropping_control_kills_a_kept_command(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let beat = "echo ready; while :; do echo x >>beat; sleep 0.05; done";
@@ -268,7 +269,7 @@ pub async fn dropping_control_kills_a_kept_command(client: &dyn SandboxClient) {
     is_forgotten(&rig, id).await;
 }
 
-/// Nobody has to be there for a deadline to pass.
+/// A deadline ends a command that has no holder.
 pub async fn a_deadline_holds_without_a_holder(client: &dyn SandboxClient) {
     let mut rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
@@ -278,7 +279,7 @@ pub async fn a_deadline_holds_without_a_holder(client: &dyn SandboxClient) {
         let id = vanish(rig, process);
         let vanished = begun.elapsed();
         rig = attach(client, &handle).await;
-        // A holder that was held up until the deadline may have been told, and then nobody else is.
+        // A holder that lived until the deadline may have received the exit, and then no other client does.
         if vanished < deadline {
             return becomes(&rig, id, ProcessState::Ended(Exit { code: 137, reason: ExitReason::Deadline })).await;
         }
@@ -286,7 +287,7 @@ pub async fn a_deadline_holds_without_a_holder(client: &dyn SandboxClient) {
     panic!("no holder was gone before a deadline");
 }
 
-/// Every holder sees what runs, and can end it.
+/// Every holder sees the running commands and can signal them.
 pub async fn commands_are_listed_and_signalled_by_number(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let other = attach(client, &rig.machine.handle()).await;
@@ -306,7 +307,7 @@ pub async fn commands_are_listed_and_signalled_by_number(client: &dyn SandboxCli
     assert_eq!(info(&other, second.id.expect("an id")).await.state, ProcessState::Held);
 }
 
-/// Two clients at once: each has its own, and both work.
+/// Two clients can hold one command each at the same time.
 pub async fn two_holders_adopt_side_by_side(client: &dyn SandboxClient) {
     let rig = detached(client, MachineSpec::default()).await;
     let handle = rig.machine.handle();
@@ -333,7 +334,7 @@ pub async fn two_holders_adopt_side_by_side(client: &dyn SandboxClient) {
     until(&mut second, "got still").await;
 }
 
-/// On a machine that ends with its maker, keeping changes nothing.
+/// On a bound machine, [`Command::kept`] has no effect.
 pub async fn a_bound_machine_keeps_nothing(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let process = rig.spawn(shell("echo out; exit 4").kept()).await;
@@ -343,25 +344,26 @@ pub async fn a_bound_machine_keeps_nothing(client: &dyn SandboxClient) {
     assert!(soon("adopt", commands(&rig).adopt(ProcessId(1))).await.expect("no error").is_none());
 }
 
-/// It ends when nobody was there for as long as it was given, and not while somebody is.
+/// A leased machine ends when it had no client for the length of its lease, and not while it has one.
 pub async fn a_lease_ends_an_idle_machine_and_no_other(client: &dyn SandboxClient) {
     for lease in [1500, 12_000] {
         if a_lease_is_kept(client, lease).await.is_ok() {
             return;
         }
     }
-    panic!("nobody came back within a lease");
+    panic!("no client came back within a lease");
 }
 
-/// The next holder came only when the lease, in milliseconds, was over: nothing is shown.
+/// The next holder came after the end of the lease, so the attempt shows nothing.
 struct TooLate;
 
+/// One attempt with a lease of this many milliseconds.
 async fn a_lease_is_kept(client: &dyn SandboxClient, lease: u64) -> Result<(), TooLate> {
     let (length, begun) = (Duration::from_millis(lease), Instant::now());
     let lifetime = Lifetime::Leased(length);
     let rig = match soon("create", client.create(MachineSpec::default().lifetime(lifetime))).await {
         Ok(machine) => Rig { machine },
-        // Its maker is a holder, too.
+        // The creator of the machine is a holder, too.
         Err(_) if begun.elapsed() >= length => return Err(TooLate),
         Err(other) => panic!("{other}"),
     };
@@ -381,8 +383,8 @@ async fn a_lease_is_kept(client: &dyn SandboxClient, lease: u64) -> Result<(), T
     pause(lease + 1000).await;
     assert_eq!(rig.get("file").await, "still here");
     drop(rig);
-    soon("it to end", async {
-        // Whoever looks is a client for a moment, too, and must not keep it alive.
+    soon("the machine to end", async {
+        // Each check is a client for a moment, too; it must not restart the lease.
         while !is_gone(client, &handle).await {
             pause(300).await;
         }

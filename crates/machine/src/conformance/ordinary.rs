@@ -1,4 +1,4 @@
-//! The same tests once more, as a user without privileges.
+//! Running the tests of this program again as a user without privileges.
 
 use std::{
     env,
@@ -10,34 +10,34 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Made by `cargo xtask setup`, with ids to hand out.
+/// User with subordinate ids, created by `cargo xtask setup`.
 const USER: &str = "sandbar-test";
-/// Nobody has this number, so that nothing was set aside for it.
+/// Number of a user that does not exist and has no subordinate ids.
 pub const STRANGER: u32 = 64_321;
 
-/// Several may do this at once in one process.
-static PLACES: AtomicU32 = AtomicU32::new(0);
+/// Number of the next directory: several tests of one process do this at the same time.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A directory that is gone when this is.
-struct Place(PathBuf);
+/// A temporary directory, removed on drop.
+struct TempDir(PathBuf);
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _best_effort = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Runs tests of this very program again, as a user without privileges, and gives what the test runner said. Only root can;
-/// anyone else is that user, and there is nothing to say.
+/// Runs tests of this program again as a user without privileges, and returns the output of the test runner. If this process
+/// does not run as root, it is such a user already: the result is `None`.
 ///
 /// # Panics
-/// When they do not pass, or `setpriv` and the user are not there.
+/// If a test fails, or `setpriv` or the user does not exist.
 #[allow(clippy::must_use_candidate, reason = "most want only that it passes")]
 pub fn as_ordinary_user(words: &[&str]) -> Option<String> {
     run_again(USER, words, &[])
 }
 
-/// The same with these variables, beside which there are few.
+/// Runs tests as [`as_ordinary_user`] does, with these variables in an otherwise small environment.
 ///
 /// # Panics
 /// As [`as_ordinary_user`].
@@ -46,10 +46,10 @@ pub fn as_ordinary_user_with(words: &[&str], variables: &[(&str, &OsStr)]) -> Op
     run_again(USER, words, variables)
 }
 
-/// The same as somebody the system has never heard of, who has one id and no way to more.
+/// Runs tests as [`as_ordinary_user`] does, as a user that has no account and no subordinate ids.
 ///
 /// # Panics
-/// When they do not pass, or `setpriv` is not there.
+/// If a test fails, or `setpriv` does not exist.
 #[allow(clippy::must_use_candidate, reason = "most want only that it passes")]
 pub fn as_stranger(words: &[&str]) -> Option<String> {
     run_again(&STRANGER.to_string(), words, &[])
@@ -59,12 +59,12 @@ fn run_again(user: &str, words: &[&str], variables: &[(&str, &OsStr)]) -> Option
     if fs::metadata("/proc/self").is_ok_and(|own| own.uid() != 0) {
         return None;
     }
-    // The target directory may be closed to others.
-    let place =
-        Place(env::temp_dir().join(format!("sandbar-tests-{}-{}", id(), PLACES.fetch_add(1, Ordering::Relaxed))));
-    fs::create_dir(&place.0).expect("a temporary directory");
-    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o755)).expect("it is open to all");
-    let copy = place.0.join("tests");
+    // Other users may not be able to enter the target directory.
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let directory = TempDir(env::temp_dir().join(format!("sandbar-tests-{}-{number}", id())));
+    fs::create_dir(&directory.0).expect("a temporary directory");
+    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).expect("every user may enter it");
+    let copy = directory.0.join("tests");
     fs::copy(env::current_exe().expect("this program"), &copy).expect("a copy");
     let output = Command::new("setpriv")
         .args(["--reuid", user, "--regid", user, "--clear-groups", "--"])
@@ -76,8 +76,8 @@ fn run_again(user: &str, words: &[&str], variables: &[(&str, &OsStr)]) -> Option
         .current_dir("/")
         .output()
         .expect("setpriv runs: `cargo xtask setup` installs it");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "as {user}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(!said.contains(" 0 passed"), "nothing was tried as {user}: {said}");
-    Some(said)
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "as {user}: {report}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!report.contains(" 0 passed"), "no test ran as {user}: {report}");
+    Some(report)
 }

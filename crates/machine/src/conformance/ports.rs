@@ -13,7 +13,7 @@ use tokio::{
 use super::rig::{Rig, pause, soon, until};
 use crate::{Command, Endpoint, Lifetime, MachineSpec, Process, Result, SandboxClient};
 
-/// For each connection: says hello, reads to the end, answers with what it got, closes.
+/// Server that sends a greeting on each connection, echoes its input until the end, and closes it.
 const ECHO: &str = r#"
 import socket, sys, threading
 server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -28,7 +28,7 @@ while True:
     threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
 "#;
 
-/// Sends its word and closes that direction; then writes down what it still gets.
+/// Server that sends a text, shuts that direction down, and prints how many bytes it then receives.
 const LISTENER: &str = r#"
 import socket, sys
 server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -42,8 +42,8 @@ while data := peer.recv(65536):
 print("got", len(got), flush=True)
 "#;
 
-/// A port free on the host, in case the machine shares its network. It is below those that the system gives to whoever
-/// takes any, so that it stays free.
+/// A port that is free on the host, in case the machine shares the host's network. It lies below the ephemeral ports, so that
+/// the kernel does not give it to another program.
 async fn free() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -88,7 +88,7 @@ async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     all
 }
 
-/// What a server inside listens on, the host can connect to, many times at once and with much to say.
+/// The host can connect to a port that a server inside listens on, many times at once and with much data.
 pub async fn a_declared_port_is_reachable(client: &dyn SandboxClient) {
     let port = free().await;
     let rig = rig(client, port).await;
@@ -109,7 +109,7 @@ pub async fn a_declared_port_is_reachable(client: &dyn SandboxClient) {
     futures::future::join_all(talks).await;
 }
 
-/// A direction that is closed leaves the other open, whoever closes first.
+/// If one side of a connection shuts its direction down, the other direction stays open.
 pub async fn either_side_of_a_connection_can_close_first(client: &dyn SandboxClient) {
     let port = free().await;
     let rig = rig(client, port).await;
@@ -119,9 +119,9 @@ pub async fn either_side_of_a_connection_can_close_first(client: &dyn SandboxCli
     stream.shutdown().await.expect("it is closed");
     assert_eq!(rest(&mut stream).await, b"hello  bye");
     drop(server);
-    let mut listener = soon("the old server to be gone", async {
+    let mut listener = soon("the port of the old server to be free", async {
         loop {
-            // Its port may be taken for a moment still.
+            // The port of the old server may be in use for another moment.
             let argv = ["python3", "-c", LISTENER, &port.to_string()].map(String::from);
             let mut process = rig.spawn(Command::new(argv)).await;
             match process.output.recv().await {
@@ -138,7 +138,7 @@ pub async fn either_side_of_a_connection_can_close_first(client: &dyn SandboxCli
     until(&mut listener, "got 100000").await;
 }
 
-/// Only what was declared can be reached.
+/// Only declared ports can be opened.
 pub async fn an_undeclared_port_is_refused(client: &dyn SandboxClient) {
     let port = free().await;
     let rig = rig(client, port).await;
@@ -147,7 +147,7 @@ pub async fn an_undeclared_port_is_refused(client: &dyn SandboxClient) {
     assert!(matches!(refused.code(), "invalid" | "denied" | "unsupported"), "{refused}");
 }
 
-/// Whether nobody answers at this address: refused, or closed without a word.
+/// Whether no server answers at this address: the connection is refused, or closed without data.
 async fn is_dead(address: SocketAddr) -> bool {
     let Ok(mut stream) = soon("connect", TcpStream::connect(address)).await else { return true };
     let mut all = Vec::new();
@@ -156,7 +156,7 @@ async fn is_dead(address: SocketAddr) -> bool {
     all.is_empty()
 }
 
-/// A connection nobody inside takes is closed; it does not hang, and a server started later is reached.
+/// A connection to a port without a server is closed and does not hang; a server that starts later is reached.
 pub async fn a_port_nobody_listens_on_closes(client: &dyn SandboxClient) {
     let port = free().await;
     let rig = rig(client, port).await;
@@ -183,7 +183,7 @@ pub async fn a_port_dies_with_its_machine(client: &dyn SandboxClient) {
     assert!(is_dead(address).await);
 }
 
-/// On a detached machine, whoever attaches reaches what others started.
+/// Every holder of a detached machine reaches the servers that other holders started.
 pub async fn a_port_is_reached_by_every_holder(client: &dyn SandboxClient) {
     let port = free().await;
     let spec = MachineSpec::default().ports([port]).lifetime(Lifetime::Detached);

@@ -166,8 +166,8 @@ pub async fn what_a_machine_lacks_is_refused_by_name(client: &dyn SandboxClient)
     }
 }
 
-/// A machine with several users runs a command as the one it names; any other machine refuses, and never runs it as
-/// somebody else.
+/// A machine with several users runs a command as the user that the command names; any other machine refuses the command and
+/// never runs it as a different user.
 pub async fn a_command_runs_as_its_user_or_not_at_all(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let unknown = Command::new(["touch", "ran"]).user("no-such-user");

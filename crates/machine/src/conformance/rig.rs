@@ -1,4 +1,4 @@
-//! A machine on the test bench: the short words promises are written in.
+//! A machine under test, with short methods for the promises.
 
 use std::{ffi::OsStr, future::Future, sync::Arc, time::Duration};
 
@@ -11,12 +11,12 @@ use crate::{
     tar::{self, Kind, Member},
 };
 
-/// What anything should take at most, on a busy host.
-pub(super) const SOON: Duration = Duration::from_secs(60);
+/// Longest time that any operation may take on a busy host.
+pub(super) const SOON: Duration = Duration::from_secs(150);
 /// More than any promise reads.
 pub(super) const PLENTY: usize = 64 << 20;
 
-/// Waits, but not for ever.
+/// Waits for the work, and panics after [`SOON`].
 #[track_caller]
 pub(super) fn soon<T>(what: &str, work: impl Future<Output = T>) -> impl Future<Output = T> {
     let panic = format!("{what}: still waiting after {SOON:?}");
@@ -31,7 +31,7 @@ pub(super) struct Rig {
 
 /// The first line of a file, once it is there.
 pub(super) async fn once_written(rig: &Rig, path: &MachinePath) -> String {
-    soon("a file that somebody writes", async {
+    soon("a file that another process writes", async {
         loop {
             if let Ok(bytes) = rig.read(&Target::from(path)).await {
                 return String::from_utf8_lossy(&bytes).trim().to_owned();

@@ -46,13 +46,13 @@ pub async fn a_reader_sees_the_old_or_the_new_never_a_mixture(client: &dyn Sandb
             assert!(contents.contains(&seen), "{} bytes, a mixture", seen.len());
         }
     };
-    // A command is a reader too, and comes at moments of its own.
+    // A command reads as well, at other moments.
     let ((), (), ran) = tokio::join!(write, read, rig.sh("while [ ! -e done ]; do sha256sum <file; done"));
     let mixture = ran.text().lines().find(|line| !whole.contains(line)).map(str::to_owned);
     assert_eq!(mixture, None, "a command saw something else than {whole:?}");
 }
 
-/// A FIFO nobody writes to would hold a reader for ever, so it is refused.
+/// A FIFO without a writer would block its reader for ever, so reading one is refused.
 pub async fn reading_a_fifo_fails_promptly(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     rig.sh("mkfifo pipe").await;

@@ -94,7 +94,7 @@ pub async fn without_input_a_reader_sees_its_end_at_once(client: &dyn SandboxCli
     assert!(ran.exit.success() && ran.stdout.is_empty(), "{ran:?}");
 }
 
-/// A process that does not read its input can still be killed. And the input it does not read is not hoarded.
+/// A process that does not read its input can be killed, and its unread input is bounded.
 pub async fn a_kill_is_not_queued_behind_input(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let mut process = rig.spawn(Command::new(["sleep", "1000"]).stdin()).await;
@@ -114,7 +114,7 @@ pub async fn a_kill_is_not_queued_behind_input(client: &dyn SandboxClient) {
     assert_eq!((ended.code, ended.reason), (137, ExitReason::Signaled));
 }
 
-/// A process whose output nobody reads is held up, alone.
+/// A process whose output is not read blocks no other operation.
 pub async fn an_unread_process_holds_up_nobody_else(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let mut endless = rig.spawn(Command::new(["yes"])).await;
@@ -136,7 +136,7 @@ pub async fn an_unread_process_holds_up_nobody_else(client: &dyn SandboxClient) 
     assert_eq!(exit(&mut endless).await.reason, ExitReason::Signaled);
 }
 
-/// A process whose output nobody reads is made to wait; its output does not pile up somewhere.
+/// A process whose output is not read has to wait: its unread output is bounded.
 pub async fn unread_output_is_not_hoarded(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let process = rig.spawn(shell("while :; do head -c 1048576 /dev/zero; echo x >>megabytes; done")).await;
@@ -146,7 +146,7 @@ pub async fn unread_output_is_not_hoarded(client: &dyn SandboxClient) {
     drop(process);
 }
 
-/// The exit is the command's own; what its children print later comes later.
+/// The exit arrives when the command itself ends; later output of its children arrives after it.
 pub async fn the_exit_does_not_wait_for_background_children(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let script = "(while ! test -e go; do sleep 0.05; done; echo late) & echo early; exit 4";
@@ -166,7 +166,7 @@ pub async fn the_exit_does_not_wait_for_background_children(client: &dyn Sandbox
     assert_eq!((before.as_slice(), ended, after.as_slice()), (b"early\n".as_slice(), Some(4), b"late\n".as_slice()));
 }
 
-/// A command whose output just filled the buffer, and which left a silent child holding its streams, still ends.
+/// A command whose output exactly filled the buffer ends, although a silent child holds its streams.
 pub async fn the_exit_comes_when_the_last_of_a_full_buffer_is_read(client: &dyn SandboxClient) {
     let limits = Limits::default().output_buffer(4096);
     let rig = Rig::with(client, MachineSpec::default().limits(limits)).await;

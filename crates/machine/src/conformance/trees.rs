@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::rig::{Rig, daemon, exit, finish, pause, shell, signal, soon, until};
-use crate::{Command, ExitReason, Process, SandboxClient, Signal};
+use crate::{Command, ExitReason, Limits, MachineSpec, Process, SandboxClient, Signal};
 
 /// A program may handle a signal and exit as it likes.
 pub async fn a_signal_can_be_handled(client: &dyn SandboxClient) {
@@ -19,7 +19,7 @@ pub async fn a_signal_can_be_handled(client: &dyn SandboxClient) {
     }
 }
 
-/// A signal is for the command and for everything it started.
+/// A signal reaches the command and every process that the command started.
 pub async fn a_signal_reaches_the_whole_tree(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let wait = "while :; do sleep 0.1; done";
@@ -31,7 +31,7 @@ pub async fn a_signal_reaches_the_whole_tree(client: &dyn SandboxClient) {
     until(&mut process, "ready").await;
     signal(&process, Signal::Terminate).await;
     exit(&mut process).await;
-    soon("both to have got it", async {
+    soon("parent and child to receive the signal", async {
         while rig.stat("got").await.is_none_or(|entry| entry.size < "parent\nchild\n".len() as u64) {
             pause(50).await;
         }
@@ -43,7 +43,7 @@ pub async fn a_signal_reaches_the_whole_tree(client: &dyn SandboxClient) {
     assert_eq!(lines, ["child", "parent"]);
 }
 
-/// A command that started a daemon and runs on.
+/// A running command that has started a daemon.
 async fn with_daemon(rig: &Rig) -> Process {
     let mut process = rig.spawn(shell(&format!("{}; echo ready; sleep 1000", daemon("beat")))).await;
     until(&mut process, "ready").await;
@@ -51,7 +51,7 @@ async fn with_daemon(rig: &Rig) -> Process {
     process
 }
 
-/// Leaving its session and its parent does not save a process from a kill.
+/// A kill also reaches a process that has left the command's session and its parent.
 pub async fn a_kill_reaches_daemons(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let mut process = with_daemon(&rig).await;
@@ -60,7 +60,7 @@ pub async fn a_kill_reaches_daemons(client: &dyn SandboxClient) {
     rig.stops_growing("beat").await;
 }
 
-/// While a tree that grows is killed, everybody else goes on, also who starts processes all the time.
+/// While a growing process tree is killed, the other commands continue, including those that start processes all the time.
 pub async fn a_kill_holds_up_nobody_else(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let busy = "while :; do (:) & (:) & wait; echo x >>beat; done";
@@ -72,7 +72,7 @@ pub async fn a_kill_holds_up_nobody_else(client: &dyn SandboxClient) {
         drop(grows);
         for beat in ["beat", "heart"] {
             let before = rig.stat(beat).await.map_or(0, |entry| entry.size);
-            soon("everybody else to go on", async {
+            soon("the other commands to continue", async {
                 while rig.stat(beat).await.map_or(0, |entry| entry.size) < before + 20 {
                     pause(10).await;
                 }
@@ -83,7 +83,26 @@ pub async fn a_kill_holds_up_nobody_else(client: &dyn SandboxClient) {
     drop(others);
 }
 
-/// Nobody holding `control` any more means nobody wants the process: it and its daemons die.
+/// A kill ends its own command and no other.
+pub async fn a_kill_spares_the_other_commands(client: &dyn SandboxClient) {
+    let rig = Rig::new(client).await;
+    let mut processes = Vec::new();
+    for _ in 0..12 {
+        let mut process = rig.spawn(shell("echo ready; while [ ! -e go ]; do sleep 0.1; done; exit 7")).await;
+        until(&mut process, "ready").await;
+        processes.push(process);
+    }
+    // The second one: the numbers of some later ones begin with its number, however commands are numbered.
+    let killed = processes.remove(1);
+    signal(&killed, Signal::Kill).await;
+    assert_eq!(finish(killed).await.exit.reason, ExitReason::Signaled);
+    rig.put("go", "").await;
+    for process in processes {
+        assert_eq!(finish(process).await.exit.code, 7);
+    }
+}
+
+/// Dropping the last [`Process::control`] kills the process and its daemons.
 pub async fn dropping_control_kills_the_tree(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let Process { control, mut output, .. } = with_daemon(&rig).await;
@@ -96,7 +115,7 @@ pub async fn dropping_control_kills_the_tree(client: &dyn SandboxClient) {
     rig.stops_growing("beat").await;
 }
 
-/// What a command leaves behind when it exits stays.
+/// A daemon survives the exit of the command that started it.
 pub async fn a_daemon_outlives_its_command(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     assert!(finish(rig.spawn(shell(&daemon("beat"))).await).await.exit.success());
@@ -110,7 +129,7 @@ pub async fn a_daemon_outlives_its_command(client: &dyn SandboxClient) {
     .await;
 }
 
-/// Past its deadline, a command and its daemons are killed, and the exit says why.
+/// At its deadline, a command and its daemons are killed, and the exit says why.
 pub async fn a_deadline_kills_the_tree(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let script = format!("trap '' TERM INT HUP; {}; echo ready; sleep 1000", daemon("beat"));
@@ -119,7 +138,17 @@ pub async fn a_deadline_kills_the_tree(client: &dyn SandboxClient) {
     rig.stops_growing("beat").await;
 }
 
-/// A deadline that did not pass changes nothing.
+/// A command has its own deadline, or else the deadline of its machine.
+pub async fn the_deadline_of_a_machine_is_for_every_command(client: &dyn SandboxClient) {
+    let limits = Limits::default().time(Duration::from_secs(2));
+    let rig = Rig::with(client, MachineSpec::default().limits(limits)).await;
+    let mut process = rig.spawn(shell("sleep 1000")).await;
+    assert_eq!(exit(&mut process).await.reason, ExitReason::Deadline);
+    let ran = rig.run(shell("sleep 3; echo done").deadline(Duration::from_secs(50))).await;
+    assert!(ran.exit.success() && ran.text() == "done\n", "{ran:?}");
+}
+
+/// A command that ends before its deadline ends as it would without one.
 pub async fn a_command_within_its_deadline_is_left_alone(client: &dyn SandboxClient) {
     let rig = Rig::new(client).await;
     let ran = rig.run(Command::new(["echo", "in time"]).deadline(Duration::from_secs(50))).await;

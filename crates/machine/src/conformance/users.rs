@@ -1,9 +1,9 @@
-//! Several users on one machine: what is one's own stays so, and a group opens to its members only.
+//! Promises about several users on one machine: files of a user are private, and a group gives access to its members only.
 
 use super::rig::{Ran, Rig, finish, once_written, soon};
 use crate::{Accounts, Command, MachinePath, MachineSpec, SandboxClient, Target, once};
 
-/// A machine with ada, who is alone, and bob and eve, who are staff.
+/// A machine with the users ada, bob and eve; bob and eve are in the group staff.
 fn staffed() -> MachineSpec {
     MachineSpec::default().accounts(Accounts::default().user("ada").user("bob").group("staff", ["bob", "eve"]))
 }
@@ -20,14 +20,14 @@ async fn run_as(rig: &Rig, user: &str, words: &[&str]) -> Ran {
     rig.run(Command::new(words.iter().copied()).user(user).cwd(MachinePath::root())).await
 }
 
-/// A file of a user's, made by the user.
+/// Writes a file as this user.
 async fn put_as(rig: &Rig, user: &str, at: &str, mode: u32) {
     let target = Target::from(path(at)).user(user).mode(mode);
     soon("write", rig.machine.write(&target, once(format!("{user}'s")))).await.expect("the file is written");
 }
 
-/// A machine makes the users it shall know, each with a number, groups and a home of its own; a machine that has one user
-/// only is never made.
+/// A machine creates the users of its specification, each with its own number, groups and home. A client that cannot create
+/// users refuses the machine.
 pub async fn a_machine_knows_its_users_or_is_not_made(client: &dyn SandboxClient) {
     let rig = match soon("create", client.create(staffed())).await {
         Ok(machine) => Rig { machine },
@@ -79,11 +79,11 @@ pub async fn what_is_private_to_one_user_is_closed_to_another(client: &dyn Sandb
         assert!(done.is_err(), "a file of ada's was {what} by bob");
     }
     assert_eq!(rig.read(&at("/tmp/secret", "ada")).await.expect("it is untouched"), "ada's");
-    // The default user is nobody special among them.
+    // The default user has no special rights.
     assert!(rig.read(&Target::from(path("/tmp/secret"))).await.is_err());
 }
 
-/// What its group may read, members can read and others cannot.
+/// A file that its group may read is readable for members of the group and for no other user.
 pub async fn a_group_opens_to_its_members_only(client: &dyn SandboxClient) {
     let rig = rig(client).await;
     let given = run_as(&rig, "bob", &["sh", "-c", "umask 027; echo x >/tmp/ours && chgrp staff /tmp/ours"]).await;
@@ -97,7 +97,7 @@ pub async fn a_group_opens_to_its_members_only(client: &dyn SandboxClient) {
     assert!(!taken.exit.success(), "ada gave a file to a group she is not in");
 }
 
-/// What is made for a group belongs to it, and a file that is replaced stays its group's.
+/// A file or directory that is made for a group belongs to it, and a replaced file keeps its group.
 pub async fn what_is_made_for_a_group_belongs_to_it(client: &dyn SandboxClient) {
     let rig = rig(client).await;
     let file = rig.at("shared").group("staff").mode(0o640);
@@ -117,10 +117,10 @@ pub async fn what_is_made_for_a_group_belongs_to_it(client: &dyn SandboxClient) 
     }
 }
 
-/// One user's processes are closed to another's, who can see that they are there.
+/// A user cannot read or signal the processes of another user, but can see that they exist.
 pub async fn one_users_processes_are_closed_to_another(client: &dyn SandboxClient) {
     let rig = rig(client).await;
-    // Not a last `exec`: whoever is just becoming another program has no variables to be read.
+    // No `exec` at the end: while a process executes another program, its variables cannot be read.
     let script = "echo $$ >/tmp/pid.new && mv /tmp/pid.new /tmp/pid; while :; do sleep 1; done";
     let running =
         rig.spawn(Command::new(["sh", "-c", script]).user("ada").env("SECRET", "s3").cwd(MachinePath::root()));

@@ -1,4 +1,4 @@
-//! A file tree as a value: nodes, and finding the way to them as a kernel would.
+//! A file tree in memory, with path resolution as in a kernel.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,10 +16,10 @@ use crate::{
     tar::{Kind, Member},
 };
 
-/// How many links one path may lead through.
+/// Maximum number of symbolic links in the resolution of one path.
 const LINKS: usize = 40;
 
-/// What a node holds.
+/// Content of a node.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     File(Bytes),
@@ -27,7 +27,7 @@ pub(super) enum Content {
     Symlink(OsString),
 }
 
-/// One thing in the tree.
+/// A file, directory or symbolic link.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) content: Content,
@@ -47,14 +47,14 @@ impl Node {
     }
 }
 
-/// A node and how to get there from where a walk began.
+/// A node, and its path relative to the root of the walk.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct WalkItem {
     pub(super) path: OsString,
     pub(super) node: Node,
 }
 
-impl Way {
+impl WalkItem {
     pub(super) fn into_entry(self, sha256: Option<Sha256>) -> TreeEntry {
         let name = self.path.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let entry = self.node.entry(OsStr::from_bytes(name));
@@ -62,17 +62,17 @@ impl Way {
     }
 }
 
-/// Whether a link at the end of a path is followed.
+/// Whether a symbolic link in the last part of a path is followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Last {
-    Followed,
-    Kept,
+enum LastLink {
+    Follow,
+    NoFollow,
 }
 
-/// The real path of something, as names from the root; the last may not exist.
-type Real = Vec<OsString>;
+/// A resolved path, as names from the root; the last name may not exist.
+type RealPath = Vec<OsString>;
 
-/// The whole tree.
+/// A file tree and its clock.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     root: Node,
@@ -84,28 +84,28 @@ impl Tree {
         let root = Node { content: Content::Dir(BTreeMap::new()), mode: 0o755, modified_ns: 0 };
         let mut tree = Self { root, clock: 0 };
         let workspace = Target::from(MachinePath::workspace());
-        // Nothing is in the way in an empty tree.
+        // This cannot fail in an empty tree.
         let _made = tree.make_dir(&workspace);
         tree
     }
 
     pub(super) fn read(&self, target: &Target) -> Result<Bytes> {
-        let real = self.resolve("read", target, Last::Followed)?;
+        let real = self.resolve("read", target, LastLink::Follow)?;
         match &self.existing(target, &real)?.content {
             Content::File(bytes) => Ok(bytes.clone()),
             Content::Dir(_) | Content::Symlink(_) => Err(file("read", target, io::ErrorKind::IsADirectory)),
         }
     }
 
-    /// Whether a write would be allowed as things are.
+    /// Refuses a write that the current tree does not allow.
     pub(super) fn check_write(&self, target: &Target) -> Result<()> {
         if let Some(expected) = target.expected
             && !expected.is(self.stat(target)?.as_ref())
         {
             return Err(MachineError::Changed(target.path.clone()));
         }
-        // Parents may be missing, which is fine: they will be made.
-        match self.resolve("write", target, Last::Kept).map(|real| self.node(&real)) {
+        // Missing parents are not an error: the write creates them.
+        match self.resolve("write", target, LastLink::NoFollow).map(|real| self.node(&real)) {
             Ok(found) => may_replace(target, found),
             Err(MachineError::NotFound(_)) => Ok(()),
             Err(other) => Err(other),
@@ -127,7 +127,7 @@ impl Tree {
     }
 
     pub(super) fn stat(&self, target: &Target) -> Result<Option<DirEntry>> {
-        let real = match self.resolve("look at", target, Last::Kept) {
+        let real = match self.resolve("look at", target, LastLink::NoFollow) {
             Ok(real) => real,
             Err(MachineError::NotFound(_)) => return Ok(None),
             Err(other) => return Err(other),
@@ -136,7 +136,7 @@ impl Tree {
     }
 
     pub(super) fn list(&self, target: &Target) -> Result<Vec<DirEntry>> {
-        let real = self.resolve("list", target, Last::Followed)?;
+        let real = self.resolve("list", target, LastLink::Follow)?;
         match &self.existing(target, &real)?.content {
             Content::Dir(children) => Ok(children.iter().map(|(name, node)| node.entry(name)).collect()),
             Content::File(_) | Content::Symlink(_) => Err(file("list", target, io::ErrorKind::NotADirectory)),
@@ -150,7 +150,7 @@ impl Tree {
         let mut step = Target { path: start, ..target.clone() };
         for (at, name) in names.iter().enumerate() {
             step.path = step.path.join(OsStr::from_bytes(name))?;
-            let real = self.resolve("make", &step, Last::Followed)?;
+            let real = self.resolve("make", &step, LastLink::Follow)?;
             match self.node(&real).map(|node| &node.content) {
                 Some(Content::Dir(_)) => {}
                 Some(_) => return Err(file("make", target, io::ErrorKind::AlreadyExists)),
@@ -162,14 +162,14 @@ impl Tree {
                 }
             }
         }
-        self.resolve("make", target, Last::Followed).map(|_checked| ())
+        self.resolve("make", target, LastLink::Follow).map(|_checked| ())
     }
 
     pub(super) fn remove(&mut self, target: &Target) -> Result<()> {
         if target.path == MachinePath::root() {
             return Err(MachineError::invalid("path \"/\"", "cannot be removed"));
         }
-        match self.resolve("remove", target, Last::Kept) {
+        match self.resolve("remove", target, LastLink::NoFollow) {
             Ok(real) => {
                 let _what_was_there = self.take(&real);
                 Ok(())
@@ -180,8 +180,8 @@ impl Tree {
     }
 
     pub(super) fn rename(&mut self, from: &Target, to: &Target) -> Result<()> {
-        let source = self.resolve("rename", from, Last::Kept)?;
-        let goal = self.resolve("rename", to, Last::Kept)?;
+        let source = self.resolve("rename", from, LastLink::NoFollow)?;
+        let goal = self.resolve("rename", to, LastLink::NoFollow)?;
         let moved = self.existing(from, &source)?;
         let is_dir = matches!(moved.content, Content::Dir(_));
         match self.node(&goal).map(|node| &node.content) {
@@ -202,9 +202,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Everything below a directory but what is skipped, parents first.
-    pub(super) fn walk(&self, root: &Target, skip: &[OsString]) -> Result<Vec<Way>> {
-        let real = self.resolve("scan", root, Last::Followed)?;
+    /// All nodes below a directory except the skipped ones, parents first.
+    pub(super) fn walk(&self, root: &Target, skip: &[OsString]) -> Result<Vec<WalkItem>> {
+        let real = self.resolve("scan", root, LastLink::Follow)?;
         let Content::Dir(children) = &self.existing(root, &real)?.content else {
             return Err(file("scan", root, io::ErrorKind::NotADirectory));
         };
@@ -215,7 +215,7 @@ impl Tree {
             if skip.iter().any(|skip| plain(skip) == path.as_bytes()) {
                 continue;
             }
-            found.push(Way { path: path.clone(), node: node.clone() });
+            found.push(WalkItem { path: path.clone(), node: node.clone() });
             if let Content::Dir(children) = &node.content {
                 for (name, child) in children.iter().rev() {
                     ahead.push((OsString::from_vec([path.as_bytes(), b"/", name.as_bytes()].concat()), child));
@@ -225,14 +225,14 @@ impl Tree {
         Ok(found)
     }
 
-    /// Puts a judged archive member below a directory.
+    /// Creates or replaces the node of an archive member that was checked.
     pub(super) fn place(&mut self, root: &Target, member: &Member, content: Bytes) -> Result<()> {
         let within = root.beneath.clone().unwrap_or_else(|| root.path.clone());
         let path = root.path.join(OsStr::from_bytes(&member.path))?;
         let target = Target { path, beneath: Some(within), mode: Some(member.mode), ..Target::from(root.path.clone()) };
         if member.kind == Kind::Dir {
             self.make_dir(&target)?;
-            let real = self.resolve("unpack", &target, Last::Followed)?;
+            let real = self.resolve("unpack", &target, LastLink::Follow)?;
             if let Some(node) = self.node_mut(&real) {
                 node.mode = member.mode;
             }
@@ -251,15 +251,15 @@ impl Tree {
         self.put("unpack", &target, &real, node)
     }
 
-    fn with_parents(&mut self, target: &Target) -> Result<Real> {
+    fn with_parents(&mut self, target: &Target) -> Result<RealPath> {
         let parent = target.path.parent().ok_or_else(|| file("write", target, io::ErrorKind::IsADirectory))?;
         if target.beneath.as_ref().is_none_or(|root| parent.is_within(root)) {
             self.make_dir(&Target { path: parent, mode: None, ..target.clone() })?;
         }
-        self.resolve("write", target, Last::Kept)
+        self.resolve("write", target, LastLink::NoFollow)
     }
 
-    /// Replaces whatever is at a real path, unless a directory is in the way.
+    /// Creates or replaces the node at a resolved path; a directory is not replaced.
     fn put(&mut self, action: &'static str, target: &Target, real: &[OsString], node: Node) -> Result<()> {
         self.directory(action, target, real)?;
         let Some((name, children)) = self.slot(real) else { return Err(MachineError::NotFound(target.path.clone())) };
@@ -270,7 +270,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A new node, a nanosecond after the last.
+    /// A new node, whose time is one nanosecond after the previous one.
     fn fresh(&mut self, content: Content, mode: u32) -> Node {
         self.clock += 1;
         Node { content, mode, modified_ns: self.clock }
@@ -281,7 +281,7 @@ impl Tree {
         children.remove(&name)
     }
 
-    /// The directory a real path is in, and its name there.
+    /// The last name of a resolved path, and the children of its parent directory.
     fn slot(&mut self, real: &[OsString]) -> Option<(OsString, &mut BTreeMap<OsString, Node>)> {
         let (name, parent) = real.split_last()?;
         match &mut self.node_mut(parent)?.content {
@@ -290,7 +290,7 @@ impl Tree {
         }
     }
 
-    /// Refuses a real path whose directory is missing or none.
+    /// Refuses a resolved path whose parent is missing or not a directory.
     fn directory(&self, action: &'static str, target: &Target, real: &[OsString]) -> Result<()> {
         let parent = real.split_last().map_or(real, |(_, parent)| parent);
         match self.node(parent).map(|node| &node.content) {
@@ -318,12 +318,13 @@ impl Tree {
         self.node(real).ok_or_else(|| MachineError::NotFound(target.path.clone()))
     }
 
-    /// Finds the real path, holding to [`Target::beneath`] as `openat2` does: no absolute link, no way up and out.
-    fn resolve(&self, action: &'static str, target: &Target, last: Last) -> Result<Real> {
+    /// Resolves a path. [`Target::beneath`] is enforced as by `openat2`: absolute links, and `..` above that directory, are
+    /// refused.
+    fn resolve(&self, action: &'static str, target: &Target, last: LastLink) -> Result<RealPath> {
         let (mut here, floor, path) = match &target.beneath {
-            None => (Real::new(), None, target.path.as_bytes()),
+            None => (RealPath::new(), None, target.path.as_bytes()),
             Some(root) if target.path.is_within(root) => {
-                let whole = self.resolve(action, &Target::from(root), Last::Followed)?;
+                let whole = self.resolve(action, &Target::from(root), LastLink::Follow)?;
                 let rest = target.path.as_bytes().get(root.as_bytes().len()..).unwrap_or_default();
                 let floor = whole.len();
                 (whole, Some(floor), rest)
@@ -342,8 +343,8 @@ impl Tree {
             }
             self.enterable(action, target, &here)?;
             here.push(name);
-            let kept = ahead.is_empty() && last == Last::Kept;
-            let Some(Content::Symlink(to)) = self.node(&here).map(|node| &node.content).filter(|_| !kept) else {
+            let follow = !ahead.is_empty() || last == LastLink::Follow;
+            let Some(Content::Symlink(to)) = self.node(&here).map(|node| &node.content).filter(|_| follow) else {
                 continue;
             };
             links += 1;
@@ -373,7 +374,6 @@ impl Tree {
     }
 }
 
-/// The SHA-256 of some bytes.
 pub(super) fn sha256(bytes: &[u8]) -> Sha256 {
     Sha256(sha2::Sha256::digest(bytes).into())
 }

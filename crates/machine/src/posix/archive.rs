@@ -1,4 +1,4 @@
-//! Trees in and out of a machine as tar streams, through the machine's `tar` and past our own eyes.
+//! Packing and unpacking with the machine's `tar`; every member of the stream is checked here too.
 
 use std::{
     collections::HashSet,
@@ -16,24 +16,25 @@ use super::{
 };
 use crate::{
     ByteStream, Machine, MachineError, MachinePath, Result, Target,
-    tar::{Kind, Member, Sieve, malformed},
+    tar::{Kind, Member, MemberFilter, malformed},
     tarcheck::{Rules, relative},
 };
 
-/// Longer than any path.
+/// Maximum length of the path that `mktemp` prints; longer than any path.
 const PATH_LIMIT: usize = 8 << 10;
 
-type Judge = Box<dyn FnMut(Member) -> Result<Option<Member>> + Send>;
+/// Returns the member to pass on, `None` to leave it out, or an error to refuse the archive.
+type Check = Box<dyn FnMut(Member) -> Result<Option<Member>> + Send>;
 
 /// [`Files::pack`](crate::Files::pack) through `tar`. FIFOs, sockets and devices are left out.
 ///
 /// # Errors
-/// Those of the machine, at once or in the stream.
+/// Those of the machine, from this call or from the stream.
 pub async fn pack<M: Machine + ?Sized>(machine: &M, root: &Target, skip: &[OsString]) -> Result<ByteStream> {
     let call = Call::new("pack", root, script::PACK)?.arg(&root.path).args(&prune(skip));
     let events = Events::new(call.start(machine).await?);
-    let mut packing = Packing { call, events, sieve: Sieve::new(leave_out(skip)), finished: false };
-    // A root that is not there should be this call's error, not the stream's.
+    let mut packing = Packing { call, events, filter: MemberFilter::new(leave_out(skip)), finished: false };
+    // If the root does not exist, this call fails and not the stream.
     let Some(first) = packing.next().await? else { return Err(malformed("is empty")) };
     let rest = stream::try_unfold(Some(packing), |packing| async move {
         let Some(mut packing) = packing else { return Ok(None) };
@@ -46,30 +47,30 @@ pub async fn pack<M: Machine + ?Sized>(machine: &M, root: &Target, skip: &[OsStr
 struct Packing {
     call: Call,
     events: Events,
-    sieve: Sieve<Judge>,
+    filter: MemberFilter<Check>,
     finished: bool,
 }
 
 impl Packing {
-    /// The next piece of the archive; the last one is its end, sent only if the script succeeded.
+    /// The next piece of the archive. The last piece is the end of the archive, sent only if the script succeeded.
     async fn next(&mut self) -> Result<Option<Bytes>> {
         if self.finished {
             return Ok(None);
         }
         while let Some(piece) = self.events.next().await? {
-            let passed = self.sieve.push(&piece)?;
+            let passed = self.filter.push(&piece)?;
             if !passed.is_empty() {
                 return Ok(Some(passed));
             }
         }
         self.finished = true;
         self.call.check(&self.events)?;
-        self.sieve.finish().map(Some)
+        self.filter.finish().map(Some)
     }
 }
 
-/// Leaves out what is skipped, the root itself, and what no archive should carry.
-fn leave_out(skip: &[OsString]) -> Judge {
+/// Leaves out the skipped paths, the root itself, and FIFOs, sockets and devices.
+fn leave_out(skip: &[OsString]) -> Check {
     let skip: HashSet<Vec<u8>> = skip.iter().map(|skip| plain(skip).to_vec()).collect();
     Box::new(move |mut member| {
         let Some(path) = relative(&member.path)? else { return Ok(None) };
@@ -80,7 +81,7 @@ fn leave_out(skip: &[OsString]) -> Judge {
         if member.kind == Kind::HardLink {
             member.link = relative(&member.link)?
                 .filter(|link| !skipped(link))
-                .ok_or_else(|| malformed("has a hard link to something that was to be left out"))?;
+                .ok_or_else(|| malformed("has a hard link to a path that is left out"))?;
         }
         member.path = path;
         Ok(Some(member))
@@ -93,32 +94,32 @@ fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     ends.chain([path.len()]).map(|end| &path[..end])
 }
 
-/// [`Files::unpack`](crate::Files::unpack) through `tar`. What came before a refused member stays unpacked.
+/// [`Files::unpack`](crate::Files::unpack) through `tar`. Members before a refused member stay unpacked.
 ///
 /// # Errors
-/// [`MachineError::Invalid`] for a member that would land elsewhere; those of the machine.
+/// [`MachineError::Invalid`] for a member that would be written outside the directory; those of the machine.
 pub async fn unpack<M: Machine + ?Sized>(machine: &M, root: &Target, tar: ByteStream) -> Result<()> {
     make_dir(machine, root).await?;
     let mut rules = Rules::with_links(links(machine, root).await?);
-    let judge: Judge = Box::new(move |member| rules.judge(member));
-    let judged = sieved(tar, Sieve::new(judge));
+    let check: Check = Box::new(move |member| rules.check(member));
+    let checked = filtered(tar, MemberFilter::new(check));
     match machine.features().stdin {
-        true => unpack_input(machine, root, judged).await,
-        false => unpack_file(machine, root, judged).await,
+        true => unpack_input(machine, root, checked).await,
+        false => unpack_file(machine, root, checked).await,
     }
 }
 
-/// What of an archive passes; its end comes only once all of it was judged.
-fn sieved(tar: ByteStream, sieve: Sieve<Judge>) -> ByteStream {
-    let rest = stream::try_unfold(Some((tar, sieve)), |state| async move {
-        let Some((mut tar, mut sieve)) = state else { return Ok(None) };
+/// The members that pass the filter. The end of the archive follows only if the whole archive was read without an error.
+fn filtered(tar: ByteStream, filter: MemberFilter<Check>) -> ByteStream {
+    let rest = stream::try_unfold(Some((tar, filter)), |state| async move {
+        let Some((mut tar, mut filter)) = state else { return Ok(None) };
         while let Some(piece) = tar.next().await {
-            let passed = sieve.push(&piece?)?;
+            let passed = filter.push(&piece?)?;
             if !passed.is_empty() {
-                return Ok(Some((passed, Some((tar, sieve)))));
+                return Ok(Some((passed, Some((tar, filter)))));
             }
         }
-        Ok::<_, MachineError>(Some((sieve.finish()?, None)))
+        Ok::<_, MachineError>(Some((filter.finish()?, None)))
     });
     Box::pin(rest)
 }
@@ -130,7 +131,7 @@ async fn unpack_input<M: Machine + ?Sized>(machine: &M, root: &Target, mut tar: 
     let feed = async {
         while let Some(piece) = tar.next().await {
             if stdin.send(piece?).await.is_err() {
-                // It ended before its input did; its exit says why.
+                // `tar` ended before its input; its exit says why.
                 return Ok(());
             }
         }
@@ -138,10 +139,10 @@ async fn unpack_input<M: Machine + ?Sized>(machine: &M, root: &Target, mut tar: 
         Ok(())
     };
     let drain = async {
-        while let Some(_noise) = events.next().await? {}
+        while let Some(_ignored) = events.next().await? {}
         Ok(())
     };
-    // A script that ends before the feed has failed. An error ends both: dropping the process kills it.
+    // A script that ends before its input has failed. An error ends both futures, and dropping the process kills it.
     {
         tokio::pin!(drain);
         tokio::select! {
@@ -155,7 +156,7 @@ async fn unpack_input<M: Machine + ?Sized>(machine: &M, root: &Target, mut tar: 
     call.check(&events)
 }
 
-/// The same where commands have no input: by way of a temporary file on the machine.
+/// As [`unpack_input`], for a machine without standard input: the archive is written to a temporary file on the machine.
 async fn unpack_file<M: Machine + ?Sized>(machine: &M, root: &Target, tar: ByteStream) -> Result<()> {
     let printed = Call::new("unpack", root, script::SPOOL)?.run(machine, PATH_LIMIT).await?;
     let name = printed.strip_suffix(b"\n").unwrap_or(&printed);
@@ -167,9 +168,9 @@ async fn unpack_file<M: Machine + ?Sized>(machine: &M, root: &Target, tar: ByteS
     };
     let outcome = unpacked.await;
     if outcome.is_err() {
-        let _lesser = remove(machine, &file).await;
+        let _first_error_is_returned = remove(machine, &file).await;
     }
-    outcome.map(|_noise| ())
+    outcome.map(|_ignored| ())
 }
 
 async fn links<M: Machine + ?Sized>(machine: &M, root: &Target) -> Result<HashSet<Vec<u8>>> {

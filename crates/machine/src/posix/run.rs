@@ -1,4 +1,4 @@
-//! One script run to its end: what it printed, within limits, or why it failed.
+//! Running one shell script on a machine and reading its bounded output or its error.
 
 use std::{ffi::OsString, io, time::Duration};
 
@@ -8,14 +8,14 @@ use tokio::time::{Instant, timeout_at};
 use super::script;
 use crate::{Command, Exit, ExitReason, Machine, MachineError, MachinePath, Output, Process, Result, Target};
 
-/// How long any script may run; trees can be large.
+/// Deadline of a script; it is long because trees can be large.
 const DEADLINE: Duration = Duration::from_secs(3600);
-/// How long output may still arrive after the exit, should something keep the stream open.
+/// How long to wait for output after the exit, if another process keeps the stream open.
 const STRAGGLERS: Duration = Duration::from_millis(50);
-/// How much of standard error is kept, from its end.
+/// Bytes of standard error that are stored; the oldest are dropped.
 const STDERR_LIMIT: usize = 16 << 10;
 
-/// A script with its arguments, about one path (or, to rename, two).
+/// A script with its arguments, and the path that it works on (two paths for a rename).
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) action: &'static str,
@@ -24,19 +24,19 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// The script on this target; the first argument is what must not be left.
+    /// The script for this target. Its first argument is [`Target::beneath`], or empty.
     pub(super) fn new(action: &'static str, target: &Target, text: &str) -> Result<Self> {
         if target.group.is_some() {
             return Err(MachineError::Unsupported("give what is made to a group"));
         }
         let argv = ["sh".into(), "-c".into(), format!("{}{text}", script::PRELUDE), "sh".into()];
-        // Not the workspace, which may be what is missing.
+        // Not the workspace: it may not exist.
         let command = Command::new(argv).cwd(MachinePath::root()).deadline(DEADLINE);
         let command = Command { user: target.user.clone(), ..command };
         Self { action, paths: [target.path.clone(), target.path.clone()], command }.beneath(target)
     }
 
-    /// Adds the target that a rename leads to.
+    /// Adds the target of the new name, for a rename.
     pub(super) fn other(mut self, target: &Target) -> Result<Self> {
         if target.user != self.command.user {
             return Err(MachineError::invalid("the users", "must be the same for both names"));
@@ -53,36 +53,33 @@ impl Call {
         }
     }
 
-    /// Adds an argument.
     pub(super) fn arg(mut self, argument: impl Into<OsString>) -> Self {
         self.command.argv.push(argument.into());
         self
     }
 
-    /// Adds arguments.
     pub(super) fn args(mut self, arguments: &[OsString]) -> Self {
         self.command.argv.extend_from_slice(arguments);
         self
     }
 
-    /// Gives it a standard input.
+    /// Gives the script a standard input.
     pub(super) fn stdin(mut self) -> Self {
         self.command.stdin = true;
         self
     }
 
-    /// Starts it.
     pub(super) async fn start<M: Machine + ?Sized>(&self, machine: &M) -> Result<Process> {
         machine.spawn(self.command.clone()).await
     }
 
-    /// Runs it and returns what it printed, if that is at most `limit` bytes and it succeeded.
+    /// Runs the script and returns its standard output, at most `limit` bytes.
     pub(super) async fn run<M: Machine + ?Sized>(&self, machine: &M, limit: usize) -> Result<Bytes> {
         let mut events = Events::new(self.start(machine).await?);
         let mut stdout = BytesMut::new();
         while let Some(piece) = events.next().await? {
             if stdout.len() + piece.len() > limit {
-                let reason = format!("to {} {} takes more than {limit} bytes", self.action, self.paths[0]);
+                let reason = format!("to {} {} needs more than {limit} bytes", self.action, self.paths[0]);
                 return Err(MachineError::Exhausted { what: "the buffer".to_owned(), reason });
             }
             stdout.extend_from_slice(&piece);
@@ -91,7 +88,7 @@ impl Call {
         Ok(stdout.freeze())
     }
 
-    /// Why it failed, if it did.
+    /// Converts the exit of the script into a result.
     pub(super) fn check(&self, events: &Events) -> Result<()> {
         let Some(exit) = events.exit else { return Err(MachineError::Gone) };
         let [path, other] = &self.paths;
@@ -120,7 +117,7 @@ impl Call {
     }
 }
 
-/// A running script's standard output, with its error output and exit set aside.
+/// A running script: a stream of its standard output that also collects its standard error and exit.
 #[derive(Debug)]
 pub(super) struct Events {
     process: Process,
@@ -134,12 +131,12 @@ impl Events {
         Self { process, exit: None, stderr: BytesMut::new(), until: Instant::now() }
     }
 
-    /// Closes the script's standard input, or hands it over.
+    /// Takes the script's standard input; dropping it closes the input.
     pub(super) fn take_stdin(&mut self) -> Option<tokio::sync::mpsc::Sender<Bytes>> {
         self.process.stdin.take()
     }
 
-    /// The next bytes of standard output; `None` once the script has exited and said all it had to say.
+    /// The next bytes of standard output; `None` after the script has exited and its output ended.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             let event = match self.exit {
@@ -151,8 +148,8 @@ impl Events {
             };
             match event? {
                 Output::Stdout(bytes) => return Ok(Some(bytes)),
-                Output::Stderr(bytes) => self.complain(&bytes),
-                // Said of adopted commands only.
+                Output::Stderr(bytes) => self.push_stderr(&bytes),
+                // Only adopted commands have it.
                 Output::Omitted(_) => {}
                 Output::Exit(exit) => {
                     self.exit = Some(exit);
@@ -162,17 +159,17 @@ impl Events {
         }
     }
 
-    fn complain(&mut self, bytes: &[u8]) {
+    fn push_stderr(&mut self, bytes: &[u8]) {
         self.stderr.extend_from_slice(bytes);
         let surplus = self.stderr.len().saturating_sub(STDERR_LIMIT);
         let _oldest = self.stderr.split_to(surplus);
     }
 }
 
-/// The tools' complaint as the kind a caller can branch on. They end it in the system's own words, after the name,
-/// which could be anything.
+/// Converts the error output of a tool into the kind of error that fits. Tools print the system's error text at the end of a
+/// line, after the file name, which is arbitrary text.
 pub(super) fn fault(action: &'static str, path: &MachinePath, stderr: &[u8]) -> MachineError {
-    const WORDS: [(&str, io::ErrorKind); 10] = [
+    const TEXTS: [(&str, io::ErrorKind); 10] = [
         ("No such file or directory", io::ErrorKind::NotFound),
         ("Permission denied", io::ErrorKind::PermissionDenied),
         ("Operation not permitted", io::ErrorKind::PermissionDenied),
@@ -184,14 +181,14 @@ pub(super) fn fault(action: &'static str, path: &MachinePath, stderr: &[u8]) -> 
         ("File exists", io::ErrorKind::AlreadyExists),
         ("Directory not empty", io::ErrorKind::DirectoryNotEmpty),
     ];
-    let said = String::from_utf8_lossy(stderr);
-    // The last line that says why; after it, some tools only say that they failed.
-    let telling = said.lines().rev().find_map(|line| {
-        let (_, kind) = WORDS.iter().find(|(words, _)| line.trim_end().ends_with(words))?;
+    let stderr = String::from_utf8_lossy(stderr);
+    // The last line with a known text: some tools print a general failure after it.
+    let known = stderr.lines().rev().find_map(|line| {
+        let (_, kind) = TEXTS.iter().find(|(text, _)| line.trim_end().ends_with(text))?;
         Some((*kind, line))
     });
-    let silent = || (io::ErrorKind::Other, said.lines().last().unwrap_or("the tool did not say why"));
-    let (kind, line) = telling.unwrap_or_else(silent);
+    let unknown = || (io::ErrorKind::Other, stderr.lines().last().unwrap_or("the tool printed no error"));
+    let (kind, line) = known.unwrap_or_else(unknown);
     MachineError::from_io(action, path, io::Error::new(kind, line.to_owned()))
 }
 

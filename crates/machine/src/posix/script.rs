@@ -1,25 +1,25 @@
-//! All the shell text there is: constant, for any POSIX `sh`, with everything variable in its arguments.
+//! The shell scripts: constant text for any POSIX `sh`; all variable values are arguments.
 
-/// What every script begins with. `$1` is the directory that must not be left, or empty.
+/// Beginning of every script. `$1` is the directory that must not be left, or empty.
 ///
-/// Exit 20: the reason is the last line of standard error, in the system's own words. Exit 21: the path leads out.
-/// From [`RENAME`], ten more means the same of the second path.
+/// Exit 20: the last line of standard error is the error text of the system. Exit 21: the path leaves the directory. In
+/// [`RENAME`], 30 and 31 mean the same for the second path.
 pub(super) const PRELUDE: &str = r#"
 LC_ALL=C; export LC_ALL; umask 022
 fail() { echo "$1" >&2; exit 20; }
-# step DIRECTORY: be in it, wherever it really is. `cd` does not say why it failed, `stat` does.
+# step DIRECTORY: enters its real path. `cd` does not print why it failed, `stat` does.
 step() {
   cd -P -- "$1" 2>/dev/null && return 0
   stat -- "$1/." >/dev/null || exit 20
   fail 'Permission denied'
 }
-# inside ROOT: whether this is it, or below it.
+# inside ROOT: exits with 21 unless the current directory is ROOT or below it.
 inside() {
   here=$(pwd -P && printf x) || exit 20
   here=${here%?x}
   case $here/ in "${1%/}"/*) return 0 ;; *) exit 21 ;; esac
 }
-# enter DIRECTORY BENEATH: go there, one part at a time if something must not be left.
+# enter DIRECTORY BENEATH: enters the directory, one part at a time if BENEATH must not be left.
 enter() {
   [ -n "$2" ] || { step "$1"; return 0; }
   step "$2"
@@ -34,7 +34,7 @@ enter() {
 }
 "#;
 
-/// BENEATH DIRECTORY START MINDEPTH MAXDEPTH [PRUNE…]: eight NUL-ended fields for each thing.
+/// BENEATH DIRECTORY START MINDEPTH MAXDEPTH [PRUNE…]: prints eight NUL-ended fields for each entry.
 pub(super) const DESCRIBE: &str = r#"
 beneath=$1 start=$3 min=$4 max=$5
 enter "$2" "$beneath"; shift 5
@@ -53,7 +53,7 @@ exec find "$start" -mindepth "$min" -maxdepth "$max" "$@" -exec sh -c '
   done' sh {} +
 "#;
 
-/// BENEATH DIRECTORY [PRUNE…]: `HEX  ./path`, NUL-ended, for each file.
+/// BENEATH DIRECTORY [PRUNE…]: prints `HEX  ./path`, NUL-ended, for each file.
 pub(super) const HASH: &str = r#"
 enter "$2" "$1"; shift 2
 if sha256sum -z </dev/null >/dev/null 2>&1; then
@@ -67,7 +67,7 @@ exec find . -mindepth 1 "$@" -type f -exec sh -c '
   exit $failed' sh {} +
 "#;
 
-/// BENEATH START MODE PART…
+/// BENEATH START MODE PART…: creates the directory START/PART/….
 pub(super) const MAKE_DIR: &str = r#"
 beneath=$1 mode=$3
 enter "$2" "$beneath"; shift 3
@@ -82,19 +82,19 @@ while [ $# -gt 0 ]; do
 done
 "#;
 
-/// BENEATH DIRECTORY ./NAME
+/// BENEATH DIRECTORY ./NAME: removes the entry and everything below it.
 pub(super) const REMOVE: &str = r#"
 enter "$2" "$1"
 exec rm -rf -- "$3"
 "#;
 
-/// BENEATH DIRECTORY ./NAME BENEATH DIRECTORY NAME
+/// BENEATH DIRECTORY ./NAME BENEATH DIRECTORY NAME: renames the first entry to the second.
 pub(super) const RENAME: &str = r#"
 to=$(enter "$5" "$4" && pwd -P && printf x) || exit $(($? + 10))
 to=${to%?x}; to=${to%/}/$6
 enter "$2" "$1"
 [ -e "$3" ] || [ -L "$3" ] || fail 'No such file or directory'
-# Without GNU's -T, a directory (or a link to one) at the new name would swallow the old.
+# Without GNU's -T, `mv` moves into a directory (or a link to one) at the new name.
 case $(mv --version 2>&1) in *GNU*) exec mv -fT -- "$3" "$to" ;; esac
 if [ -L "$to" ]; then rm -f -- "$to" || exit 20
 elif [ -d "$to" ]; then
@@ -104,7 +104,7 @@ fi
 exec mv -f -- "$3" "$to"
 "#;
 
-/// BENEATH DIRECTORY [PRUNE…]: a tar stream. Only GNU tar leaves the pruned things out itself.
+/// BENEATH DIRECTORY [PRUNE…]: prints a tar stream. Pruned paths are left out only with GNU tar.
 pub(super) const PACK: &str = r#"
 enter "$2" "$1"; shift 2
 case $(tar --version 2>&1) in *'GNU tar'*) ;; *) exec tar -cf - . ;; esac
@@ -114,28 +114,28 @@ ends=$({
   { tar -cf - --hard-dereference --no-recursion --null -T - >&3; echo "tar=$?." >&4; }
 } 4>&1)
 case $ends in *find=0.*) ;; *) exit 20 ;; esac
-# 1 is a file that changed while it was read.
+# tar exits with 1 if a file changed while it was read.
 case $ends in *tar=0.* | *tar=1.*) exit 0 ;; *) exit 20 ;; esac
 "#;
 
-/// BENEATH DIRECTORY: the symbolic links below it, NUL-ended.
+/// BENEATH DIRECTORY: prints the paths of the symbolic links below it, NUL-ended.
 pub(super) const LINKS: &str = r#"
 enter "$2" "$1"
 exec find . -type l -print0
 "#;
 
-/// BENEATH DIRECTORY: unpacks standard input there, under the machine's own user.
+/// BENEATH DIRECTORY: unpacks standard input there; the files belong to the user that runs the script.
 pub(super) const UNPACK: &str = r#"
 enter "$2" "$1"
 exec tar -x -p -o -f -
 "#;
 
-/// A new empty file that only its user can read; its name is printed.
+/// Creates an empty file that only its user can read, and prints its path.
 pub(super) const SPOOL: &str = r#"
 exec mktemp
 "#;
 
-/// BENEATH DIRECTORY FILE: unpacks the file there, and removes it first.
+/// BENEATH DIRECTORY FILE: opens the archive FILE, removes it, and unpacks it there.
 pub(super) const UNPACK_FILE: &str = r#"
 exec <"$3" || exit 20
 rm -f -- "$3"
@@ -143,7 +143,8 @@ enter "$2" "$1"
 exec tar -x -p -o -f -
 "#;
 
-/// MODES DIRECTORY PROGRAM ARGUMENT…: executes the program. It uses no variable that the program could have been given.
+/// MODES DIRECTORY PROGRAM ARGUMENT…: executes the program. The script sets no variable of its own
+/// that the command would inherit, except `SANDBAR_WORD`.
 pub(super) const LAUNCH: &str = r#"
 case $1 in joined,*) exec 2>&1 ;; esac
 case $1 in
@@ -162,13 +163,13 @@ shift 2
 exec "$@"
 "#;
 
-/// MARK SIGNAL: signals every process with the mark in its environment. A kill is repeated until two searches in a row find
-/// none: during `execve` a process has no environment for a moment.
+/// MARK SIGNAL: sends the signal to every process with MARK in its environment. A kill is repeated until two searches in a row
+/// find no process, because during `execve` a process briefly has no environment.
 pub(super) const SIGNAL_TREE: &str = r#"
 mark=$1 signal=$2 round=0 empty=0
-# Not every grep finds text after a NUL.
-if printf 'a\0b\n' | grep -qF b; then
-  marked() { grep -lsF -e "$mark" /proc/[0-9]*/environ; }
+# Not every grep supports NUL-ended lines. Whole lines are compared, because one mark may be a prefix of another.
+if printf 'a\0b\0' | grep -qzxF b 2>/dev/null; then
+  marked() { grep -lszxF -e "$mark" /proc/[0-9]*/environ; }
 else
   marked() { for at in /proc/[0-9]*/environ; do tr '\0' '\n' 2>/dev/null <"$at" | grep -qxF -e "$mark" && echo "$at"; done; }
 fi
@@ -184,7 +185,8 @@ done
 exit 1
 "#;
 
-/// BENEATH DIRECTORY ./NAME: prints a regular file. Its place is checked after it was opened, so that no link can be swapped.
+/// BENEATH DIRECTORY ./NAME: prints a regular file. Its real path is checked after it was opened, so that exchanging a link has
+/// no effect.
 pub(super) const READ: &str = r#"
 beneath=$1
 enter "$2" "$beneath"
@@ -200,8 +202,8 @@ fi
 exec cat
 "#;
 
-/// BENEATH START SPOOL MODE NAME PART…: moves a file of the machine to its place. Exit 22: a link is there. Exit 23: the file is
-/// not where it was uploaded to.
+/// BENEATH START SPOOL MODE NAME PART…: moves the uploaded file SPOOL to START/PART/…/NAME. Exit 22: a symbolic link is there.
+/// Exit 23: SPOOL does not exist.
 pub(super) const PLACE: &str = r#"
 beneath=$1 spool=$3 mode=$4 name=./$5 new=
 [ -f "$spool" ] || exit 23

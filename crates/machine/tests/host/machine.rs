@@ -40,6 +40,9 @@ const SUPPORTS: Supports = Supports::new(
         Support::Memory,
         Support::Cpus,
         Support::Disk,
+        Support::Pids,
+        Support::OpenFiles,
+        Support::TmpSize,
     ],
 );
 

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read, Write},
-    os::{fd::AsFd, unix::process::ExitStatusExt},
+    os::fd::AsFd,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -31,13 +31,21 @@ type Ended = oneshot::Sender<mpsc::Sender<()>>;
 /// The same for the reader.
 type Ending = oneshot::Receiver<mpsc::Sender<()>>;
 
-/// Signals every process whose mark begins like this; a kill repeats until there are none.
+/// Signals every process whose mark begins like this. A kill repeats until two searches in a row find none: a process in the
+/// middle of `execve` has no environment, so one search can miss it.
 pub(crate) fn signal_tree(mark: &str, signal: Signal) {
+    let mut has_found_none = false;
     loop {
         let pids = marked(mark);
         if pids.is_empty() {
-            return;
+            if has_found_none || signal != Signal::Kill {
+                return;
+            }
+            has_found_none = true;
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
         }
+        has_found_none = false;
         let number = format!("-{}", signal.number());
         let _dead_already = std::process::Command::new("kill").arg(&number).args(&pids).output();
         if signal != Signal::Kill {
@@ -192,7 +200,7 @@ async fn pump(mut from: impl AsyncRead + AsFd + Unpin, to: Outputs, wrap: fn(Byt
             }
         }
     };
-    // It does not block, so that an empty pipe is told from one that nobody was woken for yet.
+    // A read that does not block shows whether the pipe is empty, or has data for which this task was not woken yet.
     if let Ok(last @ 1..) = rustix::io::read(&from, &mut buffer[..])
         && to.send(piece(&buffer[..last])).await.is_err()
     {
@@ -253,10 +261,6 @@ async fn attend(
 }
 
 fn exit(status: ExitStatus, late: bool) -> Exit {
-    let reason = match (late, status.signal()) {
-        (true, _) => ExitReason::Deadline,
-        (false, Some(_)) => ExitReason::Signaled,
-        (false, None) => ExitReason::Exited,
-    };
-    Exit { code: status.code().or(status.signal().map(|number| 128 + number)).unwrap(), reason }
+    let exit = Exit::from(status);
+    if late { Exit { reason: ExitReason::Deadline, ..exit } } else { exit }
 }

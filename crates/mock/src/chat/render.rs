@@ -1,4 +1,4 @@
-//! A turn as a chat completion, whole or in chunks.
+//! A turn as a chat completion: one object, or chunks.
 
 use serde_json::{Value, json};
 
@@ -11,22 +11,22 @@ use crate::{
     },
 };
 
-/// Whether a stream ends with a chunk that says what it cost.
+/// Whether a stream ends with a chunk that contains the usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum UsageChunk {
     Sent,
     Left,
 }
 
-/// What a turn says, sorted the way a chat has it.
-struct Said {
+/// Content of a turn in the structure of a chat message.
+struct TurnContent {
     text: Option<String>,
     refusal: Option<String>,
     reasoning: Option<String>,
     calls: Vec<Value>,
 }
 
-impl Said {
+impl TurnContent {
     fn new(output: &[Value]) -> Self {
         let of_kind = |kind: &'static str| output.iter().filter(move |item| item["type"] == kind);
         let parts = |kind: &'static str, key: &'static str| {
@@ -84,12 +84,12 @@ fn usage(usage: &Value) -> Value {
     })
 }
 
-/// The whole completion, or the error it ended with.
+/// The completion as one object, or its error.
 pub(crate) fn whole(frame: &Frame, turn: &Ready, ending: &Ending) -> Value {
     if let Ending::Failed { code, message } | Ending::Error { code, message } = ending {
         return envelope(message, "server_error", None, Some(code));
     }
-    let said = Said::new(&turn.output);
+    let said = TurnContent::new(&turn.output);
     let mut message = json!({"role": "assistant", "content": said.text, "refusal": said.refusal});
     if let Some(reasoning) = &said.reasoning {
         message["reasoning_content"] = json!(reasoning);
@@ -104,7 +104,7 @@ pub(crate) fn whole(frame: &Frame, turn: &Ready, ending: &Ending) -> Value {
     })
 }
 
-/// The completion in chunks.
+/// The completion as chunks.
 pub(crate) fn chunks(frame: &Frame, turn: &Ready, ending: &Ending, last: UsageChunk, delta_chars: usize) -> Rendered {
     let mut writer = Writer::default();
     let mut chunk = |choices: Value, extra: Option<Value>| {
@@ -121,7 +121,7 @@ pub(crate) fn chunks(frame: &Frame, turn: &Ready, ending: &Ending, last: UsageCh
         writer.event(None, &envelope(message, "server_error", None, Some(code)).to_string());
         return writer.end();
     }
-    let said = Said::new(&turn.output);
+    let said = TurnContent::new(&turn.output);
     let texts = [("reasoning_content", &said.reasoning), ("content", &said.text), ("refusal", &said.refusal)];
     for (key, text) in texts {
         for piece in pieces(text.as_deref().unwrap_or_default(), delta_chars) {

@@ -1,4 +1,4 @@
-//! A chat request read as a transcript, so that it is judged and answered like any other.
+//! A Chat Completions request, converted to a transcript, so that it is checked and answered like a Responses request.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -11,10 +11,10 @@ use crate::{
     },
     play::Play,
     refusal::Refusal,
-    transcript::{Ask, Entry, Place},
+    transcript::{Ask, Entry, ItemPosition},
 };
 
-/// Everything a chat request may say.
+/// Fields that a chat request can have.
 const FIELDS: &[(&str, Shape)] = &[
     ("model", Shape::Text),
     ("messages", Shape::List),
@@ -97,14 +97,14 @@ fn read_format(format: &Value) -> Result<(), Refusal> {
     }
 }
 
-/// `custom` collects the ids of calls that were made to custom tools.
+/// Converts a message to items. `custom` collects the ids of calls of custom tools.
 fn read_message<'a>(
     message: &'a Value,
     at: usize,
     entries: &mut Vec<Entry<'a>>,
     custom: &mut HashSet<String>,
 ) -> Result<(), Refusal> {
-    let place = Place::Message(at);
+    let place = ItemPosition::Message(at);
     let role = text(message, "role").ok_or_else(|| Refusal::lacks(&format!("{place}.role")))?;
     let content = content(message, place)?;
     let calls = message.get("tool_calls").and_then(Value::as_array).filter(|calls| !calls.is_empty());
@@ -131,7 +131,7 @@ fn read_message<'a>(
         }
     }
     for (number, call) in calls.into_iter().flatten().enumerate() {
-        let place = Place::ToolCall(at, number);
+        let place = ItemPosition::ToolCall(at, number);
         let item = read_call(call, place)?;
         if text(call, "type") == Some("custom") {
             custom.extend(text(&item, "call_id").map(str::to_owned));
@@ -141,7 +141,7 @@ fn read_message<'a>(
     Ok(())
 }
 
-fn read_call(call: &Value, place: Place) -> Result<Value, Refusal> {
+fn read_call(call: &Value, place: ItemPosition) -> Result<Value, Refusal> {
     let needed = |holder: &Value, key: &str, name: &str| {
         text(holder, key).map(str::to_owned).ok_or_else(|| Refusal::lacks(&format!("{place}.{name}{key}")))
     };
@@ -157,8 +157,8 @@ fn read_call(call: &Value, place: Place) -> Result<Value, Refusal> {
     Ok(json!({"type": "function_call", "call_id": id, "name": name, "arguments": arguments}))
 }
 
-/// The text of a message, from a string or from parts. Parts that are no text count, but say nothing.
-fn content(message: &Value, place: Place) -> Result<Option<String>, Refusal> {
+/// Text of a message, from a string or from parts. A part that is not text contributes an empty text.
+fn content(message: &Value, place: ItemPosition) -> Result<Option<String>, Refusal> {
     match message.get("content") {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),

@@ -1,11 +1,11 @@
-//! What every item of a transcript must have.
+//! Checks of the required fields of items.
 
 use serde_json::Value;
 
 use self::Shape::{Flag, List, Object, OneOf, Text, TextOrList};
 use crate::{item, play::Play, refusal::Refusal, transcript::Entry};
 
-/// What a field must be.
+/// Type of a field.
 #[derive(Clone, Copy)]
 enum Shape {
     Text,
@@ -20,7 +20,7 @@ type Fields = &'static [(&'static str, Shape)];
 
 const STATES: Shape = OneOf(&["in_progress", "completed", "incomplete", "failed"]);
 
-/// Each kind, and what it cannot do without.
+/// Kinds of items, with their required fields.
 const KINDS: &[(&str, Fields)] = &[
     ("message", &[("role", OneOf(&["user", "assistant", "system", "developer"])), ("content", TextOrList)]),
     ("function_call", &[("call_id", Text), ("name", Text), ("arguments", Text)]),
@@ -54,10 +54,10 @@ const KINDS: &[(&str, Fields)] = &[
     ("compaction_trigger", &[]),
 ];
 
-/// Fields of the client's own that must not travel.
+/// Internal fields of clients that must not be sent.
 const PRIVATE: &[&str] = &["created_by", "provider_data"];
 
-/// The kind of an item. One without a type is a message if it has a role.
+/// Kind of an item. An item without a type is a message if it has a role.
 pub(super) fn kind(item: &Value) -> Option<&str> {
     match item.get("type") {
         Some(kind) => kind.as_str(),
@@ -72,7 +72,7 @@ pub(super) fn check(entry: &Entry<'_>, play: &Play) -> Result<(), Refusal> {
         return Err(Refusal::invalid(entry.place.to_string(), "Invalid type: expected an object."));
     }
     let kind = kind(item).ok_or_else(|| Refusal::lacks(&at("type")))?;
-    // A kind the script itself says is fine, whatever it is.
+    // Every kind that the script contains is allowed.
     let id = item.get("id").and_then(Value::as_str);
     let is_ours = id.is_some_and(|id| play.marks.ids.contains_key(id));
     let Some((_, fields)) = KINDS.iter().find(|(name, _)| *name == kind) else {
@@ -94,7 +94,7 @@ pub(super) fn check(entry: &Entry<'_>, play: &Play) -> Result<(), Refusal> {
     inside(kind, item, &at)
 }
 
-/// The place is asked for only if something is wrong there: transcripts are long, and most of them are fine.
+/// The position is computed only for an error: transcripts are long, and most are valid.
 fn check_field(value: Option<&Value>, shape: Shape, place: impl Fn() -> String) -> Result<(), Refusal> {
     let Some(value) = value.filter(|value| !value.is_null()) else { return Err(Refusal::lacks(&place())) };
     let (fits, expected) = match shape {
@@ -113,7 +113,7 @@ fn check_field(value: Option<&Value>, shape: Shape, place: impl Fn() -> String) 
     Err(Refusal::invalid(param, message))
 }
 
-/// The parts of an item.
+/// Checks the parts of an item.
 fn inside(kind: &str, item: &Value, at: &dyn Fn(&str) -> String) -> Result<(), Refusal> {
     match kind {
         "message" => {

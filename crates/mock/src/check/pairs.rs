@@ -1,4 +1,4 @@
-//! Every output has its call, every call its output, each once and in time.
+//! Checks that every call has one output and every output one call, in the right order.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,10 +8,10 @@ use super::items;
 use crate::{
     play::{Play, Position},
     refusal::Refusal,
-    transcript::{Ask, Place},
+    transcript::{Ask, ItemPosition},
 };
 
-/// Calls a client answers: what they are called, what their outputs are called, and both in words.
+/// Calls that a client answers: kind of the call, kind of the output, and the names of both in messages.
 const CALLS: &[(&str, &str, &str)] = &[
     ("function_call", "function_call_output", "function call"),
     ("custom_tool_call", "custom_tool_call_output", "custom tool call"),
@@ -22,27 +22,27 @@ const CALLS: &[(&str, &str, &str)] = &[
     ("mcp_approval_request", "mcp_approval_response", "approval request"),
 ];
 
-/// A call nobody has answered.
+/// A call without an output.
 struct Open {
     words: &'static str,
-    place: Option<Place>,
-    /// Where the script made it, if it did.
+    place: Option<ItemPosition>,
+    /// Position in the script, if the call comes from the script.
     at: Option<Position>,
 }
 
-/// The calls of a transcript, by the name of their outputs and their id.
+/// Calls of a transcript, by the kind of their outputs and their id.
 #[derive(Default)]
 struct Ledger<'a> {
-    /// Sorted, so that the first complaint is always the same.
+    /// Sorted, so that the first error is deterministic.
     open: BTreeMap<(&'static str, &'a str), Open>,
     answered: HashSet<(&'static str, &'a str)>,
-    /// The turn of each conversation that is being told.
+    /// Current turn of each conversation in the transcript.
     turns: HashMap<usize, usize>,
 }
 
 pub(super) fn check(ask: &Ask<'_>, play: &Play) -> Result<(), Refusal> {
     let mut ledger = Ledger::default();
-    // Older answers of the chain had their outputs, or it would not have come this far.
+    // Calls of earlier answers of the chain have outputs; otherwise the later requests would have been refused.
     if let Some((conversation, turn)) = ask.previous.last() {
         for (number, item) in play.turn(conversation, turn).into_iter().flat_map(|turn| &turn.output).enumerate() {
             ledger.call(item, None, Some(Position { conversation, turn, item: number }));
@@ -68,7 +68,7 @@ pub(super) fn check(ask: &Ask<'_>, play: &Play) -> Result<(), Refusal> {
     ledger.end()
 }
 
-fn reference<'a>(ledger: &mut Ledger<'a>, item: &Value, place: Place, play: &'a Play) -> Result<(), Refusal> {
+fn reference<'a>(ledger: &mut Ledger<'a>, item: &Value, place: ItemPosition, play: &'a Play) -> Result<(), Refusal> {
     let id = item.get("id").and_then(Value::as_str).unwrap_or_default();
     let Some(at) = play.marks.ids.get(id).and_then(|positions| positions.first()).copied() else {
         return Err(Refusal {
@@ -89,16 +89,16 @@ fn position(item: &Value, play: &Play) -> Option<Position> {
     ids.or_else(|| field("call_id").and_then(|id| play.marks.calls.get(id)))?.first().copied()
 }
 
-/// The call an output names.
+/// The call that an output belongs to.
 fn call_of_output(output: &Value) -> Option<&str> {
     ["call_id", "approval_request_id", "id"].iter().find_map(|key| output.get(*key)?.as_str())
 }
 
 impl<'a> Ledger<'a> {
-    fn call(&mut self, item: &'a Value, place: Option<Place>, at: Option<Position>) {
+    fn call(&mut self, item: &'a Value, place: Option<ItemPosition>, at: Option<Position>) {
         let kind = items::kind(item).unwrap_or_default();
         let Some((_, output, words)) = CALLS.iter().find(|(call, _, _)| *call == kind) else { return };
-        // What runs in a container of the server brings its own output.
+        // The server itself adds the output of a call that runs in its container.
         let environment = item.pointer("/environment/type").and_then(Value::as_str);
         if environment.is_some_and(|kind| kind.starts_with("container")) {
             return;
@@ -108,7 +108,7 @@ impl<'a> Ledger<'a> {
         self.open.insert((output, id), Open { words, place, at });
     }
 
-    fn output(&mut self, key: (&'static str, &'a str), words: &str, place: Place) -> Result<(), Refusal> {
+    fn output(&mut self, key: (&'static str, &'a str), words: &str, place: ItemPosition) -> Result<(), Refusal> {
         if self.open.remove(&key).is_some() {
             self.answered.insert(key);
             return Ok(());
@@ -122,8 +122,8 @@ impl<'a> Ledger<'a> {
         Err(Refusal::invalid(place.to_string(), message))
     }
 
-    /// A turn is told: whatever an earlier one of the conversation asked for must have been answered.
-    fn turn(&mut self, at: Position, place: Place) -> Result<(), Refusal> {
+    /// Starts a turn: all calls of earlier turns of the conversation must have outputs.
+    fn turn(&mut self, at: Position, place: ItemPosition) -> Result<(), Refusal> {
         let current = self.turns.entry(at.conversation).or_insert(at.turn);
         if at.turn <= *current {
             return Ok(());
@@ -153,7 +153,7 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Nobody has to say yes or no.
+/// Whether the call needs no approval.
 fn must_be_answered(call: &(&(&'static str, &str), &Open)) -> bool {
     call.0.0 != "mcp_approval_response"
 }

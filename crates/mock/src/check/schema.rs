@@ -1,10 +1,10 @@
-//! The rules of strict JSON schemas: closed objects, all properties required, nothing a model cannot be held to.
+//! Checks of strict JSON schemas: closed objects, all properties required, only keywords that a server can enforce.
 
 use serde_json::{Map, Value};
 
 use crate::refusal::Refusal;
 
-/// Whether a schema must obey the strict rules.
+/// Whether a schema must follow the strict rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rules {
     Strict,
@@ -22,7 +22,7 @@ impl Rules {
     }
 }
 
-/// What strict schemas may not say.
+/// Keywords that strict schemas must not contain.
 const FORBIDDEN: &[&str] = &[
     "oneOf",
     "allOf",
@@ -37,7 +37,7 @@ const FORBIDDEN: &[&str] = &[
     "propertyNames",
 ];
 
-/// The schema of a function's parameters, or of an answer. `name` is what it belongs to.
+/// Checks the schema of the parameters of a function, or of an output. `name` is the name of the function or format.
 pub(super) fn root(schema: &Value, rules: Rules, name: &str, place: &str) -> Result<(), Refusal> {
     let wrong =
         |why: String| Refusal::invalid(place, format!("Invalid schema for {name}: {why}")).code("invalid_schema");
@@ -64,7 +64,7 @@ pub(super) fn root(schema: &Value, rules: Rules, name: &str, place: &str) -> Res
     })
 }
 
-/// Leaves the way to the fault in `path`.
+/// Checks a part of a schema. After an error, `path` is the path to the fault.
 fn strict(schema: &Value, root: &Value, path: &mut Vec<String>) -> Result<(), String> {
     let Some(object) = schema.as_object() else {
         return Err("a schema must be an object.".to_owned());
@@ -122,7 +122,7 @@ fn closed(object: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// References lead to a definition of the same schema.
+/// Checks that a reference leads to a definition of the same schema.
 fn reference(object: &Map<String, Value>, root: &Value) -> Result<(), String> {
     let Some(reference) = object.get("$ref") else { return Ok(()) };
     let target = reference.as_str().and_then(|text| text.strip_prefix('#')).and_then(|pointer| root.pointer(pointer));

@@ -1,4 +1,4 @@
-//! The tools a request offers, and the one it insists on.
+//! Checks of the tools of a request and of its tool choice.
 
 use std::collections::HashSet;
 
@@ -16,10 +16,10 @@ pub(crate) struct Offered<'a> {
     kinds: HashSet<&'a str>,
 }
 
-/// More tools than this no model takes.
+/// Maximum number of tools of a request.
 const MOST: usize = 1024;
 
-/// Tools that run elsewhere, and the fields they cannot do without.
+/// Hosted tools, and their required fields.
 const HOSTED: &[(&str, &[&str])] = &[
     ("web_search", &[]),
     ("web_search_2025_08_26", &[]),
@@ -75,7 +75,7 @@ impl<'a> Offered<'a> {
                 let Some(Value::Array(inner)) = tool.get("tools") else {
                     return Err(Refusal::lacks(&format!("{place}.tools")));
                 };
-                // A namespace inside a namespace has nothing to nest.
+                // A namespace cannot contain a namespace.
                 match inner.iter().position(|tool| tool.get("type").is_some_and(|kind| kind == "namespace")) {
                     Some(at) => Err(Refusal::invalid(format!("{place}.tools[{at}].type"), "Namespaces do not nest.")),
                     None => self.add_all(inner, &format!("{place}.tools")),
@@ -94,7 +94,7 @@ impl<'a> Offered<'a> {
         }
     }
 
-    /// A function, as Responses and as Chat Completions (in its `function` field) describe it.
+    /// Checks a function, in the form that Responses and Chat Completions (in the field `function`) share.
     pub(crate) fn function(&mut self, tool: &'a Value, place: &str) -> Result<(), Refusal> {
         self.kinds.insert("function");
         let name = self.name(tool, place)?;
@@ -108,7 +108,7 @@ impl<'a> Offered<'a> {
         }
     }
 
-    /// A custom tool, but for its format, which the two describe differently.
+    /// Checks a custom tool, except its format, which differs between the two APIs.
     pub(crate) fn custom(&mut self, tool: &'a Value, place: &str) -> Result<(), Refusal> {
         self.kinds.insert("custom");
         self.name(tool, place).map(|_| ())
@@ -133,7 +133,7 @@ impl<'a> Offered<'a> {
         Ok(name)
     }
 
-    /// What the request says about which tool to use, in the words of either endpoint.
+    /// Checks the tool choice of a request, in the form of either API.
     pub(crate) fn check_choice(&self, choice: Option<&Value>) -> Result<(), Refusal> {
         let wrong = |message: String| Err(Refusal::invalid("tool_choice", message));
         let choice = match choice {
@@ -189,7 +189,7 @@ fn custom_format(format: Option<&Value>, place: &str) -> Result<(), Refusal> {
     }
 }
 
-/// What the answer must look like: `text.format`, or the `json_schema` of a chat's `response_format`.
+/// Checks the format of the output: `text.format`, or the `json_schema` of `response_format` in a chat request.
 pub(crate) fn answer_format(format: &Value, place: &str) -> Result<(), Refusal> {
     let name = text(format, "name", place)?;
     let rules = Rules::of(format, place)?;

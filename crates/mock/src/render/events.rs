@@ -1,14 +1,14 @@
-//! The events of a streamed response, in the order a real server sends them.
+//! The events of a streamed response, in the order in which a real server sends them.
 
 use serde_json::{Value, json};
 
 use super::{Ending, Rendered, Writer, pieces, response::Frame};
 use crate::{Events, play::Ready};
 
-/// The names of states.
+/// Names of states.
 type States = &'static [&'static str];
 
-/// Tools that run elsewhere go through states: some before what they are told, some after.
+/// States of a hosted tool: those before its input is known, and those after.
 const STATES: &[(&str, (States, States))] = &[
     ("web_search_call", (&["in_progress", "searching"], &["completed"])),
     ("file_search_call", (&["in_progress", "searching"], &["completed"])),
@@ -18,7 +18,7 @@ const STATES: &[(&str, (States, States))] = &[
     ("mcp_list_tools", (&["in_progress"], &["completed"])),
 ];
 
-/// Renders a turn as a stream.
+/// Renders a turn as a stream of events.
 pub(crate) fn render(frame: &Frame, turn: &Ready, ending: &Ending, events: Events, delta_chars: usize) -> Rendered {
     let mut stream = Stream { writer: Writer::default(), delta_chars };
     stream.send("response.created", json!({"response": frame.begun()}));
@@ -50,7 +50,7 @@ struct Stream {
     delta_chars: usize,
 }
 
-/// A text that is streamed: the events of its deltas and of its end, and what the end calls it.
+/// A streamed text: the types of its delta and end events, and the name of its field in the end event.
 struct Streamed<'a> {
     delta: &'a str,
     done: &'a str,
@@ -59,7 +59,7 @@ struct Streamed<'a> {
 }
 
 impl Stream {
-    /// Sends an event; its type and number come before the given fields.
+    /// Adds an event; its type and number precede the given fields.
     fn send(&mut self, kind: &str, fields: Value) {
         let mut event = json!({"type": kind, "sequence_number": self.writer.count()});
         if let (Value::Object(event), Value::Object(fields)) = (&mut event, fields) {
@@ -108,7 +108,7 @@ impl Stream {
         self.send("response.output_item.done", json!({"output_index": at, "item": item}));
     }
 
-    /// The parts of a message, or of a thought that is shown.
+    /// Adds the events of the parts of a message, or of visible reasoning.
     fn content(&mut self, at: usize, item: &Value) {
         for (number, part) in item["content"].as_array().into_iter().flatten().enumerate() {
             let place = json!({"item_id": item["id"], "output_index": at, "content_index": number});
@@ -156,7 +156,7 @@ impl Stream {
         }
     }
 
-    /// What a call passes on.
+    /// Adds the events of the arguments or the input of a call.
     fn input(&mut self, at: usize, item: &Value, kind: &str, key: &str) {
         let place = json!({"item_id": item["id"], "output_index": at});
         let streamed = Streamed {
@@ -168,7 +168,7 @@ impl Stream {
         self.text(&place, &streamed);
     }
 
-    /// What a shell is to run.
+    /// Adds the events of the commands of a shell call.
     fn commands(&mut self, at: usize, item: &Value) {
         for (number, command) in item["action"]["commands"].as_array().into_iter().flatten().enumerate() {
             let place = json!({"output_index": at, "command_index": number});
@@ -183,7 +183,7 @@ impl Stream {
         }
     }
 
-    /// The states of a tool that ran elsewhere.
+    /// Adds the events of the states of a hosted tool.
     fn states(&mut self, at: usize, item: &Value, states: &[&str]) {
         let kind = item["type"].as_str().unwrap_or_default();
         for state in states {
@@ -192,7 +192,7 @@ impl Stream {
     }
 
     fn text(&mut self, place: &Value, streamed: &Streamed<'_>) {
-        // There can be very many deltas, so what they share is written once.
+        // There can be very many deltas, so their shared fields are rendered once.
         let shared = place.to_string();
         let shared = shared.trim_start_matches('{').trim_end_matches('}');
         for piece in pieces(streamed.text, self.delta_chars) {
@@ -204,7 +204,7 @@ impl Stream {
     }
 }
 
-/// The place of an event, and more about it.
+/// Position fields of an event, with additional fields.
 fn with<const N: usize>(place: &Value, fields: [(&str, Value); N]) -> Value {
     let mut whole = place.clone();
     for (key, value) in fields {

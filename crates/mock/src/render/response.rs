@@ -1,18 +1,18 @@
-//! The response object, with everything of the request it repeats.
+//! The response object, with the fields of the request that it repeats.
 
 use serde_json::{Map, Value, json};
 
 use super::Ending;
 
-/// What an answer is about, apart from what it says.
+/// Data of an answer, except its output.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Frame {
     pub(crate) id: String,
-    /// The fields of the request that the response repeats, in their order.
+    /// Fields of the request that the response repeats, in order.
     pub(crate) echo: Map<String, Value>,
 }
 
-/// Time stands still here, so that answers are always the same.
+/// Fixed time of all answers, so that answers are deterministic.
 pub(crate) const CREATED_AT: u64 = 1_760_000_000;
 
 const ECHOED: &[&str] = &[
@@ -54,17 +54,17 @@ impl Frame {
         Self { id, echo }
     }
 
-    /// The model that was asked for.
+    /// Name of the requested model.
     pub(crate) fn model(&self) -> &Value {
         self.echo.get("model").unwrap_or(&Value::Null)
     }
 
-    /// The object as it is while the answer is being made.
+    /// The object while the response is in progress.
     pub(crate) fn begun(&self) -> Value {
         self.object("in_progress", &[], &Value::Null, Value::Null)
     }
 
-    /// The object as it is in the end.
+    /// The object after the response has ended.
     pub(crate) fn ended(&self, output: &[Value], usage: &Value, ending: &Ending) -> Value {
         match ending {
             Ending::Completed => self.object("completed", output, usage, Value::Null),

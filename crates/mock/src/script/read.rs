@@ -1,4 +1,4 @@
-//! A script read from JSON, strictly: what is not understood is refused with its place.
+//! A strict reader of scripts in JSON. An error names the position of the fault.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{Authorization, Conversation, Events, Script, Turn, When, usage};
 use crate::{Fault, Malformed, MockError};
 
-/// A script is at most this long.
+/// Limit of a script, in bytes.
 const LONGEST: usize = 16 << 20;
 
 type Read<T> = Result<T, MockError>;
@@ -93,7 +93,7 @@ fn turn(place: String, value: Value) -> Read<Turn> {
     Ok(turn)
 }
 
-/// Usage may be whole, or only the two numbers everybody knows, or null.
+/// Usage: a complete object, only the numbers of input and output tokens, or null.
 fn tokens(place: &str, value: Value) -> Read<Value> {
     let Value::Object(given) = value else {
         return if value.is_null() { Ok(value) } else { Err(MockError::script(place, "it is an object or null")) };
@@ -170,7 +170,7 @@ fn size(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// The fields of an object that nobody has read yet.
+/// Fields of an object that were not read yet.
 struct Fields {
     place: String,
     left: Map<String, Value>,

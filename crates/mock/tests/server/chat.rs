@@ -1,4 +1,4 @@
-//! Chat Completions tell the same story.
+//! Scripts over the Chat Completions API.
 
 use sandbar_mock::{Fault, Script, Turn, item};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Everything that can go wrong, one attempt after the other.
+//! All faults, one attempt after the other.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -238,7 +238,7 @@ fn silence_lasts_until_the_client_leaves() {
     write!(socket, "POST /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{text}", text.len()).unwrap();
     let error = socket.read(&mut [0; 1]).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
-    // The fault is for whoever is heard first.
+    // The first request that arrives gets the fault.
     while server.requests().is_empty() {
         std::thread::sleep(Duration::from_millis(1));
     }

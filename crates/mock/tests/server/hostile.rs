@@ -1,4 +1,4 @@
-//! Requests nobody should send get an answer all the same, and the next one is served as ever.
+//! Malformed requests get an error, and the next request is served.
 
 use proptest::{prelude::*, test_runner::Config};
 use sandbar_mock::{Script, item};

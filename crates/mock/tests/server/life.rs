@@ -1,4 +1,4 @@
-//! The server's life, its doors and its memory.
+//! Lifetime, authorization and log of the server.
 
 use std::{
     io::{Read as _, Write as _},

@@ -1,4 +1,4 @@
-//! The mock server as a client sees it: over a socket.
+//! The mock server, tested over a socket.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! What the server turns down, and where it says the fault is.
+//! Requests that the server refuses, and the reported positions of their faults.
 
 use sandbar_mock::{Script, item};
 use serde_json::{Value, json};

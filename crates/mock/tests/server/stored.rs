@@ -1,4 +1,4 @@
-//! What the server keeps for its clients: conversations, and transcripts made small.
+//! Stored conversations and compacted transcripts.
 
 use sandbar_mock::{Fault, Script, Turn, item};
 use serde_json::{Value, json};

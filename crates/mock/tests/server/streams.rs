@@ -1,4 +1,4 @@
-//! Streams are complete, in order, and end with the whole answer.
+//! Streams: complete events in order, and the whole response at the end.
 
 use sandbar_mock::{Events, Script, Turn, item};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The transcript alone decides which turn comes next.
+//! The choice of the next turn from the transcript.
 
 use sandbar_mock::{Conversation, Script, Turn, When, item};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn the_turn_after_the_last_one_shown_is_played_in_any_order_of_asking() {
         (json!([{"type": "message", "id": "msg_1_0", "role": "assistant", "content": "changed"}, user("?")]), "f({})"),
         (json!([{"type": "item_reference", "id": "msg_1_0"}, user("?")]), "f({})"),
         (json!([call("call_2_0"), output("call_2_0")]), "ok"),
-        // Words of somebody else mean nothing.
+        // Texts that are not from the script do not matter.
         (json!([user("first"), said("never said"), user("ok")]), "first, f({}), f({\"n\":2})"),
     ] {
         assert_eq!(client.ask(&request(input.clone())).said(), expected, "{input}");
@@ -188,7 +188,7 @@ fn response_ids_know_how_far_every_agent_is() {
 }
 
 #[test]
-fn whoever_answered_the_user_goes_on_when_only_outputs_follow() {
+fn the_conversation_that_answered_the_user_continues_when_only_outputs_follow() {
     let weather = Conversation::new()
         .when(When::any().last_user("weather"))
         .turn(item::function_call("f", json!({})))
@@ -201,7 +201,7 @@ fn whoever_answered_the_user_goes_on_when_only_outputs_follow() {
 }
 
 #[test]
-fn nobody_to_answer_is_an_error() {
+fn a_request_that_no_conversation_matches_is_an_error() {
     let (server, mut client) =
         serve(Script::new().conversation(Conversation::new().when(When::any().model("x")).turn(item::text("x"))));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A client that hides nothing: it shows what came over the socket, and how the connection ended.
+//! A plain client that returns the received bytes and the end of the connection.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},

@@ -1,31 +1,18 @@
-//! The `sandbar` command: how fast it is there, and how long its demonstration takes.
+//! Benchmark of the `sandbar` command: its start and its demonstration.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use super::table::{Options, Spread, Table};
-
-/// Builds the command for release, which is not part of what is measured.
-fn built() -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--release", "--package", "sandbar-cli"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    // What cargo has told us about ourselves would make build scripts that watch it build everything anew.
-    for (name, _) in std::env::vars_os() {
-        if ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|start| name.to_string_lossy().starts_with(start)) {
-            cargo.env_remove(name);
-        }
-    }
-    assert!(cargo.status().unwrap().success(), "the command can be built");
-    // Benchmarks are built into a folder of their own, beside what everybody else is built into.
-    let here = std::env::current_exe().unwrap();
-    here.parent().and_then(Path::parent).unwrap().join("sandbar")
-}
+use super::{
+    release,
+    table::{Options, Spread, Table},
+};
 
 pub(crate) fn measure(options: &Options, table: &mut Table) {
-    let sandbar = built();
+    let sandbar = release::sandbar();
     if options.wants("cold start") {
         cold_start(&sandbar, table);
     }
@@ -35,9 +22,9 @@ pub(crate) fn measure(options: &Options, table: &mut Table) {
 }
 
 fn timed(command: &mut Command) -> Option<Duration> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-    status.success().then(|| begun.elapsed())
+    status.success().then(|| started.elapsed())
 }
 
 fn cold_start(sandbar: &Path, table: &mut Table) {
@@ -53,7 +40,7 @@ fn cold_start(sandbar: &Path, table: &mut Table) {
 
 fn demo(sandbar: &Path, options: &Options, table: &mut Table) {
     if timed(Command::new(sandbar).args(["demo", "--help"])).is_none() {
-        eprintln!("sandbar demo: not there");
+        eprintln!("sandbar demo: this build has no demo");
         return;
     }
     let rounds = (0..options.times(10)).map(|_| timed(Command::new(sandbar).arg("demo")).expect("the demo works"));

@@ -1,8 +1,8 @@
-//! The memory of a process and of everything it started, each page counted once.
+//! Memory of a process tree; shared pages are counted once.
 
 use std::{collections::HashMap, fs};
 
-/// In megabytes, as things are now.
+/// Current memory of the tree, in megabytes.
 pub(crate) fn of_tree(root: u32) -> f64 {
     let mut parents = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -20,7 +20,7 @@ fn parent(pid: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Its own pages, and its share of those that others have too.
+/// Proportional set size of a process, in megabytes.
 fn share(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or_default();

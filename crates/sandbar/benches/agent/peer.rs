@@ -1,4 +1,4 @@
-//! Whoever does a workload in a process of its own: the Python SDK, or this program once more.
+//! A workload in a separate process: with the Python SDK, or with this program.
 
 use std::{
     path::PathBuf,
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{memory, table::Spread};
 
-/// The Python SDK with a workload, this often; none where it is not installed.
+/// Command that runs a workload with the Python SDK this many times; `None` if the SDK is not installed.
 pub(crate) fn python(workload: &str, rounds: usize) -> Option<Command> {
     let home = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let python = home.join("../../.venv-agents/bin/python");
@@ -23,14 +23,14 @@ pub(crate) fn python(workload: &str, rounds: usize) -> Option<Command> {
     Some(command)
 }
 
-/// This program with many runs at once, this often.
+/// Command that runs the workload `many` with this program this many times.
 pub(crate) fn ourselves(rounds: usize) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--many", &rounds.to_string()]);
     command
 }
 
-/// How long it took.
+/// Durations that the command measured.
 pub(crate) fn time(command: &mut Command) -> Spread {
     let output = command.stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{command:?} failed");
@@ -39,7 +39,8 @@ pub(crate) fn time(command: &mut Command) -> Spread {
     Spread::of(seconds.map(Duration::from_secs_f64).collect())
 }
 
-/// The most memory that it and everything it started took at once, in megabytes. Looking costs time, so nothing is timed.
+/// Peak memory of the process tree of the command, in megabytes. The sampling costs time, so this call measures no
+/// durations.
 pub(crate) fn peak_mb(command: &mut Command) -> f64 {
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     let mut peak = 0.0_f64;

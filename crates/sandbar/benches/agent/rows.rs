@@ -1,4 +1,4 @@
-//! One row per goal.
+//! The rows of the table, one per goal.
 
 use super::{
     command, peer,
@@ -42,10 +42,10 @@ fn many(options: &Options, table: &mut Table) {
     eprintln!("memory of 200 runs, machines included: {ours:.0} MB, Python SDK {theirs:.0} MB");
 }
 
-/// A row that must be this many times faster than the same by the Python SDK.
+/// Adds a row whose goal is a multiple of the speed of the Python SDK.
 fn versus(table: &mut Table, (name, times): (&'static str, f64), ours: Spread, theirs: Option<Spread>) {
     match theirs {
         Some(theirs) => table.ratio(name, ours, theirs, 1.0 / times),
-        None => eprintln!("{name}: {:.3} ms, and nothing to compare with", ours.p50),
+        None => eprintln!("{name}: {:.3} ms, without a comparison", ours.p50),
     }
 }

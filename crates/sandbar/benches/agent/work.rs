@@ -1,15 +1,15 @@
-//! The workloads: turns on one machine, and many runs at once on a machine each.
+//! The workloads: many turns on one machine, and many concurrent runs with a machine each.
 
 use std::time::{Duration, Instant};
 
 use sandbar::{client::UnixLocal, prelude::*};
 use serde_json::json;
 
-/// How many runs there are at once, and how many commands each of them makes before its last word.
+/// Number of concurrent runs, and of commands in each run.
 const RUNS: usize = 200;
 const COMMANDS: usize = 3;
 
-/// An agent whose model wants the same command each turn, and says a word after the last.
+/// An agent whose model calls the same command in each turn, and ends with a message.
 fn agent(commands: usize) -> SandboxAgent {
     let call = |at| vec![Item::function_call(format!("c{at}"), "exec_command", r#"{"cmd":"true"}"#)];
     let turns = (0..commands).map(call).chain([vec![Item::assistant("done")]]);
@@ -17,12 +17,12 @@ fn agent(commands: usize) -> SandboxAgent {
     SandboxAgent::new("x").instructions("bench").capabilities(capabilities).model(ScriptedModel::new(turns))
 }
 
-/// A whole run on a fresh machine: it is made, used, and gone at the end.
+/// Duration of a run on a fresh machine, from its creation to its removal.
 pub(crate) async fn turns(commands: usize) -> Duration {
     let agent = agent(commands);
-    let begun = Instant::now();
+    let started = Instant::now();
     let result = run(&agent, "go").sandbox(UnixLocal::new()).max_turns(commands as u32 + 5).await.unwrap();
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert_eq!(result.final_output(), "done");
     assert_eq!(worked(&result), commands, "every command ran and ended well");
     took
@@ -33,10 +33,10 @@ fn worked(result: &RunResult) -> usize {
     outputs.filter(|item| item.raw.text_field("output").is_some_and(|text| text.contains("exited with code 0"))).count()
 }
 
-/// Many runs at once, each on a machine of its own.
+/// Duration of many concurrent runs, each on its own machine.
 async fn many(runs: usize) -> Duration {
     let agents: Vec<SandboxAgent> = (0..runs).map(|_| agent(COMMANDS)).collect();
-    let begun = Instant::now();
+    let started = Instant::now();
     let all = agents.into_iter().map(|agent| {
         tokio::spawn(async move {
             let result = run(&agent, "go").sandbox(UnixLocal::new()).await.unwrap();
@@ -46,10 +46,10 @@ async fn many(runs: usize) -> Duration {
     for run in Vec::from_iter(all) {
         run.await.unwrap();
     }
-    begun.elapsed()
+    started.elapsed()
 }
 
-/// For a process of its own, so that its memory, and that of its machines, can be told from everything else.
+/// Main function of the separate process, whose memory can be measured together with its machines.
 pub(crate) async fn many_and_report(rounds: usize) {
     many(1).await;
     let mut seconds = Vec::new();

@@ -1,4 +1,4 @@
-//! The Python SDK doing the same, in a process of its own.
+//! The workloads with the Python SDK, in a separate process.
 
 use std::{
     collections::HashMap,
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use super::table::Spread;
 
-/// What the Python SDK needed for each workload.
+/// Durations of the Python SDK, by workload.
 pub(crate) struct Peer(HashMap<String, Spread>);
 
 impl Peer {
-    /// Runs all of it; none where the SDK is not installed.
+    /// Runs all workloads; `None` if the SDK is not installed.
     pub(crate) fn measure(tree: &Path, temp: &Path, rounds: usize) -> Option<Self> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
         let python = root.join(".venv-agents/bin/python");

@@ -1,4 +1,4 @@
-//! The workloads, each beside its floor.
+//! The workloads, each with its floor.
 
 use std::{
     fmt::Write as _,
@@ -20,22 +20,22 @@ use super::{
     table::{Options, Spread, Table},
 };
 
-/// Everything on tmpfs, so that a disk's journal is not what is measured.
+/// Directories of the benchmark on tmpfs, so that the journal of a disk does not affect it.
 struct Bench {
     client: Arc<UnixLocal>,
-    place: PathBuf,
+    directory: PathBuf,
 }
 
 impl Bench {
     fn new() -> Self {
-        let place = PathBuf::from(format!("/dev/shm/sandbar-bench-{}", std::process::id()));
-        fs::create_dir_all(place.join("temp")).unwrap();
-        let bench = Self { client: Arc::new(UnixLocal::new().state_dir(place.join("state"))), place };
+        let directory = PathBuf::from(format!("/dev/shm/sandbar-bench-{}", std::process::id()));
+        fs::create_dir_all(directory.join("temp")).unwrap();
+        let bench = Self { client: Arc::new(UnixLocal::new().state_dir(directory.join("state"))), directory };
         bench.make_tree();
         bench
     }
 
-    /// 5,000 files, 100 MB.
+    /// Creates 5,000 files with 100 MB.
     fn make_tree(&self) {
         let content: Vec<u8> = (0..20_971_u32).map(|at| (at % 251) as u8).collect();
         for at in 0..5000 {
@@ -46,30 +46,30 @@ impl Bench {
     }
 
     fn tree(&self) -> PathBuf {
-        self.place.join("tree")
+        self.directory.join("tree")
     }
 
     async fn open(&self, manifest: Manifest) -> (SandboxSession, Duration) {
-        let begun = Instant::now();
+        let started = Instant::now();
         let session = SandboxSession::open(self.client.clone(), SessionOptions::new(manifest)).await.unwrap();
-        (session, begun.elapsed())
+        (session, started.elapsed())
     }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _leftovers = fs::remove_dir_all(&self.place);
+        let _leftovers = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Runs every workload that was asked for.
+/// Runs every requested workload.
 pub(crate) async fn all(options: &Options) -> Table {
     let mut table = Table::default();
     let bench = Bench::new();
-    // A single row is asked for by whoever works on it, and the Python SDK takes most of a minute.
+    // The Python SDK takes most of a minute, so a run of a single row skips it.
     let rounds = if options.quick { 1 } else { 3 };
     let peer = match options.only {
-        None => Peer::measure(&bench.tree(), &bench.place.join("temp"), rounds),
+        None => Peer::measure(&bench.tree(), &bench.directory.join("temp"), rounds),
         Some(_) => None,
     };
     if options.wants("inline") {
@@ -94,16 +94,16 @@ fn files(count: usize) -> Manifest {
     (0..count).fold(Manifest::new(), add)
 }
 
-fn write_loop(place: &Path, count: usize) -> Duration {
-    let begun = Instant::now();
+fn write_loop(directory: &Path, count: usize) -> Duration {
+    let started = Instant::now();
     for at in 0..20 {
-        fs::create_dir_all(place.join(format!("d{at}"))).unwrap();
+        fs::create_dir_all(directory.join(format!("d{at}"))).unwrap();
     }
     for at in 0..count {
-        fs::write(place.join(format!("d{}/f{at}.txt", at % 20)), [b'x'; 100]).unwrap();
+        fs::write(directory.join(format!("d{}/f{at}.txt", at % 20)), [b'x'; 100]).unwrap();
     }
-    let took = begun.elapsed();
-    fs::remove_dir_all(place).unwrap();
+    let took = started.elapsed();
+    fs::remove_dir_all(directory).unwrap();
     took
 }
 
@@ -115,7 +115,7 @@ async fn inline(options: &Options, bench: &Bench, peer: Option<&Peer>, table: &m
             let (session, took) = bench.open(files(count)).await;
             ours.push(took);
             session.delete().await.unwrap();
-            floor.push(write_loop(&bench.place.join("loop"), count));
+            floor.push(write_loop(&bench.directory.join("loop"), count));
         }
         let (ours, floor) = (Spread::of(ours), Spread::of(floor));
         let name = if count == 1_000 { "inline 1,000 files / write loop" } else { "inline 10,000 files / write loop" };
@@ -131,14 +131,14 @@ async fn inline(options: &Options, bench: &Bench, peer: Option<&Peer>, table: &m
 async fn local_dir(options: &Options, bench: &Bench, peer: Option<&Peer>, table: &mut Table) {
     let (mut ours, mut floor) = (Vec::new(), Vec::new());
     for _ in 0..options.times(20) {
-        let manifest = Manifest::new().entry("tree", LocalDir::new(bench.tree())).base_dir(&bench.place);
+        let manifest = Manifest::new().entry("tree", LocalDir::new(bench.tree())).base_dir(&bench.directory);
         let (session, took) = bench.open(manifest).await;
         ours.push(took);
         session.delete().await.unwrap();
-        let copy = bench.place.join("copy");
-        let begun = Instant::now();
+        let copy = bench.directory.join("copy");
+        let started = Instant::now();
         assert!(Command::new("cp").arg("-r").arg(bench.tree()).arg(&copy).status().unwrap().success());
-        floor.push(begun.elapsed());
+        floor.push(started.elapsed());
         fs::remove_dir_all(copy).unwrap();
     }
     let (ours, floor) = (Spread::of(ours), Spread::of(floor));
@@ -161,9 +161,9 @@ async fn large_patch(options: &Options, bench: &Bench, peer: Option<&Peer>, tabl
     let mut ours = Vec::new();
     for _ in 0..options.times(100) {
         session.write("big.txt", text.clone()).await.unwrap();
-        let begun = Instant::now();
+        let started = Instant::now();
         session.apply_patch(&patch, sdk()).await.unwrap();
-        ours.push(begun.elapsed());
+        ours.push(started.elapsed());
     }
     let ours = Spread::of(ours);
     match peer {
@@ -187,14 +187,14 @@ async fn wide_patch(options: &Options, bench: &Bench, peer: Option<&Peer>, table
     };
     let turns = [patch("line 10", "line ten"), patch("line ten", "line 10")];
     let (mut ours, mut floor) = (Vec::new(), Vec::new());
-    let place = bench.place.join("loop");
+    let directory = bench.directory.join("loop");
     for at in 0..options.times(40) {
-        let begun = Instant::now();
+        let started = Instant::now();
         session.apply_patch(&turns[at % 2], sdk()).await.unwrap();
-        ours.push(begun.elapsed());
-        floor.push(replace_loop(&place, &changed));
+        ours.push(started.elapsed());
+        floor.push(replace_loop(&directory, &changed));
     }
-    let _was_never_made = fs::remove_dir_all(&place);
+    let _may_not_exist = fs::remove_dir_all(&directory);
     let (ours, floor) = (Spread::of(ours), Spread::of(floor));
     table.ratio("patch 500 files / plain replacing", ours, floor, 4.0);
     if let Some(peer) = peer {
@@ -203,19 +203,19 @@ async fn wide_patch(options: &Options, bench: &Bench, peer: Option<&Peer>, table
     session.delete().await.unwrap();
 }
 
-/// Reads each file and replaces it by a new one under the same name, as whoever wants no half-written file does.
-fn replace_loop(place: &Path, text: &str) -> Duration {
-    fs::create_dir_all(place).unwrap();
+/// Reads each file and replaces it atomically by a new file with the same name.
+fn replace_loop(directory: &Path, text: &str) -> Duration {
+    fs::create_dir_all(directory).unwrap();
     for at in 0..500 {
-        fs::write(place.join(format!("x{at}.txt")), text).unwrap();
+        fs::write(directory.join(format!("x{at}.txt")), text).unwrap();
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     for at in 0..500 {
-        let path = place.join(format!("x{at}.txt"));
+        let path = directory.join(format!("x{at}.txt"));
         let old = fs::read(&path).unwrap();
-        let temporary = place.join(format!(".x{at}"));
+        let temporary = directory.join(format!(".x{at}"));
         fs::write(&temporary, &old).unwrap();
         fs::rename(temporary, path).unwrap();
     }
-    begun.elapsed()
+    started.elapsed()
 }

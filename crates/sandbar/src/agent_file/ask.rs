@@ -1,4 +1,4 @@
-//! What a person wants to be asked about, as rules that are written down.
+//! Rules of an agent file that say which calls need the approval of a person.
 
 use std::sync::Arc;
 
@@ -7,29 +7,30 @@ use sandbar_sandbox::patch;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Filesystem, Shell, Workplace, capability::filesystem::touched_from};
+use crate::{AgentSession, Filesystem, Shell, capability::filesystem::touched_from};
 
-/// Calls of one tool that a person wants to be asked about.
+/// Calls of one tool that need the approval of a person.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskRule {
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// Which calls: those whose command line (or any command in it), whose input, or any of whose files match; `*` stands for
-    /// anything. Files are as they are from the root of the workspace. All calls if nothing is said. Text can be written in
-    /// many ways: a rule is a convenience, and no wall.
+    /// Pattern of the calls; `None` matches all calls. `*` matches any text. The pattern is compared with the command line
+    /// and each command in it (`exec_command`), with the input (`write_stdin`), or with each path relative to the root of
+    /// the workspace (`apply_patch`). The same command can be written in many ways: a rule is a convenience, not a security
+    /// boundary.
     #[serde(default)]
     pub matches: Option<String>,
 }
 
-/// When a person is asked.
+/// Which calls a person is asked about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asking {
-    /// About nothing.
+    /// No call.
     Never,
-    /// About every call that does something.
+    /// Every call that runs a command or changes a file.
     Always,
-    /// About what the rules name.
+    /// Every call that matches a rule.
     #[default]
     ByRule,
 }
@@ -38,13 +39,13 @@ impl Asking {
     pub(super) fn shell(self, rules: &[AskRule]) -> Shell {
         let rules = Arc::new(rules.to_vec());
         Shell::new().configure_tools(move |tools| {
-            let exec = self.approval(&rules, &["exec_command", "apply_patch"], &tools.place, is_about_command);
+            let exec = self.approval(&rules, &["exec_command", "apply_patch"], &tools.agent_session, is_about_command);
             tools.exec_command = Arc::new(Arc::clone(&tools.exec_command).approval(exec));
             if let Some(tool) = tools.write_stdin.take() {
-                let typing = |rule: &AskRule, _: &Workplace, arguments: &Value| {
+                let typing = |rule: &AskRule, _: &AgentSession, arguments: &Value| {
                     rule.tool == "write_stdin" && rule.matches(text(arguments, "chars"))
                 };
-                let typing = self.approval(&rules, &["write_stdin"], &tools.place, typing);
+                let typing = self.approval(&rules, &["write_stdin"], &tools.agent_session, typing);
                 tools.write_stdin = Some(Arc::new(tool.approval(typing)));
             }
         })
@@ -66,44 +67,45 @@ impl Asking {
         self,
         rules: &Arc<Vec<AskRule>>,
         tools: &[&str],
-        place: &Workplace,
-        is_about: fn(&AskRule, &Workplace, &Value) -> bool,
+        agent_session: &AgentSession,
+        is_about: fn(&AskRule, &AgentSession, &Value) -> bool,
     ) -> Approval {
         match self {
             Self::Never => Approval::Never,
             Self::Always => Approval::Always,
-            // Nobody wants to be asked about arguments that cannot be read, where there is no rule.
+            // `Approval::When` always asks about arguments that are not valid JSON; without a rule, no call needs approval.
             Self::ByRule if !rules.iter().any(|rule| tools.contains(&rule.tool.as_str())) => Approval::Never,
             Self::ByRule => {
-                let (rules, place) = (Arc::clone(rules), place.clone());
+                let (rules, agent_session) = (Arc::clone(rules), agent_session.clone());
                 Approval::when(move |_call, arguments| {
-                    let asked = rules.iter().any(|rule| is_about(rule, &place, &arguments));
-                    async move { asked }
+                    let must_ask = rules.iter().any(|rule| is_about(rule, &agent_session, &arguments));
+                    async move { must_ask }
                 })
             }
         }
     }
 }
 
-/// Whether a rule is about a command: about its line, any of the commands in it, or the files of a patch typed into it.
-fn is_about_command(rule: &AskRule, place: &Workplace, arguments: &Value) -> bool {
+/// Whether a rule matches a call of `exec_command`: its command line, a command in it, or a file of a patch in it.
+fn is_about_command(rule: &AskRule, agent_session: &AgentSession, arguments: &Value) -> bool {
     let cmd = text(arguments, "cmd");
     match rule.tool.as_str() {
         "exec_command" => rule.matches.is_none() || commands(cmd).any(|command| rule.matches(&command)),
-        "apply_patch" => patch::from_script(cmd).is_some_and(|found| {
+        "apply_patch" => patch::from_script(cmd).is_some_and(|invocation| {
             let workdir = Some(text(arguments, "workdir").trim()).filter(|dir| !dir.is_empty());
-            let workdir =
-                workdir.map(|dir| place.anchored(dir)).or_else(|| place.directory().map(|dir| dir.to_string()));
-            let cwd = found.directory(workdir.as_deref());
+            let workdir = workdir
+                .map(|dir| agent_session.anchored(dir))
+                .or_else(|| agent_session.directory().map(|dir| dir.to_string()));
+            let cwd = invocation.directory(workdir.as_deref());
             rule.matches.is_none()
-                || touched_from(place, cwd.as_deref(), &found.patch).iter().any(|path| rule.matches(path))
+                || touched_from(agent_session, cwd.as_deref(), &invocation.patch).iter().any(|path| rule.matches(path))
         }),
         _ => false,
     }
 }
 
-/// A command line as a whole, and each of the commands that it is made of, with one space between words. Quotes are not
-/// understood: what is asked about too often is asked about.
+/// The whole command line, and each command in it, with one space between words. Quotes are not parsed: a person is asked
+/// too often rather than too rarely.
 fn commands(line: &str) -> impl Iterator<Item = String> + '_ {
     let parts = line.split(['\n', ';', '|', '&', '(', ')', '`', '{', '}']);
     std::iter::once(line).chain(parts).map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -119,7 +121,7 @@ fn text<'a>(arguments: &'a Value, name: &str) -> &'a str {
     arguments.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a text matches a pattern as a whole; `*` stands for anything, also for nothing.
+/// Whether the whole text matches a pattern; `*` matches any text, also an empty one.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut pieces = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(pieces.next().unwrap_or_default()) else { return false };
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn a_star_matches_any_text() {
         for (pattern, text, expected) in [
             ("git push*", "git push origin", true),
             ("git push*", "git push", true),
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_found_in_a_longer_line() {
+    fn a_rule_finds_a_command_in_a_longer_line() {
         let rule = AskRule { tool: "exec_command".to_owned(), matches: Some("git push*".to_owned()) };
         for (line, expected) in [
             ("git push", true),

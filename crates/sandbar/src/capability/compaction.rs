@@ -1,4 +1,4 @@
-//! Long conversations: the model's server shortens them where it can; where it cannot, they are summed up here.
+//! The capability to shorten long conversations: on the model's server if it supports that, otherwise with a summary.
 
 mod summary;
 
@@ -8,42 +8,42 @@ use sandbar_sandbox::SandboxError;
 use serde_json::json;
 
 use self::summary::Summarise;
-use super::{Capability, Gear, Workplace, context_window};
+use super::{AgentSession, Capability, CapabilityKit, context_window};
 
-/// When nothing is known of the model.
-const USUAL_THRESHOLD: u64 = 240_000;
+/// Threshold, in tokens, for a model whose context window is unknown.
+const DEFAULT_THRESHOLD: u64 = 240_000;
 
-/// How much of the window may be full, in thousandths.
-const USUAL_SHARE: u64 = 900;
+/// Share of the context window that may be full, in thousandths.
+const DEFAULT_SHARE: u64 = 900;
 
-/// When a conversation is too long.
+/// Size at which a conversation is shortened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactionPolicy {
-    /// At this many tokens.
+    /// A fixed number of tokens.
     Static {
-        /// How many.
+        /// Number of tokens.
         threshold: u64,
     },
-    /// When this much of the model's window is full.
+    /// A share of the context window of the model.
     Dynamic {
-        /// The model's window, in tokens; looked up by the model's name if not given.
+        /// Context window of the model, in tokens; `None` looks it up by the name of the model.
         window: Option<u64>,
-        /// How much of it, in thousandths.
+        /// Share of the context window, in thousandths.
         share: u64,
     },
 }
 
 impl CompactionPolicy {
-    /// The tokens at which a conversation with this model is too long.
+    /// Number of tokens above which a conversation with this model is shortened.
     #[must_use]
     pub fn threshold(self, model: &str) -> u64 {
         match self {
             Self::Static { threshold } => threshold,
             Self::Dynamic { window, share } => match window.or_else(|| context_window(model)) {
-                None => USUAL_THRESHOLD,
+                None => DEFAULT_THRESHOLD,
                 Some(window) => {
-                    let part = u128::from(window) * u128::from(share.min(1000)) / 1000;
-                    u64::try_from(part).unwrap_or(u64::MAX)
+                    let tokens = u128::from(window) * u128::from(share.min(1000)) / 1000;
+                    u64::try_from(tokens).unwrap_or(u64::MAX)
                 }
             },
         }
@@ -52,33 +52,33 @@ impl CompactionPolicy {
 
 impl Default for CompactionPolicy {
     fn default() -> Self {
-        Self::Dynamic { window: None, share: USUAL_SHARE }
+        Self::Dynamic { window: None, share: DEFAULT_SHARE }
     }
 }
 
-/// Keeps long conversations within what the model can read. A server that compacts by itself is asked to do so at the
-/// threshold; for any other model the conversation is summed up by the model itself, and from then on the model sees the
-/// last words of the user, the summary, and what came after. The run's own record stays whole either way.
+/// Keeps long conversations within the context window of the model. A server with the Responses API compacts the
+/// conversation at the threshold. For any other server, the model itself writes a summary; later requests contain the last
+/// messages of the user, the summary, and the items after it. The transcript of the run stays complete in both cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compaction {
     policy: CompactionPolicy,
 }
 
 impl Compaction {
-    /// At nine tenths of the model's window, or at 240,000 tokens if that is not known.
+    /// Compaction at nine tenths of the model's context window, or at 240,000 tokens if the window is unknown.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// At some other point.
+    /// Sets the policy.
     #[must_use]
     pub fn policy(mut self, policy: CompactionPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// At this many tokens.
+    /// Sets a fixed threshold in tokens.
     #[must_use]
     pub fn threshold(self, threshold: u64) -> Self {
         self.policy(CompactionPolicy::Static { threshold })
@@ -91,15 +91,15 @@ impl Capability for Compaction {
         "compaction"
     }
 
-    async fn equip(&self, place: &Workplace) -> Result<Gear, SandboxError> {
-        let threshold = self.policy.threshold(place.model().name());
-        Ok(match place.model().wire() {
+    async fn equip(&self, agent_session: &AgentSession) -> Result<CapabilityKit, SandboxError> {
+        let threshold = self.policy.threshold(agent_session.model().name());
+        Ok(match agent_session.model().wire() {
             Wire::Responses => {
                 let mut settings = ModelSettings::new();
                 settings.context_management = Some(json!([{"type": "compaction", "compact_threshold": threshold}]));
-                Gear::new().settings(settings)
+                CapabilityKit::new().settings(settings)
             }
-            Wire::Chat => Gear::new().lens(Summarise { threshold }),
+            Wire::Chat => CapabilityKit::new().input_transform(Summarise { threshold }),
         })
     }
 }
@@ -110,11 +110,11 @@ mod tests {
 
     #[test]
     fn the_threshold_follows_the_model() {
-        let usual = CompactionPolicy::default();
+        let default = CompactionPolicy::default();
         for (policy, model, threshold) in [
-            (usual, "gpt-5.5", 942_818),
-            (usual, "gpt-5", 360_000),
-            (usual, "qwen3:8b", 240_000),
+            (default, "gpt-5.5", 942_818),
+            (default, "gpt-5", 360_000),
+            (default, "qwen3:8b", 240_000),
             (CompactionPolicy::Static { threshold: 7 }, "gpt-5", 7),
             (CompactionPolicy::Dynamic { window: Some(1000), share: 500 }, "gpt-5", 500),
             (CompactionPolicy::Dynamic { window: Some(u64::MAX), share: u64::MAX }, "x", u64::MAX),

@@ -1,4 +1,4 @@
-//! Files: `apply_patch` to change them, `view_image` to look at pictures.
+//! The capability to work with files: `apply_patch` changes files, `view_image` shows images.
 
 use std::{fmt, sync::Arc};
 
@@ -14,9 +14,9 @@ use sandbar_sandbox::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Capability, Gear, Workplace};
+use super::{AgentSession, Capability, CapabilityKit};
 
-/// What a patch looks like, for servers that hold the model to it.
+/// Grammar of a patch, for servers that constrain the output of the model.
 const GRAMMAR: &str = r#"start: begin hunk+ end
 begin: "*** Begin Patch" LF
 end: "*** End Patch" LF?
@@ -49,29 +49,29 @@ stands alone; `*** Update File: PATH`, perhaps with `*** Move to: PATH` after it
 find the place by, then lines that begin with a space (kept), `-` (removed) or `+` (added). Paths are relative to the \
 workspace.";
 
-/// How `apply_patch` is offered to the model.
+/// Form in which `apply_patch` is offered to the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PatchTransport {
-    /// As a freeform tool where the model's server has such, else as a function.
+    /// A freeform tool if the model's server supports it, otherwise a function.
     #[default]
     Auto,
-    /// As a freeform tool: the input is the patch.
+    /// A freeform tool: the input is the patch.
     Freeform,
-    /// As the `apply_patch` that models of the Responses API were taught: calls are `apply_patch_call` items.
+    /// The built-in `apply_patch` tool of the Responses API: calls are `apply_patch_call` items.
     BuiltIn,
-    /// As a function with JSON arguments.
+    /// A function with JSON arguments.
     Function,
 }
 
 type Configure = Arc<dyn Fn(&mut FilesystemTools) + Send + Sync>;
 type AskAbout = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// Lets an agent change files and look at pictures.
+/// Lets an agent change files and look at images.
 ///
 /// ```
 /// use sandbar::prelude::*;
 ///
-/// // Asks a person before anything in `deploy/` changes, or goes there.
+/// // Asks a person about every patch that touches a file in `deploy/`.
 /// let careful = Filesystem::new().ask_about(|path| path.starts_with("deploy/"));
 /// let agent = SandboxAgent::new("writer").capabilities([careful]);
 /// ```
@@ -83,99 +83,101 @@ pub struct Filesystem {
     configure: Option<Configure>,
 }
 
-/// The tools of [`Filesystem`], for whoever wants to change or replace one.
+/// The tools of [`Filesystem`], which [`Filesystem::configure_tools`] can change or replace.
 pub struct FilesystemTools {
-    /// Looks at a picture.
+    /// Tool that shows an image.
     pub view_image: Arc<dyn Tool>,
-    /// Changes files.
+    /// Tool that changes files.
     pub apply_patch: Arc<dyn Tool>,
-    /// Where they work.
-    pub place: Workplace,
+    /// Session that the tools work in.
+    pub agent_session: AgentSession,
 }
 
 impl Filesystem {
-    /// Any file of the workspace, without asking.
+    /// A capability that changes every file of the workspace without approval.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How `apply_patch` is offered.
+    /// Sets the form in which `apply_patch` is offered to the model.
     #[must_use]
     pub fn transport(mut self, transport: PatchTransport) -> Self {
         self.transport = transport;
         self
     }
 
-    /// Who must agree to `apply_patch`. Commands can change files too, also with a patch typed into one: whoever must see
-    /// every change also wants [`Shell::approval`](crate::Shell::approval), or an agent without a shell.
+    /// Sets which calls of `apply_patch` need approval. A command can change files too, also with a patch in its command
+    /// line: to approve every change, also set [`Shell::approval`](crate::Shell::approval), or use an agent without a shell.
     #[must_use]
     pub fn approval(mut self, approval: Approval) -> Self {
         self.approval = approval;
         self
     }
 
-    /// A person must agree to a patch that touches any file this function says yes to. It is given paths as they are from
-    /// the root of the workspace. A patch that cannot be understood, or leads out of the workspace, is refused anyway, and
-    /// nobody is asked about it on its account. What [`approval`](Self::approval) says holds as well.
+    /// Requires approval of every patch that touches a file for which `ask` returns `true`. `ask` gets paths relative to the
+    /// root of the workspace. A patch that is invalid, or that leads out of the workspace, is always refused; `ask` is not
+    /// called for it. The setting of [`approval`](Self::approval) applies in addition.
     #[must_use]
     pub fn ask_about(mut self, ask: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.ask_about = Some(Arc::new(ask));
         self
     }
 
-    /// Changes or replaces tools, whenever an agent is equipped with them.
+    /// Sets a function that changes or replaces the tools, each time an agent is equipped.
     #[must_use]
     pub fn configure_tools(mut self, configure: impl Fn(&mut FilesystemTools) + Send + Sync + 'static) -> Self {
         self.configure = Some(Arc::new(configure));
         self
     }
 
-    fn patch_tool(&self, place: &Workplace) -> ApplyPatch {
-        let transport = match (self.transport, place.model().wire()) {
+    fn patch_tool(&self, agent_session: &AgentSession) -> ApplyPatch {
+        let transport = match (self.transport, agent_session.model().wire()) {
             (PatchTransport::Auto, Wire::Responses) => PatchTransport::Freeform,
             (PatchTransport::Auto, Wire::Chat) => PatchTransport::Function,
             (chosen, _) => chosen,
         };
-        ApplyPatch { place: place.clone(), transport }
+        ApplyPatch { agent_session: agent_session.clone(), transport }
     }
 
-    fn patch_approval(&self, place: &Workplace) -> Approval {
-        let otherwise = self.approval.clone();
-        let Some(ask) = self.ask_about.clone() else { return otherwise };
-        let place = place.clone();
+    fn patch_approval(&self, agent_session: &AgentSession) -> Approval {
+        let approval = self.approval.clone();
+        let Some(ask) = self.ask_about.clone() else { return approval };
+        let agent_session = agent_session.clone();
         Approval::when(move |call, arguments| {
-            let asks = touched(&place, &arguments).iter().any(|path| ask(path));
-            let otherwise = otherwise.clone();
+            let must_ask = touched(&agent_session, &arguments).iter().any(|path| ask(path));
+            let approval = approval.clone();
             async move {
-                asks || match otherwise {
-                    Approval::Never => false,
-                    Approval::Always => true,
-                    Approval::When(decide) => decide((call, arguments)).await,
-                }
+                must_ask
+                    || match approval {
+                        Approval::Never => false,
+                        Approval::Always => true,
+                        Approval::When(decide) => decide((call, arguments)).await,
+                    }
             }
         })
     }
 }
 
-/// Every path a patch would touch, from the root of the workspace; nothing if it will be refused anyway.
-fn touched(place: &Workplace, arguments: &Value) -> Vec<String> {
+/// Every path that a patch would touch, relative to the root of the workspace; empty if the patch will be refused.
+fn touched(agent_session: &AgentSession, arguments: &Value) -> Vec<String> {
     let text = arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned);
-    touched_from(place, place.directory().map(|cwd| cwd.as_str()), &text)
+    touched_from(agent_session, agent_session.directory().map(|cwd| cwd.as_str()), &text)
 }
 
-/// The same for a patch whose paths begin at a directory.
-pub(crate) fn touched_from(place: &Workplace, cwd: Option<&str>, text: &str) -> Vec<String> {
+/// Every path that a patch would touch, if the relative paths of the patch begin at `cwd`; empty if the patch will be
+/// refused.
+pub(crate) fn touched_from(agent_session: &AgentSession, cwd: Option<&str>, text: &str) -> Vec<String> {
     let Ok(patch) = Patch::parse(text) else { return Vec::new() };
-    let paths = place.session().paths();
+    let paths = agent_session.session().paths();
     let mut touched = Vec::new();
     for path in patch.paths() {
         let path = path.replace('\\', "/");
-        let whole = match cwd {
+        let resolved = match cwd {
             Some(cwd) if !path.starts_with('/') => format!("{cwd}/{path}"),
             _ => path,
         };
-        let Ok(target) = paths.target(whole, Intent::Write) else { return Vec::new() };
+        let Ok(target) = paths.target(resolved, Intent::Write) else { return Vec::new() };
         touched.push(paths.shown(&target.path));
     }
     touched
@@ -187,22 +189,22 @@ impl Capability for Filesystem {
         "filesystem"
     }
 
-    async fn equip(&self, place: &Workplace) -> Result<Gear, SandboxError> {
-        let apply_patch = self.patch_tool(place).approval(self.patch_approval(place));
+    async fn equip(&self, agent_session: &AgentSession) -> Result<CapabilityKit, SandboxError> {
+        let apply_patch = self.patch_tool(agent_session).approval(self.patch_approval(agent_session));
         let mut tools = FilesystemTools {
-            view_image: Arc::new(ViewImage(place.clone())),
+            view_image: Arc::new(ViewImage(agent_session.clone())),
             apply_patch: Arc::new(apply_patch),
-            place: place.clone(),
+            agent_session: agent_session.clone(),
         };
         if let Some(configure) = &self.configure {
             configure(&mut tools);
         }
-        Ok(Gear::new().with_tool(tools.view_image).with_tool(tools.apply_patch))
+        Ok(CapabilityKit::new().with_tool(tools.view_image).with_tool(tools.apply_patch))
     }
 }
 
 struct ApplyPatch {
-    place: Workplace,
+    agent_session: AgentSession,
     transport: PatchTransport,
 }
 
@@ -224,16 +226,16 @@ impl Tool for ApplyPatch {
 
     async fn call(&self, _call: &ToolContext, arguments: &str) -> Result<ToolOutput, BoxError> {
         let profile = if self.transport == PatchTransport::BuiltIn { Profile::Sdk } else { Profile::Codex };
-        let cwd = self.place.directory().map(|cwd| cwd.as_str().to_owned());
+        let cwd = self.agent_session.directory().map(|cwd| cwd.as_str().to_owned());
         let options = PatchOptions { profile, cwd, ..PatchOptions::default() };
-        Ok(match self.place.session().apply_patch(arguments, options).await {
+        Ok(match self.agent_session.session().apply_patch(arguments, options).await {
             Ok(applied) => ToolOutput::Text(applied.sdk_text()),
             Err(error) => ToolOutput::Failure(error.full_message()),
         })
     }
 }
 
-/// Every shape in which patches come as JSON; nothing is required, since one of several will do.
+/// Schema of all JSON forms of a patch. No property is required, because each form has different ones.
 fn json_form() -> Value {
     let operation = json!({
         "type": "object",
@@ -261,7 +263,7 @@ fn json_form() -> Value {
     })
 }
 
-struct ViewImage(Workplace);
+struct ViewImage(AgentSession);
 
 #[async_trait]
 impl Tool for ViewImage {
@@ -274,10 +276,10 @@ impl Tool for ViewImage {
     }
 
     async fn call(&self, _call: &ToolContext, arguments: &str) -> Result<ToolOutput, BoxError> {
-        let Self(place) = self;
+        let Self(agent_session) = self;
         let args: ViewImageArgs = decode_arguments(arguments)?;
-        let wanted = ViewImageArgs { path: place.anchored(&args.path), ..args.clone() };
-        Ok(match place.session().view_image(&wanted).await {
+        let resolved = ViewImageArgs { path: agent_session.anchored(&args.path), ..args.clone() };
+        Ok(match agent_session.session().view_image(&resolved).await {
             Ok(ImageOutcome::Image(image)) => ToolOutput::Parts(vec![Part::image_url(image.data_url())]),
             Ok(ImageOutcome::Refused(mut refusal)) => {
                 refusal.path = args.path;
@@ -299,6 +301,6 @@ impl fmt::Debug for Filesystem {
 
 impl fmt::Debug for FilesystemTools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FilesystemTools").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("FilesystemTools").field("agent_session", &self.agent_session).finish_non_exhaustive()
     }
 }

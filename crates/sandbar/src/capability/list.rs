@@ -1,4 +1,4 @@
-//! The capabilities of an agent, in order, and whether they go together.
+//! The list of the capabilities of an agent, and the check that they are compatible.
 
 use std::{fmt, slice, sync::Arc};
 
@@ -6,7 +6,7 @@ use sandbar_sandbox::SandboxError;
 
 use super::{Capability, Compaction, Filesystem, Shell};
 
-/// The capabilities of an agent. The usual ones are [`Filesystem`], [`Shell`] and [`Compaction`].
+/// The capabilities of an agent, in order. The default is [`Filesystem`], [`Shell`] and [`Compaction`].
 ///
 /// ```
 /// use sandbar::{Capabilities, Compaction, Shell};
@@ -25,31 +25,31 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
-    /// None at all.
+    /// An empty list.
     #[must_use]
     pub fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// One more, at the end.
+    /// Adds a capability at the end.
     #[must_use]
     pub fn with(self, capability: impl Capability + 'static) -> Self {
         self.with_shared(Arc::new(capability))
     }
 
-    /// One more, that somebody else holds too.
+    /// Adds a capability that is shared with other code at the end.
     #[must_use]
     pub fn with_shared(mut self, capability: Arc<dyn Capability>) -> Self {
         self.0.push(capability);
         self
     }
 
-    /// Without the one of this kind, if it is there.
+    /// Removes the capability of this kind, if the list contains one.
     ///
     /// ```
     /// # use sandbar::Capabilities;
-    /// let usual = Capabilities::default().without("compaction");
-    /// assert_eq!(format!("{usual:?}"), r#"["filesystem", "shell"]"#);
+    /// let list = Capabilities::default().without("compaction");
+    /// assert_eq!(format!("{list:?}"), r#"["filesystem", "shell"]"#);
     /// ```
     #[must_use]
     pub fn without(mut self, kind: &str) -> Self {
@@ -57,26 +57,26 @@ impl Capabilities {
         self
     }
 
-    /// Each of them, in order.
+    /// The capabilities, in order.
     pub fn iter(&self) -> slice::Iter<'_, Arc<dyn Capability>> {
         self.0.iter()
     }
 
-    /// Whether they go together: no kind twice, and everything there that any of them requires.
+    /// Checks that no kind occurs twice, and that the list contains every kind that a capability requires.
     ///
     /// # Errors
-    /// `sandbox_config_invalid` with the kind and what is missing, in alphabetical order.
+    /// `sandbox_config_invalid` names the kind, and the missing kinds in alphabetical order.
     pub fn check(&self) -> Result<(), SandboxError> {
         let refuse = |kind: &str, why: String| {
             Err(SandboxError::sandbox_config_invalid(format!("the capability {kind:?}"), why))
         };
-        for (place, capability) in self.0.iter().enumerate() {
+        for (index, capability) in self.0.iter().enumerate() {
             let kind = capability.kind();
-            if self.0[..place].iter().any(|before| before.kind() == kind) {
+            if self.0[..index].iter().any(|earlier| earlier.kind() == kind) {
                 return refuse(kind, "is given twice".to_owned());
             }
-            let there = |wanted: &&str| self.0.iter().any(|other| other.kind() == *wanted);
-            let mut missing: Vec<&str> = capability.requires().into_iter().filter(|kind| !there(kind)).collect();
+            let is_present = |wanted: &&str| self.0.iter().any(|other| other.kind() == *wanted);
+            let mut missing: Vec<&str> = capability.requires().into_iter().filter(|kind| !is_present(kind)).collect();
             missing.sort_unstable();
             missing.dedup();
             if !missing.is_empty() {
@@ -110,7 +110,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::{Gear, Workplace};
+    use crate::{AgentSession, CapabilityKit};
 
     #[derive(Debug)]
     struct Other(&'static str, &'static [&'static str]);
@@ -125,13 +125,13 @@ mod tests {
             self.1.to_vec()
         }
 
-        async fn equip(&self, _place: &Workplace) -> Result<Gear, SandboxError> {
-            Ok(Gear::new())
+        async fn equip(&self, _agent_session: &AgentSession) -> Result<CapabilityKit, SandboxError> {
+            Ok(CapabilityKit::new())
         }
     }
 
     #[test]
-    fn what_does_not_go_together_is_named() {
+    fn incompatible_capabilities_are_named() {
         let memory = Other("memory", &["shell", "filesystem"]);
         let table = [
             (Capabilities::default(), None),
@@ -149,11 +149,11 @@ mod tests {
                 None,
             ),
         ];
-        for (list, wrong) in table {
-            let said = list.check().err().map(|error| error.to_string()).unwrap_or_default();
-            match wrong {
-                None => assert_eq!(said, "", "{list:?}"),
-                Some(wrong) => assert!(said.contains(wrong), "{said}"),
+        for (list, expected) in table {
+            let message = list.check().err().map(|error| error.to_string()).unwrap_or_default();
+            match expected {
+                None => assert_eq!(message, "", "{list:?}"),
+                Some(expected) => assert!(message.contains(expected), "{message}"),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Commands: `exec_command` to start one, `write_stdin` to type to one that still runs.
+//! The capability to run commands: `exec_command` starts a command, `write_stdin` sends input to a running command.
 
 use std::{
     fmt,
@@ -17,7 +17,7 @@ use sandbar_sandbox::{
 };
 use tokio::sync::oneshot;
 
-use super::{Capability, Gear, Workplace};
+use super::{AgentSession, Capability, CapabilityKit};
 
 const ABOUT: &str = "\
 Run shell commands with `exec_command`. A command that is still running when the call returns has a session ID; read its \
@@ -36,7 +36,7 @@ type Configure = Arc<dyn Fn(&mut ShellTools) + Send + Sync>;
 /// ```
 /// use sandbar::prelude::*;
 ///
-/// // Asks a person before anything that looks like a push.
+/// // Asks a person about every command that contains `git push`.
 /// let careful = Shell::new().approval(Approval::when(|_call, arguments| async move {
 ///     arguments["cmd"].as_str().is_none_or(|cmd| cmd.contains("git push"))
 /// }));
@@ -48,31 +48,31 @@ pub struct Shell {
     configure: Option<Configure>,
 }
 
-/// The tools of [`Shell`], for whoever wants to change or replace one.
+/// The tools of [`Shell`], which [`Shell::configure_tools`] can change or replace.
 pub struct ShellTools {
-    /// Starts a command.
+    /// Tool that starts a command.
     pub exec_command: Arc<dyn Tool>,
-    /// Types to one; not there where machines take no input.
+    /// Tool that sends input to a running command; absent if the machine does not support input or terminals.
     pub write_stdin: Option<Arc<dyn Tool>>,
-    /// Where they work.
-    pub place: Workplace,
+    /// Session that the tools work in.
+    pub agent_session: AgentSession,
 }
 
 impl Shell {
-    /// Any command, without asking.
+    /// A capability that runs every command without approval.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Who must agree to `exec_command`.
+    /// Sets which calls of `exec_command` need approval.
     #[must_use]
     pub fn approval(mut self, approval: Approval) -> Self {
         self.approval = approval;
         self
     }
 
-    /// Changes or replaces tools, whenever an agent is equipped with them.
+    /// Sets a function that changes or replaces the tools, each time an agent is equipped.
     #[must_use]
     pub fn configure_tools(mut self, configure: impl Fn(&mut ShellTools) + Send + Sync + 'static) -> Self {
         self.configure = Some(Arc::new(configure));
@@ -86,25 +86,26 @@ impl Capability for Shell {
         "shell"
     }
 
-    async fn equip(&self, place: &Workplace) -> Result<Gear, SandboxError> {
-        let exec_command = ExecCommand(place.clone()).approval(self.approval.clone());
-        let features = place.session().features();
+    async fn equip(&self, agent_session: &AgentSession) -> Result<CapabilityKit, SandboxError> {
+        let exec_command = ExecCommand(agent_session.clone()).approval(self.approval.clone());
+        let features = agent_session.session().features();
         let write_stdin =
-            (features.pty && features.stdin).then(|| Arc::new(WriteStdin(place.clone())) as Arc<dyn Tool>);
-        let mut tools = ShellTools { exec_command: Arc::new(exec_command), write_stdin, place: place.clone() };
+            (features.pty && features.stdin).then(|| Arc::new(WriteStdin(agent_session.clone())) as Arc<dyn Tool>);
+        let mut tools =
+            ShellTools { exec_command: Arc::new(exec_command), write_stdin, agent_session: agent_session.clone() };
         if let Some(configure) = &self.configure {
             configure(&mut tools);
         }
-        let words = if tools.write_stdin.is_some() { ABOUT } else { ABOUT_WITHOUT_STDIN };
-        let gear = Gear::new().words(words).with_tool(tools.exec_command);
+        let instructions = if tools.write_stdin.is_some() { ABOUT } else { ABOUT_WITHOUT_STDIN };
+        let kit = CapabilityKit::new().instructions(instructions).with_tool(tools.exec_command);
         Ok(match tools.write_stdin {
-            Some(write_stdin) => gear.with_tool(write_stdin),
-            None => gear,
+            Some(write_stdin) => kit.with_tool(write_stdin),
+            None => kit,
         })
     }
 }
 
-struct ExecCommand(Workplace);
+struct ExecCommand(AgentSession);
 
 #[async_trait]
 impl Tool for ExecCommand {
@@ -119,15 +120,16 @@ impl Tool for ExecCommand {
     }
 
     async fn call(&self, call: &ToolContext, arguments: &str) -> Result<ToolOutput, BoxError> {
-        let Self(place) = self;
+        let Self(agent_session) = self;
         let mut args: ExecCommandArgs = decode_arguments(arguments)?;
-        args.workdir = args.directory().map(|dir| place.anchored(&dir)).or_else(|| place.directory().map(to_text));
-        let begun = Instant::now();
+        args.workdir =
+            args.directory().map(|dir| agent_session.anchored(&dir)).or_else(|| agent_session.directory().map(to_text));
+        let started = Instant::now();
         let update = match patch::from_script(&args.cmd) {
-            Some(invocation) => apply(place, args.workdir.as_deref(), invocation, begun).await,
-            None => run(place, call, args).await,
+            Some(invocation) => apply(agent_session, args.workdir.as_deref(), invocation, started).await,
+            None => run(agent_session, call, args).await,
         };
-        Ok(ToolOutput::Text(told(place, update, begun.elapsed()).to_text()))
+        Ok(ToolOutput::Text(report(agent_session, update, started.elapsed()).to_text()))
     }
 }
 
@@ -135,59 +137,59 @@ fn to_text(path: &sandbar_sandbox::WorkspacePath) -> String {
     path.as_str().to_owned()
 }
 
-/// A patch typed into a command line: the engine applies it, where a shell would look for a program that is not there.
+/// Applies a patch that a command line contains. The machine has no program `apply_patch`, so a shell could not run it.
 async fn apply(
-    place: &Workplace,
+    agent_session: &AgentSession,
     workdir: Option<&str>,
-    found: patch::Invocation,
-    begun: Instant,
+    invocation: patch::Invocation,
+    started: Instant,
 ) -> Result<Update, SandboxError> {
-    let cwd = found.directory(workdir);
+    let cwd = invocation.directory(workdir);
     let options = PatchOptions { profile: Profile::Codex, cwd, ..PatchOptions::default() };
-    let applied = place.session().apply_patch(&found.patch, options).await?;
-    Ok(place.session().report(applied.codex_text(), begun.elapsed()))
+    let applied = agent_session.session().apply_patch(&invocation.patch, options).await?;
+    Ok(agent_session.session().report(applied.codex_text(), started.elapsed()))
 }
 
-/// Runs it; whoever listens to the run hears what it prints.
-async fn run(place: &Workplace, call: &ToolContext, args: ExecCommandArgs) -> Result<Update, SandboxError> {
+/// Runs a command. If the run is streamed, its output is emitted while the command runs.
+async fn run(agent_session: &AgentSession, call: &ToolContext, args: ExecCommandArgs) -> Result<Update, SandboxError> {
     if !call.is_heard() {
-        return place.session().exec_command(args).await;
+        return agent_session.session().exec_command(args).await;
     }
-    let (watcher, mut watching) = oneshot::channel();
-    let mut running = std::pin::pin!(place.session().exec_command_watched(args, watcher));
+    let (sender, mut receiver) = oneshot::channel();
+    let mut running = std::pin::pin!(agent_session.session().exec_command_watched(args, sender));
     let deltas = tokio::select! {
         biased;
-        deltas = &mut watching => deltas.ok(),
-        // Over at once: what it printed may still be on its way.
-        update = &mut running => return match watching.try_recv() {
-            Ok(deltas) => relayed(call, deltas, std::future::ready(update)).await,
+        deltas = &mut receiver => deltas.ok(),
+        // The command ended at once; its output may still be in the channel.
+        update = &mut running => return match receiver.try_recv() {
+            Ok(deltas) => relay(call, deltas, std::future::ready(update)).await,
             Err(_never_started) => update,
         },
     };
     match deltas {
-        Some(deltas) => relayed(call, deltas, running).await,
+        Some(deltas) => relay(call, deltas, running).await,
         None => running.await,
     }
 }
 
-/// Waits for the news, and tells meanwhile what is printed.
-async fn relayed(
+/// Waits for the update, and emits the output of the command in the meantime.
+async fn relay(
     call: &ToolContext,
     mut deltas: Deltas,
-    news: impl Future<Output = Result<Update, SandboxError>>,
+    update: impl Future<Output = Result<Update, SandboxError>>,
 ) -> Result<Update, SandboxError> {
-    let mut news = std::pin::pin!(news);
+    let mut update = std::pin::pin!(update);
     loop {
         tokio::select! {
             biased;
-            piece = deltas.next() => match piece {
-                Some(piece) => call.tell(String::from_utf8_lossy(&piece)).await,
-                None => return news.await,
+            delta = deltas.next() => match delta {
+                Some(delta) => call.tell(String::from_utf8_lossy(&delta)).await,
+                None => return update.await,
             },
-            update = &mut news => {
-                // What was printed before the answer is told before it.
-                while let Some(Some(piece)) = futures::FutureExt::now_or_never(deltas.next()) {
-                    call.tell(String::from_utf8_lossy(&piece)).await;
+            update = &mut update => {
+                // Output that precedes the update is emitted before it.
+                while let Some(Some(delta)) = futures::FutureExt::now_or_never(deltas.next()) {
+                    call.tell(String::from_utf8_lossy(&delta)).await;
                 }
                 return update;
             }
@@ -195,12 +197,12 @@ async fn relayed(
     }
 }
 
-/// What a model reads: what came of it, or why nothing did.
-fn told(place: &Workplace, update: Result<Update, SandboxError>, wall_time: Duration) -> Update {
-    update.unwrap_or_else(|error| place.session().refusal(&error, wall_time))
+/// The update for the model: an error becomes a report of the error.
+fn report(agent_session: &AgentSession, update: Result<Update, SandboxError>, wall_time: Duration) -> Update {
+    update.unwrap_or_else(|error| agent_session.session().refusal(&error, wall_time))
 }
 
-struct WriteStdin(Workplace);
+struct WriteStdin(AgentSession);
 
 #[async_trait]
 impl Tool for WriteStdin {
@@ -215,16 +217,16 @@ impl Tool for WriteStdin {
     }
 
     async fn call(&self, call: &ToolContext, arguments: &str) -> Result<ToolOutput, BoxError> {
-        let Self(place) = self;
+        let Self(agent_session) = self;
         let args: WriteStdinArgs = decode_arguments(arguments)?;
-        let begun = Instant::now();
-        let deltas = if call.is_heard() { place.session().follow(args.session_id).ok() } else { None };
-        let news = place.session().write_stdin(args);
+        let started = Instant::now();
+        let deltas = if call.is_heard() { agent_session.session().follow(args.session_id).ok() } else { None };
+        let update = agent_session.session().write_stdin(args);
         let update = match deltas {
-            Some(deltas) => relayed(call, deltas, news).await,
-            None => news.await,
+            Some(deltas) => relay(call, deltas, update).await,
+            None => update.await,
         };
-        Ok(ToolOutput::Text(told(place, update, begun.elapsed()).to_text()))
+        Ok(ToolOutput::Text(report(agent_session, update, started.elapsed()).to_text()))
     }
 }
 
@@ -236,6 +238,6 @@ impl fmt::Debug for Shell {
 
 impl fmt::Debug for ShellTools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShellTools").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("ShellTools").field("agent_session", &self.agent_session).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
-//! How much models can read at once, by their names.
+//! Context windows of models, by the names of the models.
 
-/// Families of models, by how many tokens they read at once. A name stands for itself and for its dated versions.
+/// Names of models by their context window in tokens. A name also covers its dated versions.
 const WINDOWS: &[(u64, &[&str])] = &[
     (
         1_047_576,
@@ -67,8 +67,8 @@ const WINDOWS: &[(u64, &[&str])] = &[
     ),
 ];
 
-/// How many tokens a model reads at once, if its name is known: in any case of letters, with or without what stands before
-/// the last slash, and with or without a date at its end.
+/// Context window of a model in tokens; `None` if its name is unknown. The lookup ignores case, everything up to the last
+/// slash, dots and hyphens, and a date at the end of the name.
 ///
 /// ```
 /// use sandbar::context_window;
@@ -89,11 +89,11 @@ pub fn context_window(model: &str) -> Option<u64> {
     known(&name).or_else(|| known(undated(&name)?))
 }
 
-/// The name without a date such as `-2025-08-07` at its end.
+/// The name without a date such as `-2025-08-07` at its end; `None` if it does not end with a date.
 fn undated(name: &str) -> Option<&str> {
     let (rest, date) = name.split_at_checked(name.len().checked_sub(11)?)?;
     let shape =
-        |(place, byte): (usize, u8)| if matches!(place, 0 | 5 | 8) { byte == b'-' } else { byte.is_ascii_digit() };
+        |(index, byte): (usize, u8)| if matches!(index, 0 | 5 | 8) { byte == b'-' } else { byte.is_ascii_digit() };
     date.bytes().enumerate().all(shape).then_some(rest)
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_known_however_they_are_written() {
+    fn a_name_is_found_in_every_spelling() {
         for (name, window) in [
             ("gpt-5.5", Some(1_047_576)),
             ("GPT55", Some(1_047_576)),

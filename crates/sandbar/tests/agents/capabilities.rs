@@ -1,4 +1,4 @@
-//! The rules of capabilities: which go together, one's own, and tools that somebody changed.
+//! Capabilities: compatible lists, custom capabilities, and tools that a caller changes.
 
 use std::sync::{
     Arc, Mutex,
@@ -10,17 +10,17 @@ use serde_json::json;
 
 use crate::rig::{Rig, call, done, eventually, exec, exited, news};
 
-/// Counts what is asked of it.
+/// Counts the calls of a capability.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) shaped: AtomicUsize,
     pub(crate) equipped: AtomicUsize,
-    /// What was in the workspace when it was about to end.
+    /// Listings of the workspace, one per call of the stop hook.
     pub(crate) stopped: Mutex<Vec<String>>,
     pub(crate) fails: bool,
 }
 
-/// The same, shared with a test.
+/// A capability whose counts a test shares.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch(pub(crate) Arc<Counted>);
 
@@ -47,10 +47,10 @@ impl Capability for Watch {
         Ok(())
     }
 
-    async fn equip(&self, place: &Workplace) -> Result<Gear, SandboxError> {
+    async fn equip(&self, agent_session: &AgentSession) -> Result<CapabilityKit, SandboxError> {
         self.0.equipped.fetch_add(1, Ordering::SeqCst);
-        place.session().read("watched.txt").await?;
-        Ok(Gear::new().words("You are watched.").tool(look()))
+        agent_session.session().read("watched.txt").await?;
+        Ok(CapabilityKit::new().instructions("You are watched.").tool(look()))
     }
 
     async fn before_stop(&self, session: &SandboxSession) -> Result<(), SandboxError> {
@@ -65,7 +65,7 @@ fn look() -> FunctionTool {
 }
 
 #[tokio::test]
-async fn lists_that_do_not_go_together_are_refused_before_there_is_a_machine() {
+async fn incompatible_capabilities_are_refused_before_a_machine_is_created() {
     let table = [
         (Capabilities::default().with(Shell::new()), "the capability \"shell\": is given twice"),
         (
@@ -75,15 +75,15 @@ async fn lists_that_do_not_go_together_are_refused_before_there_is_a_machine() {
     ];
     for (capabilities, wrong) in table {
         let rig = Rig::turns([done()]);
-        let said = rig.failure(&rig.agent().capabilities(capabilities), rig.sandbox()).await;
-        assert!(said.contains(wrong), "{said}");
+        let message = rig.failure(&rig.agent().capabilities(capabilities), rig.sandbox()).await;
+        assert!(message.contains(wrong), "{message}");
         assert!(rig.bodies().is_empty());
         rig.leaves_nothing().await;
     }
 }
 
 #[tokio::test]
-async fn a_list_replaces_the_usual_ones_and_one_more_is_added_to_them() {
+async fn a_list_replaces_the_default_capabilities_and_a_single_one_is_added() {
     let rig = Rig::turns([done()]);
     rig.run(&rig.agent().capabilities([Shell::new()])).await;
     assert_eq!(rig.tool_names(0), ["exec_command", "write_stdin"]);
@@ -95,12 +95,12 @@ async fn a_list_replaces_the_usual_ones_and_one_more_is_added_to_them() {
 }
 
 #[tokio::test]
-async fn a_capability_of_ones_own_shapes_equips_and_has_the_last_word_once() {
+async fn a_custom_capability_shapes_and_equips_and_its_stop_hook_runs_once() {
     let watch = Watch::default();
     let rig = Rig::turns([exec("cat watched.txt; touch made.txt"), call("look", json!({})), done()]);
     rig.run(&rig.agent().capability(watch.clone())).await;
-    let told = rig.texts();
-    assert_eq!((news(&told[0]), &*told[1]), (&*exited(0, "seen\n"), "nothing to see"));
+    let outputs = rig.texts();
+    assert_eq!((news(&outputs[0]), &*outputs[1]), (&*exited(0, "seen\n"), "nothing to see"));
     assert!(rig.prompt(0).contains("You are watched."));
     assert_eq!(watch.counts(), (1, 1, 1));
     assert_eq!(watch.0.stopped.lock().expect("a list")[0], "made.txt\nwatched.txt\n");
@@ -108,7 +108,7 @@ async fn a_capability_of_ones_own_shapes_equips_and_has_the_last_word_once() {
 }
 
 #[tokio::test]
-async fn on_a_callers_session_the_last_word_comes_when_the_caller_stops_it_and_once() {
+async fn on_a_callers_session_the_stop_hook_runs_once_when_the_caller_stops_it() {
     let watch = Watch::default();
     let rig = Rig::turns([done()]);
     let session = rig.session(Manifest::new()).await;
@@ -123,7 +123,7 @@ async fn on_a_callers_session_the_last_word_comes_when_the_caller_stops_it_and_o
 }
 
 #[tokio::test]
-async fn a_last_word_that_fails_changes_neither_the_result_nor_the_end() {
+async fn a_failing_stop_hook_changes_neither_the_result_nor_the_clean_up() {
     let watch = Watch(Arc::new(Counted { fails: true, ..Counted::default() }));
     let rig = Rig::turns([done()]);
     let result = rig.run(&rig.agent().capability(watch.clone())).await;
@@ -132,7 +132,7 @@ async fn a_last_word_that_fails_changes_neither_the_result_nor_the_end() {
     rig.leaves_nothing().await;
 }
 
-/// Panics when it is asked for something.
+/// A capability that fails or panics in one of its methods.
 #[derive(Debug)]
 struct Broken(&'static str);
 
@@ -142,11 +142,11 @@ impl Capability for Broken {
         "broken"
     }
 
-    async fn equip(&self, _place: &Workplace) -> Result<Gear, SandboxError> {
+    async fn equip(&self, _agent_session: &AgentSession) -> Result<CapabilityKit, SandboxError> {
         assert!(self.0 != "equip", "broken on purpose");
         match self.0 {
             "refuse" => Err(SandboxError::sandbox_config_invalid("the toolbox", "is empty")),
-            _ => Ok(Gear::new()),
+            _ => Ok(CapabilityKit::new()),
         }
     }
 
@@ -170,15 +170,15 @@ async fn a_capability_that_panics_leaves_no_machine() {
 }
 
 #[tokio::test]
-async fn a_capability_that_cannot_equip_fails_the_run_in_its_own_words() {
+async fn a_capability_that_cannot_equip_fails_the_run_with_its_message() {
     let rig = Rig::turns([done()]);
-    let said = rig.failure(&rig.agent().capability(Broken("refuse")), rig.sandbox()).await;
-    assert!(said.contains("the toolbox: is empty"), "{said}");
+    let message = rig.failure(&rig.agent().capability(Broken("refuse")), rig.sandbox()).await;
+    assert!(message.contains("the toolbox: is empty"), "{message}");
     assert!(rig.bodies().is_empty());
     rig.leaves_nothing().await;
 }
 
-/// A stand-in for `exec_command`.
+/// A replacement of `exec_command`.
 struct Mute;
 
 #[async_trait]
@@ -222,14 +222,14 @@ async fn tools_of_capabilities_can_be_replaced_removed_and_asked_about() {
 #[tokio::test]
 async fn two_tools_with_one_name_are_refused_before_the_model_is_asked() {
     let rig = Rig::turns([done()]);
-    let said = rig.failure(&rig.agent().tool(Mute), rig.sandbox()).await;
-    assert!(said.contains("exec_command"), "{said}");
+    let message = rig.failure(&rig.agent().tool(Mute), rig.sandbox()).await;
+    assert!(message.contains("exec_command"), "{message}");
     assert!(rig.bodies().is_empty());
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn tools_of_ones_own_come_before_those_of_capabilities() {
+async fn tools_of_the_agent_precede_those_of_capabilities() {
     let rig = Rig::turns([call("look", json!({})), exec("echo x"), done()]);
     rig.run(&rig.agent().tool(look()).capabilities([Shell::new()])).await;
     assert_eq!(rig.tool_names(0), ["look", "exec_command", "write_stdin"]);

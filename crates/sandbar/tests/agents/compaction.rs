@@ -1,4 +1,4 @@
-//! Conversations that become too long.
+//! Compaction of long conversations.
 
 use sandbar::{
     CompactionPolicy, RunState,
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::rig::{Rig, call, done};
 
-/// The shortest call there is: what is counted here is its length.
+/// The shortest possible call, because its length counts.
 fn exec(cmd: &str) -> Value {
     call("exec_command", json!({ "cmd": cmd }))
 }
 
 #[tokio::test]
-async fn a_server_that_can_is_asked_to_compact_at_the_models_threshold() {
+async fn a_responses_server_compacts_at_the_models_threshold() {
     let table = [
         ("gpt-5.5", Compaction::new(), 942_818),
         ("gpt-5-2025-08-07", Compaction::new(), 360_000),
@@ -34,7 +34,7 @@ async fn a_server_that_can_is_asked_to_compact_at_the_models_threshold() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_of_a_server_without_the_capability_or_without_the_gift() {
+async fn no_compaction_is_requested_without_the_capability_or_from_a_chat_server() {
     let rig = Rig::turns([done()]);
     rig.run(&rig.agent().capabilities([Shell::new()])).await;
     rig.run(&rig.agent().model(rig.chat())).await;
@@ -48,7 +48,7 @@ fn kinds(body: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_a_server_has_compacted_is_not_sent_again() {
+async fn compacted_items_are_not_sent_again() {
     let rig = Rig::new(
         Script::new()
             .turn(exec("echo one"))
@@ -61,13 +61,13 @@ async fn what_a_server_has_compacted_is_not_sent_again() {
     assert_eq!(kinds(&rig.body(2)), ["compaction", "function_call", "function_call_output"]);
     let last = ["compaction", "function_call", "function_call_output", "function_call", "function_call_output"];
     assert_eq!(kinds(&rig.body(3)), last);
-    // The run's own record is whole.
+    // The transcript of the run is complete.
     assert_eq!(result.new_items().len(), 8);
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn also_what_the_caller_brings_along_is_trimmed() {
+async fn the_callers_input_is_also_cut_at_a_compaction() {
     let rig = Rig::turns([done()]);
     let compacted: Item =
         serde_json::from_value(json!({ "type": "compaction", "id": "cmp_9", "encrypted_content": "x" }))
@@ -80,7 +80,7 @@ async fn also_what_the_caller_brings_along_is_trimmed() {
 
 const SUMMED_UP: &str = "You sum up a conversation";
 
-/// About 700 tokens of output in each turn.
+/// A conversation with about 700 tokens of output in each turn.
 fn long_turns(count: usize) -> Conversation {
     let turns = (0..count).map(|number| exec(&format!("echo turn {number}; seq 1 700")));
     turns.chain([done()]).fold(Conversation::new().name("work"), Conversation::turn)
@@ -105,7 +105,7 @@ fn chat_agent(rig: &Rig, threshold: u64) -> SandboxAgent {
 }
 
 #[tokio::test]
-async fn a_chat_model_sums_up_itself_once_and_goes_on_with_the_summary() {
+async fn a_chat_model_writes_a_summary_and_continues_with_it() {
     let summary = Turn::new([item::text("THE SUMMARY")]).tokens(1000, 10);
     let rig = Rig::new(Script::new().conversation(summaries(summary)).conversation(long_turns(12)));
     let result =
@@ -118,15 +118,15 @@ async fn a_chat_model_sums_up_itself_once_and_goes_on_with_the_summary() {
         let asked = &bodies[at]["messages"][1]["content"].as_str().expect("a transcript").to_owned();
         assert!(asked.contains("User: Count.") && asked.contains("Agent calls exec_command: "), "{asked}");
         assert!(bodies[at].get("tools").is_none());
-        // The user's words, one summary, and the last turn.
+        // The message of the user, one summary, and the last turn.
         let after = &bodies[at + 1];
         assert_eq!(roles(after), ["system", "user", "user", "assistant", "tool"]);
         assert_eq!(after["messages"][1]["content"], "Count.");
-        let told = after["messages"][2]["content"].as_str().expect("the summary");
-        assert!(told.ends_with("\n\nTHE SUMMARY") && told.matches("THE SUMMARY").count() == 1, "{told}");
+        let output = after["messages"][2]["content"].as_str().expect("the summary");
+        assert!(output.ends_with("\n\nTHE SUMMARY") && output.matches("THE SUMMARY").count() == 1, "{output}");
     }
     assert_eq!(result.usage().requests, bodies.len() as u64);
-    // The record is whole: thirteen replies, twelve answers.
+    // The transcript is complete: thirteen replies and twelve tool outputs.
     assert_eq!(result.new_items().len(), 25);
     rig.leaves_nothing().await;
 }
@@ -160,7 +160,7 @@ async fn a_summary_survives_being_saved() {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_when_it_cannot_be_summed_up() {
+async fn a_run_continues_without_a_summary_if_the_summary_fails() {
     let broken = Turn::new([item::text("late")]).fault(Fault::status(400));
     let rig = Rig::new(Script::new().conversation(summaries(broken)).conversation(long_turns(5)));
     let result = run(chat_agent(&rig, 4500), "Count.").sandbox(rig.sandbox()).await.expect("it ends well");
@@ -171,9 +171,9 @@ async fn a_run_goes_on_when_it_cannot_be_summed_up() {
 }
 
 #[tokio::test]
-async fn words_of_the_user_that_are_too_long_are_cut_and_not_summed_up_again_and_again() {
+async fn long_user_messages_are_cut_and_summarised_only_once() {
     let rig = Rig::new(Script::new().conversation(summaries(item::text("S"))).conversation(long_turns(4)));
-    // Longer than the threshold by themselves.
+    // The message alone exceeds the threshold.
     let words = "word ".repeat(5000);
     let result = run(chat_agent(&rig, 6000), words).sandbox(rig.sandbox()).max_turns(20).await.expect("it ends well");
     assert_eq!(result.final_output(), "Done.");

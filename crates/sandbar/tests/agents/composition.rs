@@ -1,4 +1,4 @@
-//! Agents among agents: handoffs, tools, function tools, approvals from within.
+//! Several agents in a run: handoffs, agents as tools, and approvals in nested runs.
 
 use sandbar::{
     RunState, User,
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::rig::{Rig, call, done, exec, exited, news};
 
-/// The turns of the agent whose instructions have this word.
+/// The turns of the agent whose instructions contain this word.
 fn of(word: &str, turns: impl IntoIterator<Item = impl Into<Turn>>) -> Conversation {
     turns.into_iter().fold(Conversation::new().name(word).when(When::any().instructions(word)), Conversation::turn)
 }
@@ -22,8 +22,8 @@ fn plain(rig: &Rig, name: &str) -> Agent {
     Agent::new(name).instructions(format!("I am {name}.")).model(rig.model())
 }
 
-/// The answers in the last question that agents with this word were asked.
-fn told(rig: &Rig, word: &str) -> Vec<String> {
+/// The tool outputs in the last request of the agent whose instructions contain this word.
+fn outputs_of(rig: &Rig, word: &str) -> Vec<String> {
     let bodies = rig.bodies();
     let asked = bodies.iter().rev().find(|body| body["instructions"].as_str().is_some_and(|text| text.contains(word)));
     let input = asked.expect("it was asked")["input"].as_array().cloned().unwrap_or_default();
@@ -52,7 +52,7 @@ async fn a_plain_agent_hands_over_to_one_with_a_machine() {
     assert_eq!(rig.tool_names(0), ["transfer_to_fixer"]);
     assert_eq!(rig.tool_names(1), ["exec_command", "write_stdin"]);
     assert!(!rig.prompt(0).contains("# Filesystem") && rig.prompt(1).contains("# Filesystem"));
-    assert_eq!(news(&told(&rig, "I am fixer.")[1]), exited(0, "fix it\n"));
+    assert_eq!(news(&outputs_of(&rig, "I am fixer.")[1]), exited(0, "fix it\n"));
     rig.leaves_nothing().await;
 }
 
@@ -73,24 +73,24 @@ fn relay_script() -> Rig {
 async fn agents_that_hand_over_have_a_machine_each() {
     let rig = relay_script();
     run(relay(&rig), "Go.").sandbox(rig.sandbox()).await.expect("it ends well");
-    let told = told(&rig, "I am second.");
-    assert_eq!(news(&told[0]), exited(0, "made\nof_first\n"));
-    assert_eq!(news(&told[2]), exited(0, "of_second\n"));
+    let outputs = outputs_of(&rig, "I am second.");
+    assert_eq!(news(&outputs[0]), exited(0, "made\nof_first\n"));
+    assert_eq!(news(&outputs[2]), exited(0, "of_second\n"));
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn agents_that_hand_over_share_a_session_that_is_given() {
+async fn agents_that_hand_over_share_the_callers_session() {
     let rig = relay_script();
     let session = rig.session(Manifest::new().file("of_caller", "")).await;
     run(relay(&rig), "Go.").sandbox(&session).await.expect("it ends well");
-    assert_eq!(news(&told(&rig, "I am second.")[2]), exited(0, "made\nof_caller\n"));
+    assert_eq!(news(&outputs_of(&rig, "I am second.")[2]), exited(0, "made\nof_caller\n"));
     session.delete().await.expect("it ends");
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn a_coordinator_and_a_reviewer_share_a_session_as_users_of_their_own() {
+async fn a_coordinator_and_a_reviewer_share_a_session_as_separate_users() {
     let look = "id -un; cat plans/plan.md; echo x >> plans/plan.md || echo kept; echo fine > reviews/first; \
                 stat -c %U plans/plan.md reviews/first";
     let rig = Rig::new(
@@ -110,9 +110,9 @@ async fn a_coordinator_and_a_reviewer_share_a_session_as_users_of_their_own() {
     let reviewer = worker(&rig, "reviewer").run_as("reviewer");
     let coordinator = worker(&rig, "coordinator").run_as("coordinator").handoff(reviewer);
     run(&coordinator, "Go.").sandbox(&session).await.expect("it ends well");
-    let told = told(&rig, "I am reviewer.");
-    assert_eq!(news(&told[0]), exited(0, "coordinator\n"));
-    let seen = news(&told[2]);
+    let outputs = outputs_of(&rig, "I am reviewer.");
+    assert_eq!(news(&outputs[0]), exited(0, "coordinator\n"));
+    let seen = news(&outputs[2]);
     assert!(seen.contains("reviewer\nstep one\n") && seen.contains("denied"), "{seen}");
     assert!(seen.contains("kept\ncoordinator\nreviewer\n"), "{seen}");
     session.delete().await.expect("it ends");
@@ -120,7 +120,7 @@ async fn a_coordinator_and_a_reviewer_share_a_session_as_users_of_their_own() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_handed_back_to_finds_its_machine_as_it_left_it() {
+async fn an_agent_finds_its_machine_unchanged_after_a_handoff_back() {
     let rig = Rig::new(
         Script::new()
             .conversation(of(
@@ -133,12 +133,12 @@ async fn an_agent_that_is_handed_back_to_finds_its_machine_as_it_left_it() {
     let second = worker(&rig, "second").handoff(Handoff::to_named("first"));
     let first = first.handoff(second);
     run(&first, "Go.").sandbox(rig.sandbox()).await.expect("it ends well");
-    assert_eq!(news(told(&rig, "I am first.").last().expect("an answer")), exited(0, "made\n"));
+    assert_eq!(news(outputs_of(&rig, "I am first.").last().expect("an answer")), exited(0, "made\n"));
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn agents_as_tools_have_a_machine_of_their_own_another_or_their_callers() {
+async fn an_agent_as_a_tool_has_its_own_machine_another_or_that_of_its_caller() {
     let rig = Rig::new(
         Script::new()
             .conversation(of(
@@ -155,10 +155,10 @@ async fn agents_as_tools_have_a_machine_of_their_own_another_or_their_callers() 
         .tool(worker(&rig, "other").as_tool("other", "Another.").sandbox(&elsewhere))
         .tool(worker(&rig, "shared").as_tool("shared", "Mine.").share_place());
     run(&boss, "Go.").sandbox(rig.sandbox()).await.expect("it ends well");
-    assert_eq!(news(&told(&rig, "I am own.")[0]), exited(0, ""));
-    assert_eq!(news(&told(&rig, "I am other.")[0]), exited(0, "elsewhere\n"));
-    assert_eq!(news(&told(&rig, "I am shared.")[0]), exited(0, "of_boss\n"));
-    let boss = told(&rig, "I am boss.");
+    assert_eq!(news(&outputs_of(&rig, "I am own.")[0]), exited(0, ""));
+    assert_eq!(news(&outputs_of(&rig, "I am other.")[0]), exited(0, "elsewhere\n"));
+    assert_eq!(news(&outputs_of(&rig, "I am shared.")[0]), exited(0, "of_boss\n"));
+    let boss = outputs_of(&rig, "I am boss.");
     assert_eq!(boss[1..4], ["own done", "other done", "shared done"]);
     assert_eq!(news(&boss[4]), exited(0, "of_boss\nof_shared\n"));
     assert!(elsewhere.running().await.expect("it answers"));
@@ -167,7 +167,7 @@ async fn agents_as_tools_have_a_machine_of_their_own_another_or_their_callers() 
 }
 
 #[tokio::test]
-async fn a_place_that_is_not_there_cannot_be_shared_and_the_model_is_told() {
+async fn the_model_reads_that_there_is_no_session_to_share() {
     let rig = Rig::new(
         Script::new()
             .conversation(of("I am boss.", [ask("shared"), done()]))
@@ -175,8 +175,8 @@ async fn a_place_that_is_not_there_cannot_be_shared_and_the_model_is_told() {
     );
     let boss = plain(&rig, "boss").tool(worker(&rig, "shared").as_tool("shared", "Mine.").share_place());
     run(&boss, "Go.").sandbox(rig.sandbox()).await.expect("it ends well");
-    let said = &told(&rig, "I am boss.")[0];
-    assert!(said.contains("\"boss\" works nowhere that could be shared"), "{said}");
+    let message = &outputs_of(&rig, "I am boss.")[0];
+    assert!(message.contains("\"boss\" has no environment session that could be shared"), "{message}");
     rig.leaves_nothing().await;
 }
 
@@ -196,15 +196,15 @@ async fn agents_as_tools_work_side_by_side() {
         .iter()
         .fold(plain(&rig, "boss"), |boss, name| boss.tool(worker(&rig, name).as_tool(*name, "A worker.")));
     run(&boss, "Go.").sandbox(rig.sandbox()).await.expect("it ends well");
-    assert_eq!(told(&rig, "I am boss."), workers);
+    assert_eq!(outputs_of(&rig, "I am boss."), workers);
     for name in workers {
-        assert_eq!(news(&told(&rig, &format!("I am {name}."))[0]), exited(0, &format!("{name}\n")));
+        assert_eq!(news(&outputs_of(&rig, &format!("I am {name}."))[0]), exited(0, &format!("{name}\n")));
     }
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn approvals_from_within_surface_and_the_inner_machine_waits() {
+async fn approvals_of_a_nested_run_surface_and_its_machine_waits() {
     for shares in [false, true] {
         let rig = Rig::new(
             Script::new()
@@ -225,14 +225,14 @@ async fn approvals_from_within_surface_and_the_inner_machine_waits() {
         state.approve(&asked[0]).expect("it waits");
         run(&boss, state).sandbox(&sandbox).await.expect("it ends well");
         let found = if shares { "made\nof_boss\n" } else { "made\n" };
-        assert_eq!(news(&told(&rig, "I am inner.")[1]), exited(0, found));
-        assert_eq!(told(&rig, "I am boss.")[1], "inner done");
+        assert_eq!(news(&outputs_of(&rig, "I am inner.")[1]), exited(0, found));
+        assert_eq!(outputs_of(&rig, "I am boss.")[1], "inner done");
         rig.leaves_nothing().await;
     }
 }
 
 #[tokio::test]
-async fn an_agent_as_a_tool_that_shares_its_callers_place_adds_its_last_word_once() {
+async fn an_agent_as_a_tool_in_a_shared_session_registers_its_stop_hook_once() {
     let rig = Rig::new(
         Script::new()
             .conversation(of("I am boss.", [ask("inner"), ask("inner"), done()]))

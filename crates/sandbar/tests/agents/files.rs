@@ -1,9 +1,9 @@
-//! Pictures, and patches in their three transports.
+//! Images, and patches in their three transports.
 
 use sandbar::{Manifest, PatchTransport, mock::item, prelude::*};
 use serde_json::{Value, json};
 
-use crate::rig::{Rig, call, done, exec, exited, news};
+use crate::rig::{Rig, call, done, exec, exited, news, workspace};
 
 /// One red pixel.
 const PNG: &[u8] = &[
@@ -12,7 +12,7 @@ const PNG: &[u8] = &[
     0, 3, 1, 1, 0, 0x18, 0xdd, 0x8d, 0xb0, 0, 0, 0, 0, b'I', b'E', b'N', b'D', 0xae, 0x42, 0x60, 0x82,
 ];
 
-pub(crate) fn picture() -> File {
+pub(crate) fn png_file() -> File {
     File::new(PNG.to_vec())
 }
 
@@ -21,7 +21,7 @@ fn view(path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_picture_is_shown_and_what_is_none_is_explained_in_words() {
+async fn an_image_is_shown_and_other_files_are_refused_with_a_reason() {
     let rig = Rig::turns([
         exec("head -c 11000000 /dev/zero > huge.png; echo text > note.png; mkdir dir.png; ln -s /etc/passwd out.png"),
         view("red.txt"),
@@ -32,10 +32,10 @@ async fn a_picture_is_shown_and_what_is_none_is_explained_in_words() {
         view("../../etc/passwd"),
         view("/etc/passwd"),
         view("out.png"),
-        view("/workspace/red.txt"),
+        view(&format!("{}/red.txt", workspace())),
         done(),
     ]);
-    run(rig.agent().manifest(Manifest::new().entry("red.txt", picture())), "Go.")
+    run(rig.agent().manifest(Manifest::new().entry("red.txt", png_file())), "Go.")
         .sandbox(rig.sandbox())
         .max_turns(20)
         .await
@@ -47,7 +47,7 @@ async fn a_picture_is_shown_and_what_is_none_is_explained_in_words() {
         assert_eq!(parts[0]["type"], "input_image");
         assert!(parts[0]["image_url"].as_str().expect("a URL").starts_with("data:image/png;base64,iVBOR"), "{shown}");
     }
-    for (place, expected) in [
+    for (index, expected) in [
         (2, &["missing.png", "not found"][..]),
         (3, &["huge.png", "10MB"]),
         (4, &["note.png", "not a supported image"]),
@@ -56,19 +56,19 @@ async fn a_picture_is_shown_and_what_is_none_is_explained_in_words() {
         (7, &["/etc/passwd"]),
         (8, &["out.png"]),
     ] {
-        let said = answers[place]["output"].as_str().unwrap_or_else(|| panic!("{} is no text", answers[place]));
+        let message = answers[index]["output"].as_str().unwrap_or_else(|| panic!("{} is not text", answers[index]));
         for word in expected {
-            assert!(said.contains(word), "{said}");
+            assert!(message.contains(word), "{message}");
         }
-        assert!(!said.contains("root:"), "{said}");
+        assert!(!message.contains("root:"), "{message}");
     }
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn a_chat_model_sees_the_picture_in_the_message_after_the_answer() {
+async fn a_chat_model_gets_the_image_in_the_message_after_the_tool_output() {
     let rig = Rig::turns([view("red.png"), done()]);
-    let agent = rig.agent().model(rig.chat()).manifest(Manifest::new().entry("red.png", picture()));
+    let agent = rig.agent().model(rig.chat()).manifest(Manifest::new().entry("red.png", png_file()));
     rig.run(&agent).await;
     let messages = rig.body(1)["messages"].clone();
     let last = messages.as_array().and_then(|messages| messages.last()).expect("messages");
@@ -94,17 +94,17 @@ async fn patches_come_as_free_text_to_a_responses_model() {
     assert_eq!(tool["format"]["definition"].as_str(), Some(include_str!("apply_patch.lark")));
     let answers = rig.answers();
     assert!(answers[..4].iter().all(|answer| answer["type"] == "custom_tool_call_output"));
-    let told = rig.texts();
-    assert_eq!(told[0], "Created new/hello.txt");
-    assert_eq!(told[1], "Updated new/hello.txt\nMoved new/hello.txt to bye.txt");
-    assert!(told[2].contains("bye.txt"), "{}", told[2]);
-    assert!(told[3].contains("../../etc/evil"), "{}", told[3]);
-    assert_eq!(news(&told[4]), exited(0, "bye\nbye.txt\nnew\n"));
+    let outputs = rig.texts();
+    assert_eq!(outputs[0], "Created new/hello.txt");
+    assert_eq!(outputs[1], "Updated new/hello.txt\nMoved new/hello.txt to bye.txt");
+    assert!(outputs[2].contains("bye.txt"), "{}", outputs[2]);
+    assert!(outputs[3].contains("../../etc/evil"), "{}", outputs[3]);
+    assert_eq!(news(&outputs[4]), exited(0, "bye\nbye.txt\nnew\n"));
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn patches_come_as_the_built_in_tool_with_a_word_for_success_and_failure() {
+async fn patches_come_as_the_built_in_tool_with_a_status() {
     let patch = |operation: Value| item::apply_patch_call(operation);
     let rig = Rig::turns([
         patch(json!({ "type": "create_file", "path": "a.txt", "diff": "+one\n+two\n" })),
@@ -119,22 +119,22 @@ async fn patches_come_as_the_built_in_tool_with_a_word_for_success_and_failure()
     rig.run(&rig.agent().capabilities(Capabilities::none().with(built_in).with(Shell::new()))).await;
     assert_eq!(rig.body(0)["tools"][1], json!({ "type": "apply_patch" }));
     let answers = rig.answers();
-    let patches = [0, 1, 2, 4].map(|place| &answers[place]);
+    let patches = [0, 1, 2, 4].map(|index| &answers[index]);
     assert!(patches.iter().all(|answer| answer["type"] == "apply_patch_call_output"), "{patches:?}");
     assert_eq!(
         patches.map(|answer| answer["status"].as_str().unwrap_or_default()),
         ["completed", "completed", "failed", "completed"]
     );
-    let told = rig.texts();
-    assert_eq!((&*told[0], &*told[1], &*told[4]), ("Created a.txt", "Updated a.txt", "Deleted a.txt"));
-    assert!(told[2].contains("missing"), "{}", told[2]);
-    assert!(news(&told[3]).starts_with(&exited(0, "one\nthree")), "{}", told[3]);
-    assert_eq!(news(&told[5]), exited(0, ""));
+    let outputs = rig.texts();
+    assert_eq!((&*outputs[0], &*outputs[1], &*outputs[4]), ("Created a.txt", "Updated a.txt", "Deleted a.txt"));
+    assert!(outputs[2].contains("missing"), "{}", outputs[2]);
+    assert!(news(&outputs[3]).starts_with(&exited(0, "one\nthree")), "{}", outputs[3]);
+    assert_eq!(news(&outputs[5]), exited(0, ""));
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn patches_come_as_a_function_to_a_chat_model_in_every_shape() {
+async fn patches_come_as_a_function_to_a_chat_model_in_every_form() {
     let patch = |arguments: Value| call("apply_patch", arguments);
     let rig = Rig::turns([
         patch(json!({ "patch": ADD })),
@@ -154,9 +154,9 @@ async fn patches_come_as_a_function_to_a_chat_model_in_every_shape() {
     assert_eq!(tool["type"], "function");
     assert_eq!(tool["function"]["parameters"]["additionalProperties"], true);
     assert_eq!(tool["function"]["parameters"].get("required"), None);
-    let told = rig.chat_texts();
+    let outputs = rig.chat_texts();
     assert_eq!(
-        told[..5],
+        outputs[..5],
         [
             "Created new/hello.txt",
             "Created b",
@@ -165,24 +165,24 @@ async fn patches_come_as_a_function_to_a_chat_model_in_every_shape() {
             "Created d",
         ]
     );
-    assert_eq!(news(&told[7]), exited(0, "bye\nc\nd\nbye.txt\nc\nd\nnew\n"));
+    assert_eq!(news(&outputs[7]), exited(0, "bye\nc\nd\nbye.txt\nc\nd\nnew\n"));
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn a_transport_that_a_server_does_not_have_is_refused_or_put_into_a_function() {
+async fn a_transport_that_a_server_does_not_support_is_refused_or_becomes_a_function() {
     let rig = Rig::turns([done()]);
     let agent = |transport| rig.agent().model(rig.chat()).capabilities([Filesystem::new().transport(transport)]);
-    let said = rig.failure(&agent(PatchTransport::BuiltIn), rig.sandbox()).await;
-    assert!(said.contains("apply_patch cannot be used with a Chat Completions server"), "{said}");
-    // Free text is put into a function there.
+    let message = rig.failure(&agent(PatchTransport::BuiltIn), rig.sandbox()).await;
+    assert!(message.contains("apply_patch cannot be used with a Chat Completions server"), "{message}");
+    // A Chat Completions server gets the freeform tool as a function.
     rig.run(&agent(PatchTransport::Freeform)).await;
     assert_eq!(rig.tool(0, "apply_patch")["type"], "function");
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn a_person_is_asked_about_the_files_that_matter_and_about_no_others() {
+async fn a_patch_needs_approval_only_if_it_touches_a_guarded_file() {
     let patch = |path: &str| {
         item::custom_tool_call("apply_patch", format!("*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch"))
     };
@@ -210,7 +210,7 @@ async fn a_person_is_asked_about_the_files_that_matter_and_about_no_others() {
 }
 
 #[tokio::test]
-async fn who_asks_about_some_files_still_asks_what_was_said_about_all() {
+async fn a_rule_about_files_does_not_replace_the_approval_of_all_patches() {
     let rig = Rig::turns([item::custom_tool_call("apply_patch", ADD), done()]);
     let filesystem = Filesystem::new().approval(Approval::Always).ask_about(|_path| false);
     let agent = rig.agent().capabilities(Capabilities::none().with(filesystem));

@@ -1,4 +1,4 @@
-//! What agents are told, word for word.
+//! The complete instructions of agents, as snapshots.
 
 use std::sync::{
     Arc,
@@ -7,10 +7,13 @@ use std::sync::{
 
 use sandbar::prelude::*;
 
-use crate::rig::{Rig, done, exec};
+use crate::rig::{Rig, done, exec, workspace};
 
-/// It must be as the snapshot says.
+/// Compares a text with a snapshot, in which `/workspace` stands for the workspace of the machine.
 pub(crate) fn check(name: &str, prompt: &str) {
+    let parts: Vec<&str> = prompt.split(workspace()).collect();
+    assert!(!parts.iter().any(|part| part.contains("/workspace")), "the machine has no /workspace: {prompt}");
+    let prompt = parts.join("/workspace");
     insta::with_settings!({ snapshot_path => "snapshots", prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!(name.to_owned(), prompt);
     });
@@ -33,13 +36,13 @@ fn project() -> Manifest {
 }
 
 #[tokio::test]
-async fn the_usual_prompt() {
+async fn the_default_prompt() {
     let agent = |agent: SandboxAgent| agent.instructions("Fix the bug.\n").manifest(project());
     check("usual", &prompt_of(agent).await);
 }
 
 #[tokio::test]
-async fn a_prompt_without_instructions_of_ones_own() {
+async fn a_prompt_without_instructions_of_the_agent() {
     check("no_instructions", &prompt_of(|agent| agent.capabilities([Compaction::new()])).await);
 }
 
@@ -62,7 +65,7 @@ async fn an_empty_base_leaves_no_gap() {
 }
 
 #[tokio::test]
-async fn a_prompt_with_a_directory_to_begin_at() {
+async fn a_prompt_with_a_working_directory() {
     let rig = Rig::turns([done()]);
     let agent = rig.agent().base_instructions("Base.").manifest(project());
     run(&agent, "Go.").sandbox(rig.sandbox().cwd("src")).await.expect("it ends well");
@@ -72,8 +75,10 @@ async fn a_prompt_with_a_directory_to_begin_at() {
 
 #[tokio::test]
 async fn a_tree_that_is_too_large_is_cut() {
-    let manifest = (0..200)
-        .fold(Manifest::new(), |manifest, number| manifest.file(format!("dir/file_number_{number:04}.txt"), ""));
+    // The root is the same on every machine, because its length decides where the tree is cut.
+    let root = Manifest::new().root("/tmp/project");
+    let manifest =
+        (0..200).fold(root, |manifest, number| manifest.file(format!("dir/file_number_{number:04}.txt"), ""));
     check(
         "huge",
         &prompt_of(|agent| agent.base_instructions("Base.").capabilities([Compaction::new()]).manifest(manifest)).await,
@@ -81,7 +86,7 @@ async fn a_tree_that_is_too_large_is_cut() {
 }
 
 #[tokio::test]
-async fn a_prompt_with_storage_of_somebody_else() {
+async fn a_prompt_with_mounted_storage() {
     let host = tempfile::tempdir().expect("a directory");
     let manifest = Manifest::new()
         .base_dir(host.path())
@@ -102,17 +107,17 @@ impl Capability for Says {
         self.0
     }
 
-    async fn equip(&self, _place: &Workplace) -> Result<Gear, SandboxError> {
+    async fn equip(&self, _agent_session: &AgentSession) -> Result<CapabilityKit, SandboxError> {
         let (name, count) = (self.0, self.1.clone());
-        Ok(Gear::new().words_from(move || {
-            let said = count.fetch_add(1, Ordering::SeqCst);
-            async move { Ok((said < 2).then(|| format!("{name}, question {said}.\n"))) }
+        Ok(CapabilityKit::new().instructions_from(move || {
+            let number = count.fetch_add(1, Ordering::SeqCst);
+            async move { Ok((number < 2).then(|| format!("{name}, question {number}.\n"))) }
         }))
     }
 }
 
 #[tokio::test]
-async fn what_capabilities_say_is_in_their_order_and_made_anew_each_turn() {
+async fn instructions_of_capabilities_are_in_order_and_written_for_each_turn() {
     let rig = Rig::turns([exec("true"), exec("true"), done()]);
     let capabilities =
         Capabilities::none().with(Says("zebra", Arc::default())).with(Shell::new()).with(Says("ape", Arc::default()));

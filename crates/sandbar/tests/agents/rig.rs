@@ -1,4 +1,4 @@
-//! What every test here needs: a model server with a script, machines in a place of their own, and a look at what is left.
+//! The rig of these tests: a model server with a script, a client with its own state directory, and checks for leftovers.
 
 use std::{
     env, fs,
@@ -11,19 +11,50 @@ use std::{
 use async_trait::async_trait;
 use sandbar::{
     MachineHandle,
-    client::{Docker, UnixLocal, docker::Pull},
+    client::{Docker, E2b, UnixLocal, docker::Pull},
     mock::{MockServer, Script, item},
     prelude::*,
     processes::{Ids, TableOptions},
 };
+use sandbar_fakes::e2b::{Options, Server};
 use serde_json::{Value, json};
 
-/// The variable that names the image to work in, instead of this host itself.
-pub(crate) const IMAGE: &str = "SANDBAR_TEST_IMAGE";
-/// What containers of one test have in common.
+/// Variable that selects the provider of machines, `docker:IMAGE` or `e2b`; without it, machines are local.
+pub(crate) const SANDBOX: &str = "SANDBAR_TEST_SANDBOX";
+/// Label that the containers of one test share.
 const LABEL: &str = "sandbar.test";
 
-/// Where machines come from.
+/// Provider of machines.
+#[derive(Debug)]
+enum Source {
+    /// Local machines.
+    Host,
+    /// Containers of this Docker image.
+    Image(String),
+    /// A fake of E2B, one for each test.
+    E2b(Server),
+}
+
+impl Source {
+    fn from_env(state: &Path) -> Self {
+        let Ok(text) = env::var(SANDBOX) else { return Self::Host };
+        match text.strip_prefix("docker:") {
+            Some(image) => Self::Image(image.to_owned()),
+            None => {
+                assert_eq!(text, "e2b", "{SANDBOX} must be docker:IMAGE or e2b");
+                let options = Options { state_dir: Some(state.to_owned()), ..Options::default() };
+                Self::E2b(Server::with(options).expect("a fake of E2B"))
+            }
+        }
+    }
+}
+
+/// Directory of a machine in which commands start.
+pub(crate) fn workspace() -> &'static str {
+    if env::var(SANDBOX).as_deref() == Ok("e2b") { "/home/user/workspace" } else { "/workspace" }
+}
+
+/// A client of any provider.
 #[derive(Clone, Debug)]
 pub(crate) struct Client(Arc<dyn SandboxClient>);
 
@@ -46,9 +77,10 @@ impl SandboxClient for Client {
     }
 }
 
-/// A model server, and a client whose machines live in a directory of their own.
+/// A model server, and a client with its own state directory.
 pub(crate) struct Rig {
     pub(crate) server: MockServer,
+    source: Source,
     state: tempfile::TempDir,
 }
 
@@ -57,18 +89,22 @@ impl Rig {
         let server = MockServer::start(script).expect("a server");
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         let state = tempfile::Builder::new().prefix("agents-").permissions(private).tempdir().expect("a directory");
-        Self { server, state }
+        Self { server, source: Source::from_env(state.path()), state }
     }
 
-    /// Turns with one item each.
+    /// A rig whose script has turns with one item each.
     pub(crate) fn turns(items: impl IntoIterator<Item = Value>) -> Self {
         Self::new(items.into_iter().fold(Script::new(), Script::turn))
     }
 
     pub(crate) fn client(&self) -> Client {
-        match env::var(IMAGE) {
-            Err(_) => Client(Arc::new(UnixLocal::new().state_dir(self.state.path()))),
-            Ok(image) => Client(Arc::new(Docker::image(image).pull(Pull::Never).label(LABEL, self.label()))),
+        match &self.source {
+            Source::Host => Client(Arc::new(UnixLocal::new().state_dir(self.state.path()))),
+            Source::Image(image) => Client(Arc::new(Docker::image(image).pull(Pull::Never).label(LABEL, self.label()))),
+            Source::E2b(fake) => {
+                let client = E2b::template("base").key(fake.key()).api_url(fake.url()).sandbox_url(fake.url());
+                Client(Arc::new(client))
+            }
         }
     }
 
@@ -76,7 +112,7 @@ impl Rig {
         self.state.path().display().to_string()
     }
 
-    /// Machines whose commands are numbered 1000, 1001 and so on.
+    /// A configuration whose commands have the ids 1000, 1001 and so on.
     pub(crate) fn sandbox(&self) -> SandboxRunConfig {
         SandboxRunConfig::new(self.client()).processes(numbered())
     }
@@ -93,20 +129,20 @@ impl Rig {
         SandboxAgent::new("worker").model(self.model())
     }
 
-    /// Runs it to its end.
+    /// Runs an agent to the end.
     pub(crate) async fn run(&self, agent: &SandboxAgent) -> RunResult {
         let result = run(agent, "Go.").sandbox(self.sandbox()).await.expect("the run ends well");
         assert_eq!(*result.stop(), Stop::Finished);
         result
     }
 
-    /// What went wrong with a run that must fail, all of it.
+    /// The error of a run that must fail, with all its causes.
     pub(crate) async fn failure(&self, agent: &SandboxAgent, sandbox: SandboxRunConfig) -> String {
         let error = run(agent, "Go.").sandbox(sandbox).await.expect_err("the run fails");
         full(&error)
     }
 
-    /// A live session of the caller's, for runs to work in.
+    /// A live session that the test owns.
     pub(crate) async fn session(&self, manifest: Manifest) -> SandboxSession {
         let options = SessionOptions::new(manifest).processes(numbered());
         SandboxSession::open(std::sync::Arc::new(self.client()), options).await.expect("a session")
@@ -120,7 +156,7 @@ impl Rig {
         self.bodies().get(number).cloned().unwrap_or_else(|| panic!("there was no request {number}"))
     }
 
-    /// What the first question told the agent to be.
+    /// Instructions in the request of this number.
     pub(crate) fn prompt(&self, number: usize) -> String {
         self.body(number)["instructions"].as_str().expect("instructions").to_owned()
     }
@@ -143,19 +179,19 @@ impl Rig {
             .expect("the tool is offered")
     }
 
-    /// What tools answered, as the last question tells it.
+    /// Tool outputs in the last request.
     pub(crate) fn answers(&self) -> Vec<Value> {
         let last = self.bodies().pop().expect("there were questions");
         let items = last["input"].as_array().cloned().unwrap_or_default();
         items.into_iter().filter(|item| item["type"].as_str().is_some_and(|kind| kind.ends_with("_output"))).collect()
     }
 
-    /// The texts of those answers.
+    /// Texts of the tool outputs in the last request.
     pub(crate) fn texts(&self) -> Vec<String> {
         self.answers().iter().map(|answer| answer["output"].as_str().expect("a text").to_owned()).collect()
     }
 
-    /// What tools answered on a Chat model.
+    /// Texts of the tool outputs in the last request to a chat model.
     pub(crate) fn chat_texts(&self) -> Vec<String> {
         let last = self.bodies().pop().expect("there were questions");
         let messages = last["messages"].as_array().cloned().unwrap_or_default();
@@ -170,26 +206,46 @@ impl Rig {
         self.state.path()
     }
 
-    /// How many machines there are.
+    /// Number of existing machines.
     pub(crate) fn machines(&self) -> usize {
-        self.containers().map_or_else(|| machines_in(self.state.path()), |containers| containers.len())
+        match &self.source {
+            Source::Host => machines_in(self.state.path()),
+            Source::Image(_) => self.containers().len(),
+            Source::E2b(fake) => fake.sandboxes().len(),
+        }
     }
 
-    /// The same as the engine names them; `None` where there is none to ask.
-    pub(crate) fn containers(&self) -> Option<Vec<String>> {
-        env::var_os(IMAGE)?;
+    fn containers(&self) -> Vec<String> {
         let filter = format!("label={LABEL}={}", self.label());
         let listed = Program::new("docker").args(["ps", "--all", "--quiet", "--filter", &filter]).output();
         let listed = String::from_utf8(listed.expect("the engine's client runs").stdout).expect("names");
-        Some(listed.lines().map(str::to_owned).collect())
+        listed.lines().map(str::to_owned).collect()
     }
 
-    /// Every request followed the rules.
+    /// Ends the only machine from outside.
+    pub(crate) fn end_machine(&self) {
+        match &self.source {
+            Source::Host => kill_supervisor(self.state.path()),
+            Source::Image(_) => {
+                let containers = self.containers();
+                assert_eq!(containers.len(), 1, "{containers:?}");
+                let killed = Program::new("docker").arg("kill").args(containers).output().expect("it runs");
+                assert!(killed.status.success(), "{killed:?}");
+            }
+            Source::E2b(fake) => {
+                let sandboxes = fake.sandboxes();
+                assert_eq!(sandboxes.len(), 1, "{sandboxes:?}");
+                assert!(fake.expire(&sandboxes[0]), "it was there");
+            }
+        }
+    }
+
+    /// Checks that every request followed the rules.
     pub(crate) fn well_asked(&self) {
         assert_eq!(self.server.problems(), []);
     }
 
-    /// Every request followed the rules, and no machine is left, soon.
+    /// Checks that every request followed the rules, and waits until no machine is left.
     pub(crate) async fn leaves_nothing(self) {
         self.well_asked();
         eventually("no machine is left", || self.machines() == 0).await;
@@ -201,11 +257,34 @@ fn machines_in(state: &Path) -> usize {
     entries.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_dir())).count()
 }
 
+/// Supervisors of the machines in this directory, which are children of this process.
+fn supervisors(state: &Path) -> Vec<i32> {
+    let own = std::process::id().to_string();
+    let of = |entry: fs::DirEntry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().to_owned();
+        let opened = fs::read_dir(entry.path().join("fd"))
+            .ok()?
+            .flatten()
+            .any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.starts_with(state)));
+        (parent == own && opened).then_some(pid)
+    };
+    fs::read_dir("/proc").expect("/proc").flatten().filter_map(of).collect()
+}
+
+fn kill_supervisor(state: &Path) {
+    let found = supervisors(state);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let pid = rustix::process::Pid::from_raw(found[0]).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+}
+
 pub(crate) fn numbered() -> TableOptions {
     TableOptions { ids: Ids::Sequential, ..TableOptions::default() }
 }
 
-/// Waits for something that takes a moment.
+/// Waits until a condition holds.
 pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while !holds() {
@@ -214,23 +293,23 @@ pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// An error with everything behind it.
+/// An error with all its causes.
 pub(crate) fn full(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
+    let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        said = format!("{said}: {cause}");
+        message = format!("{message}: {cause}");
         source = cause.source();
     }
-    said
+    message
 }
 
-/// A call of `exec_command` that waits for its command for as long as it may.
+/// A call of `exec_command` with the longest waiting time.
 pub(crate) fn exec(cmd: &str) -> Value {
     item::function_call("exec_command", json!({ "cmd": cmd, "yield_time_ms": 30000 }))
 }
 
-/// Tries again, with ever more time, what a busy machine may be too slow for, until it came as it should.
+/// Repeats an attempt with longer and longer times until it succeeds, because a busy host may be too slow.
 pub(crate) async fn patiently<N, T>(
     times: impl IntoIterator<Item = N>,
     attempt: impl AsyncFn(N) -> Result<T, String>,
@@ -239,13 +318,13 @@ pub(crate) async fn patiently<N, T>(
     for time in times {
         match attempt(time).await {
             Ok(came) => return came,
-            Err(told) => missed = told,
+            Err(output) => missed = output,
         }
     }
-    panic!("it never came as it should: {missed}");
+    panic!("no attempt succeeded: {missed}");
 }
 
-/// A time to sleep that nobody else has: the same tests run in containers and as another user beside this one.
+/// A duration for `sleep` that no other process uses: the same tests run in containers and as another user at the same time.
 pub(crate) fn own_word(number: u32) -> String {
     format!("31337.{number}{:07}", std::process::id())
 }
@@ -258,7 +337,7 @@ pub(crate) fn done() -> Value {
     item::text("Done.")
 }
 
-/// What follows the first two lines of a command's news, which are never the same.
+/// Output of a command tool without its first two lines, which differ from run to run.
 pub(crate) fn news(text: &str) -> &str {
     let mut parts = text.splitn(3, '\n');
     let (chunk, wall, rest) = (parts.next(), parts.next(), parts.next());
@@ -270,12 +349,12 @@ pub(crate) fn news(text: &str) -> &str {
     rest.unwrap_or_default()
 }
 
-/// The news of a command that exited like this.
+/// Output of a command that exited with this code.
 pub(crate) fn exited(code: i32, output: &str) -> String {
     format!("Process exited with code {code}\nOutput:\n{output}")
 }
 
-/// Whether a process of this host has this word among its arguments.
+/// Whether a process of this host has this argument.
 pub(crate) fn is_running(word: &str) -> bool {
     let processes = fs::read_dir("/proc").expect("/proc");
     let own = std::process::id().to_string();

@@ -1,4 +1,4 @@
-//! Commands, as a model runs them.
+//! The tools `exec_command` and `write_stdin`.
 
 use sandbar::{
     mock::{Script, Turn},
@@ -6,10 +6,10 @@ use sandbar::{
 };
 use serde_json::{Value, json};
 
-use crate::rig::{Rig, call, done, exec, exited, news, patiently};
+use crate::rig::{Rig, call, done, exec, exited, news, patiently, workspace};
 
 #[tokio::test]
-async fn the_tools_of_the_shell_are_offered_byte_for_byte_as_models_know_them() {
+async fn the_schemas_of_the_shell_tools_match_the_reference_exactly() {
     let rig = Rig::turns([done()]);
     rig.run(&rig.agent()).await;
     assert_eq!(rig.tool_names(0), ["view_image", "apply_patch", "exec_command", "write_stdin"]);
@@ -27,14 +27,15 @@ async fn the_tools_of_the_shell_are_offered_byte_for_byte_as_models_know_them() 
 }
 
 #[tokio::test]
-async fn a_command_answers_in_the_lines_models_know() {
+async fn the_output_of_a_command_has_the_reference_format() {
+    let (root, sub) = (workspace(), format!("{}/sub dir", workspace()));
     let table = [
         (json!({ "cmd": "echo hello" }), exited(0, "hello\n")),
         (json!({ "cmd": "printf out; echo err >&2; exit 3" }), exited(3, "outerr\n")),
         (json!({ "cmd": "kill -9 $$" }), exited(137, "")),
-        (json!({ "cmd": "pwd", "workdir": "sub dir" }), exited(0, "/workspace/sub dir\n")),
-        (json!({ "cmd": "pwd", "workdir": "/workspace/sub dir" }), exited(0, "/workspace/sub dir\n")),
-        (json!({ "cmd": "pwd", "workdir": "  " }), exited(0, "/workspace\n")),
+        (json!({ "cmd": "pwd", "workdir": "sub dir" }), exited(0, &format!("{sub}\n"))),
+        (json!({ "cmd": "pwd", "workdir": sub }), exited(0, &format!("{sub}\n"))),
+        (json!({ "cmd": "pwd", "workdir": "  " }), exited(0, &format!("{root}\n"))),
         (
             json!({ "cmd": "echo a || echo b", "workdir": null, "shell": null, "max_output_tokens": null }),
             exited(0, "a\n"),
@@ -54,14 +55,14 @@ async fn a_command_answers_in_the_lines_models_know() {
     let rig = Rig::turns(table.iter().map(|(arguments, _)| patient(arguments)).chain([done()]));
     let manifest = Manifest::new().entry("sub dir", Dir::new()).env("GREETING", "hello");
     run(rig.agent().manifest(manifest), "Go.").sandbox(rig.sandbox()).max_turns(50).await.expect("it ends well");
-    for ((arguments, expected), told) in table.iter().zip(rig.texts()) {
-        assert_eq!(news(&told), expected, "{arguments}");
+    for ((arguments, expected), output) in table.iter().zip(rig.texts()) {
+        assert_eq!(news(&output), expected, "{arguments}");
     }
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn long_output_is_cut_in_the_middle_and_says_how_long_it_was() {
+async fn long_output_is_cut_in_the_middle_and_reports_its_length() {
     let rig = Rig::turns([
         call("exec_command", json!({ "cmd": "seq 1 100000", "max_output_tokens": 50, "yield_time_ms": 30000 })),
         exec("seq 1 100000"),
@@ -69,24 +70,24 @@ async fn long_output_is_cut_in_the_middle_and_says_how_long_it_was() {
         done(),
     ]);
     rig.run(&rig.agent()).await;
-    let told = rig.texts();
-    // 588,895 bytes.
+    let outputs = rig.texts();
+    // The whole output has 588,895 bytes.
     let head =
         "Process exited with code 0\nOriginal token count: 147224\nOutput:\nTotal output lines: 100000\n\n1\n2\n";
-    for text in &told[..2] {
+    for text in &outputs[..2] {
         assert!(news(text).starts_with(head), "{text}");
         assert!(text.contains(" tokens truncated…") && text.ends_with("99999\n100000\n"), "{text}");
     }
     let output = |text: &str| text.split_once("Output:\n").expect("output").1.len();
-    assert!(output(&told[0]) <= 200 && output(&told[0]) > 150, "{}", told[0]);
-    assert!(output(&told[1]) <= 40_000 && output(&told[1]) > 39_000, "{}", output(&told[1]));
-    assert_eq!(news(&told[2]), exited(0, "12345678"));
+    assert!(output(&outputs[0]) <= 200 && output(&outputs[0]) > 150, "{}", outputs[0]);
+    assert!(output(&outputs[1]) <= 40_000 && output(&outputs[1]) > 39_000, "{}", output(&outputs[1]));
+    assert_eq!(news(&outputs[2]), exited(0, "12345678"));
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn a_command_that_goes_on_is_typed_to_polled_and_interrupted() {
-    let told = patiently([0, 0, 2_000, 8_000, 25_000], async |time| {
+async fn a_running_command_gets_input_is_polled_and_interrupted() {
+    let outputs = patiently([0, 0, 2_000, 8_000, 25_000], async |time| {
         let rig = Rig::turns([
             call(
                 "exec_command",
@@ -98,21 +99,21 @@ async fn a_command_that_goes_on_is_typed_to_polled_and_interrupted() {
             done(),
         ]);
         rig.run(&rig.agent()).await;
-        let told = rig.texts();
+        let outputs = rig.texts();
         rig.leaves_nothing().await;
-        // The terminal's echo is an answer too; where the command is slow, it is the only one.
-        let is_whole = news(&told[1]) == "Process running with session ID 1000\nOutput:\none\r\ngot one\r\n";
-        if is_whole { Ok(told) } else { Err(told[1].clone()) }
+        // The echo of the terminal is output too; if the command is slow, only the echo arrives.
+        let is_whole = news(&outputs[1]) == "Process running with session ID 1000\nOutput:\none\r\ngot one\r\n";
+        if is_whole { Ok(outputs) } else { Err(outputs[1].clone()) }
     })
     .await;
-    assert_eq!(news(&told[0]), "Process running with session ID 1000\nOutput:\n");
-    assert!(news(&told[2]).starts_with("Process exited with code 130\nOutput:\n"), "{}", told[2]);
-    assert_eq!(news(&told[3]), exited(1, "write_stdin failed: PTY session not found: 1000"));
+    assert_eq!(news(&outputs[0]), "Process running with session ID 1000\nOutput:\n");
+    assert!(news(&outputs[2]).starts_with("Process exited with code 130\nOutput:\n"), "{}", outputs[2]);
+    assert_eq!(news(&outputs[3]), exited(1, "write_stdin failed: PTY session not found: 1000"));
 }
 
 #[tokio::test]
-async fn a_command_without_a_terminal_takes_no_words_but_can_be_polled_and_interrupted() {
-    let told = patiently([250, 2_000, 8_000, 25_000], async |time| {
+async fn a_command_without_a_terminal_takes_no_input_but_can_be_polled_and_interrupted() {
+    let outputs = patiently([250, 2_000, 8_000, 25_000], async |time| {
         let rig = Rig::turns([
             call("exec_command", json!({ "cmd": "echo begun; sleep 300", "yield_time_ms": time })),
             call("write_stdin", json!({ "session_id": 1000, "chars": "hello\n" })),
@@ -121,21 +122,25 @@ async fn a_command_without_a_terminal_takes_no_words_but_can_be_polled_and_inter
             done(),
         ]);
         rig.run(&rig.agent()).await;
-        let told = rig.texts();
+        let outputs = rig.texts();
         rig.leaves_nothing().await;
-        let is_whole = news(&told[0]) == "Process running with session ID 1000\nOutput:\nbegun\n";
-        if is_whole { Ok(told) } else { Err(told[0].clone()) }
+        let is_whole = news(&outputs[0]) == "Process running with session ID 1000\nOutput:\nbegun\n";
+        if is_whole { Ok(outputs) } else { Err(outputs[0].clone()) }
     })
     .await;
-    assert!(news(&told[1]).starts_with("Process exited with code 1\nOutput:\nwrite_stdin failed: "), "{}", told[1]);
-    assert!(told[1].contains("tty=true"), "{}", told[1]);
-    assert!(news(&told[2]).starts_with("Process exited with code 130\nOutput:\n"), "{}", told[2]);
-    assert_eq!(news(&told[3]), exited(1, "write_stdin failed: PTY session not found: 4242"));
+    assert!(
+        news(&outputs[1]).starts_with("Process exited with code 1\nOutput:\nwrite_stdin failed: "),
+        "{}",
+        outputs[1]
+    );
+    assert!(outputs[1].contains("tty=true"), "{}", outputs[1]);
+    assert!(news(&outputs[2]).starts_with("Process exited with code 130\nOutput:\n"), "{}", outputs[2]);
+    assert_eq!(news(&outputs[3]), exited(1, "write_stdin failed: PTY session not found: 4242"));
 }
 
 #[tokio::test]
-async fn a_poll_waits_for_the_end_and_tells_each_word_once() {
-    // How long the command sleeps, and what is waited for it to begin and to end.
+async fn a_poll_waits_for_the_end_and_returns_output_once() {
+    // Duration of the command, and the waiting times of the two calls.
     patiently([(1, 300, 0), (6, 3_000, 30_000), (24, 12_000, 60_000)], async |(sleep, begin, end)| {
         let rig = Rig::turns([
             call(
@@ -146,26 +151,26 @@ async fn a_poll_waits_for_the_end_and_tells_each_word_once() {
             done(),
         ]);
         rig.run(&rig.agent()).await;
-        let told = rig.texts();
+        let outputs = rig.texts();
         rig.leaves_nothing().await;
-        let is_first = news(&told[0]) == "Process running with session ID 1000\nOutput:\none\n";
-        if is_first && news(&told[1]) == exited(0, "two\n") { Ok(()) } else { Err(told.join("\n")) }
+        let is_first = news(&outputs[0]) == "Process running with session ID 1000\nOutput:\none\n";
+        if is_first && news(&outputs[1]) == exited(0, "two\n") { Ok(()) } else { Err(outputs.join("\n")) }
     })
     .await;
 }
 
 #[tokio::test]
-async fn calls_of_one_reply_are_made_at_once_and_answered_in_order() {
+async fn calls_of_one_reply_run_concurrently_and_are_answered_in_order() {
     let calls = Turn::new([exec("sleep 0.5; echo one"), exec("echo two"), exec("sleep 0.2; echo three")]);
     let rig = Rig::new(Script::new().turn(calls).turn(done()));
     rig.run(&rig.agent()).await;
-    let told: Vec<String> = rig.texts().iter().map(|text| news(text).to_owned()).collect();
-    assert_eq!(told, ["one\n", "two\n", "three\n"].map(|output| exited(0, output)));
+    let output: Vec<String> = rig.texts().iter().map(|text| news(text).to_owned()).collect();
+    assert_eq!(output, ["one\n", "two\n", "three\n"].map(|output| exited(0, output)));
     rig.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn a_patch_typed_into_a_command_line_is_applied_by_the_engine() {
+async fn a_patch_in_a_command_line_is_applied_by_the_engine() {
     let heredoc = |dir: &str, path: &str| {
         format!("{dir}apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: {path}\n+hello\n*** End Patch\nEOF\n")
     };
@@ -175,17 +180,17 @@ async fn a_patch_typed_into_a_command_line_is_applied_by_the_engine() {
         call("exec_command", json!({ "cmd": heredoc("cd deep && ", "c.txt"), "workdir": "sub" })),
         exec("apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: missing\n@@\n-a\n+b\n*** End Patch\nEOF\n"),
         exec(&heredoc("cd .. && ", "d.txt")),
-        exec("cat a.txt sub/b.txt sub/deep/c.txt; ls /workspace"),
+        exec(&format!("cat a.txt sub/b.txt sub/deep/c.txt; ls {}", workspace())),
         done(),
     ]);
     rig.run(&rig.agent().manifest(Manifest::new().entry("sub/deep", Dir::new()))).await;
-    let told = rig.texts();
-    assert_eq!(news(&told[0]), exited(0, "Success. Updated the following files:\nA a.txt\n"));
-    assert_eq!(news(&told[1]), exited(0, "Success. Updated the following files:\nA b.txt\n"));
-    assert_eq!(news(&told[2]), exited(0, "Success. Updated the following files:\nA c.txt\n"));
-    assert!(news(&told[3]).starts_with("Process exited with code 1\nOutput:\n"), "{}", told[3]);
-    assert!(told[3].contains("missing"), "{}", told[3]);
-    assert!(news(&told[4]).starts_with("Process exited with code 1\nOutput:\n"), "{}", told[4]);
-    assert_eq!(news(&told[5]), exited(0, "hello\nhello\nhello\na.txt\nsub\n"));
+    let outputs = rig.texts();
+    assert_eq!(news(&outputs[0]), exited(0, "Success. Updated the following files:\nA a.txt\n"));
+    assert_eq!(news(&outputs[1]), exited(0, "Success. Updated the following files:\nA b.txt\n"));
+    assert_eq!(news(&outputs[2]), exited(0, "Success. Updated the following files:\nA c.txt\n"));
+    assert!(news(&outputs[3]).starts_with("Process exited with code 1\nOutput:\n"), "{}", outputs[3]);
+    assert!(outputs[3].contains("missing"), "{}", outputs[3]);
+    assert!(news(&outputs[4]).starts_with("Process exited with code 1\nOutput:\n"), "{}", outputs[4]);
+    assert_eq!(news(&outputs[5]), exited(0, "hello\nhello\nhello\na.txt\nsub\n"));
     rig.leaves_nothing().await;
 }

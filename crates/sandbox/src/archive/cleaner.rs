@@ -1,4 +1,4 @@
-//! What both kinds of archive go through: members in, judged and counted, and a clean tar stream out.
+//! The part that tar and zip share: checks and counts members, and writes a clean tar stream.
 
 use sandbar_machine::tar::{Kind, Member, end, padding};
 
@@ -9,11 +9,11 @@ use super::{
 };
 use crate::{Result, SandboxError};
 
-/// What an archive may spend on other things than content: a start, and this much for each member.
+/// Bytes of an archive that may be something else than content: a fixed amount, and this much for each member.
 const OVERHEAD: u64 = 4 << 20;
 const OVERHEAD_EACH: u64 = 16 << 10;
 
-/// Judges, counts and writes.
+/// Checks, counts and writes members.
 #[derive(Debug)]
 pub(super) struct Cleaner {
     archive: String,
@@ -21,10 +21,10 @@ pub(super) struct Cleaner {
     rules: Rules,
     out: Out,
     summary: Summary,
-    seen: u64,
+    member_count: u64,
     extracted: u64,
     overhead: u64,
-    /// What is left of the member that is being passed on, and how many zeros follow it.
+    /// Bytes that remain of the current member, and the number of padding zeros after it.
     open: Option<(u64, usize)>,
 }
 
@@ -36,7 +36,7 @@ impl Cleaner {
             rules: Rules::new(archive, limits, policy),
             out,
             summary: Summary::default(),
-            seen: 0,
+            member_count: 0,
             extracted: 0,
             overhead: 0,
             open: None,
@@ -47,7 +47,7 @@ impl Cleaner {
         &self.archive
     }
 
-    /// Refuses so many members, before they are looked at.
+    /// Fails if this many members are over the limit. Called before they are read.
     pub(super) fn expect_members(&self, count: u64) -> Result<()> {
         match self.limits.max_members {
             Some(limit) if count > limit.get() => {
@@ -58,7 +58,7 @@ impl Cleaner {
         }
     }
 
-    /// Refuses so many bytes of content, before they are made.
+    /// Fails if this many bytes of content are over the limit. Called before they are decompressed.
     pub(super) fn expect_bytes(&self, total: u64) -> Result<()> {
         match self.limits.max_extracted_bytes {
             Some(limit) if total > limit.get() => {
@@ -69,54 +69,54 @@ impl Cleaner {
         }
     }
 
-    /// Counts bytes that are not content. Without this, headers without end would cost time without end.
+    /// Counts bytes that are not content. Without this limit, endless headers would take endless time.
     pub(super) fn overhead(&mut self, bytes: u64) -> Result<()> {
         self.overhead = self.overhead.saturating_add(bytes);
-        let limit = OVERHEAD_EACH.saturating_mul(self.seen).saturating_add(OVERHEAD);
+        let limit = OVERHEAD_EACH.saturating_mul(self.member_count).saturating_add(OVERHEAD);
         if self.overhead > limit {
-            let what = format!("what is between the members of {}", self.archive);
+            let what = format!("the size of the headers and padding of {}", self.archive);
             return Err(SandboxError::limit_exceeded(what, limit, self.overhead));
         }
         self.out.put(&[])
     }
 
-    /// A member begins.
+    /// Starts a member.
     pub(super) fn begin(&mut self, member: &Member) -> Result<()> {
-        self.seen += 1;
-        self.expect_members(self.seen)?;
+        self.member_count += 1;
+        self.expect_members(self.member_count)?;
         let verdict = self.rules.judge(member)?;
         let cost = if let Verdict::Keep(_, bytes) = verdict { bytes } else { member.size };
         self.extracted = self.extracted.saturating_add(cost);
         self.expect_bytes(self.extracted)?;
         self.open = None;
-        let Verdict::Keep(kept, bytes) = verdict else { return self.out.put(&[]) };
+        let Verdict::Keep(cleaned, bytes) = verdict else { return self.out.put(&[]) };
         self.summary.members += 1;
         self.summary.bytes += bytes;
-        if kept.kind == Kind::File {
-            self.open = Some((kept.size, padding(kept.size)));
+        if cleaned.kind == Kind::File {
+            self.open = Some((cleaned.size, padding(cleaned.size)));
         }
-        self.out.put(&kept.encode())
+        self.out.put(&cleaned.encode())
     }
 
-    /// Some of its content.
+    /// Writes a piece of the current member's content.
     pub(super) fn data(&mut self, bytes: &[u8]) -> Result<()> {
         let Some((left, _)) = &mut self.open else { return self.out.put(&[]) };
         *left = left
             .checked_sub(bytes.len() as u64)
-            .ok_or_else(|| broken(&self.archive, "says one size and has another"))?;
+            .ok_or_else(|| broken(&self.archive, "has a member whose size is not the announced one"))?;
         self.out.put(bytes)
     }
 
-    /// It is complete.
+    /// Ends the current member.
     pub(super) fn end(&mut self) -> Result<()> {
         match self.open.take() {
             Some((0, zeros)) => self.out.put(&[0; 512][..zeros]),
-            Some(_) => Err(broken(&self.archive, "says one size and has another")),
+            Some(_) => Err(broken(&self.archive, "has a member whose size is not the announced one")),
             None => Ok(()),
         }
     }
 
-    /// The archive is complete.
+    /// Ends the archive.
     pub(super) fn finish(&mut self) -> Result<Summary> {
         self.rules.finish()?;
         self.out.put(&end())?;
@@ -124,13 +124,13 @@ impl Cleaner {
         Ok(self.summary)
     }
 
-    /// Tells whoever reads the stream why it ends early.
+    /// Tells the reader of the stream why it ends early.
     pub(super) fn fail(self, error: &SandboxError) {
         let reason = error.full_message();
         self.out.fail(sandbar_machine::MachineError::invalid(self.archive, reason));
     }
 
-    /// An error about one member.
+    /// Error about one member.
     pub(super) fn refuse(&self, member: &[u8], reason: impl Into<String>) -> SandboxError {
         SandboxError::archive_refused(&self.archive, shown(member), reason)
     }

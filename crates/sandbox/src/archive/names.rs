@@ -1,17 +1,17 @@
-//! The tree that the members of an archive would make, remembered to find two for one place.
+//! The paths that an archive has used so far, to detect two members with one path.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
     hash::BuildHasher,
 };
 
-/// How many places are remembered; each takes about 64 bytes.
+/// Number of paths that are stored; each takes about 64 bytes.
 const LIMIT: usize = 4 << 20;
 
-/// What is at a place.
+/// What an archive has at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// A directory that no member named yet.
+pub(super) enum Node {
+    /// A directory without a member of its own so far.
     Implied,
     /// A directory.
     Dir,
@@ -21,24 +21,24 @@ pub(super) enum Place {
     Symlink,
 }
 
-/// Why something cannot be placed.
+/// Why a path cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clash {
-    /// The place is taken.
+    /// The path is already used.
     Twice,
-    /// Something above it is a file or a link.
+    /// A parent of the path is a file or a link.
     Below,
-    /// There are too many places.
+    /// There are too many paths.
     Full,
 }
 
-/// A path, as 128 bits. Their keys are new for every archive, so nobody can choose two paths that have the same.
-type Mark = (u64, u64);
+/// 128-bit hash of a path. The keys are random for every archive, so an attacker cannot construct a collision.
+type PathHash = (u64, u64);
 
-/// Every place a member took.
+/// Every path in use.
 #[derive(Debug)]
 pub(super) struct Tree {
-    places: HashMap<Mark, Place>,
+    nodes: HashMap<PathHash, Node>,
     keys: (RandomState, RandomState),
     limit: usize,
 }
@@ -51,42 +51,42 @@ impl Tree {
     }
 
     fn with_limit(limit: usize) -> Self {
-        Self { places: HashMap::new(), keys: (RandomState::new(), RandomState::new()), limit }
+        Self { nodes: HashMap::new(), keys: (RandomState::new(), RandomState::new()), limit }
     }
 
-    /// Takes a place, and those of the directories above it.
-    pub(super) fn put(&mut self, parts: &[&[u8]], place: Place) -> Result<(), Clash> {
+    /// Adds a path and its parent directories.
+    pub(super) fn put(&mut self, parts: &[&[u8]], node: Node) -> Result<(), Clash> {
         let Some((last, above)) = parts.split_last() else { return Err(Clash::Twice) };
-        let mut here = Mark::default();
+        let mut path = PathHash::default();
         for part in above {
-            here = self.mark(here, part);
-            match self.places.get(&here) {
-                Some(Place::Dir | Place::Implied) => {}
-                Some(Place::File(_) | Place::Symlink) => return Err(Clash::Below),
-                None => self.take(here, Place::Implied)?,
+            path = self.hash(path, part);
+            match self.nodes.get(&path) {
+                Some(Node::Dir | Node::Implied) => {}
+                Some(Node::File(_) | Node::Symlink) => return Err(Clash::Below),
+                None => self.insert(path, Node::Implied)?,
             }
         }
-        here = self.mark(here, last);
-        match self.places.get(&here) {
-            None => self.take(here, place),
-            Some(Place::Implied) if place == Place::Dir => self.take(here, place),
+        path = self.hash(path, last);
+        match self.nodes.get(&path) {
+            None => self.insert(path, node),
+            Some(Node::Implied) if node == Node::Dir => self.insert(path, node),
             Some(_) => Err(Clash::Twice),
         }
     }
 
-    /// What is at a place.
-    pub(super) fn get(&self, parts: &[&[u8]]) -> Option<Place> {
-        let here = parts.iter().fold(Mark::default(), |here, part| self.mark(here, part));
-        self.places.get(&here).copied()
+    /// What is at a path.
+    pub(super) fn get(&self, parts: &[&[u8]]) -> Option<Node> {
+        let path = parts.iter().fold(PathHash::default(), |path, part| self.hash(path, part));
+        self.nodes.get(&path).copied()
     }
 
-    fn mark(&self, above: Mark, name: &[u8]) -> Mark {
-        (self.keys.0.hash_one((above, name)), self.keys.1.hash_one((above, name)))
+    fn hash(&self, parent: PathHash, name: &[u8]) -> PathHash {
+        (self.keys.0.hash_one((parent, name)), self.keys.1.hash_one((parent, name)))
     }
 
-    fn take(&mut self, here: Mark, place: Place) -> Result<(), Clash> {
-        self.places.insert(here, place);
-        if self.places.len() > self.limit { Err(Clash::Full) } else { Ok(()) }
+    fn insert(&mut self, path: PathHash, node: Node) -> Result<(), Clash> {
+        self.nodes.insert(path, node);
+        if self.nodes.len() > self.limit { Err(Clash::Full) } else { Ok(()) }
     }
 }
 
@@ -94,46 +94,46 @@ impl Tree {
 mod tests {
     use super::*;
 
-    /// What is put in order, and how the last one goes.
-    type Row<'a> = (&'a [(&'a str, Place)], Result<(), Clash>);
+    /// Paths that are added in order, and the result of the last one.
+    type Row<'a> = (&'a [(&'a str, Node)], Result<(), Clash>);
 
     fn parts(path: &str) -> Vec<&[u8]> {
         path.split('/').map(str::as_bytes).collect()
     }
 
     #[test]
-    fn a_place_is_taken_once() {
+    fn a_path_is_used_once() {
         let table: &[Row<'_>] = &[
-            (&[("a/b", Place::File(1)), ("a", Place::Dir)], Ok(())),
-            (&[("a", Place::Dir), ("a/b/c", Place::File(1)), ("a/d", Place::Symlink)], Ok(())),
-            (&[("a", Place::Dir), ("a", Place::Dir)], Err(Clash::Twice)),
-            (&[("a/b", Place::File(1)), ("a", Place::Dir), ("a", Place::Dir)], Err(Clash::Twice)),
-            (&[("a", Place::File(1)), ("a", Place::File(1))], Err(Clash::Twice)),
-            (&[("a", Place::File(1)), ("a", Place::Dir)], Err(Clash::Twice)),
-            (&[("a/b", Place::File(1)), ("a", Place::File(1))], Err(Clash::Twice)),
-            (&[("a/b", Place::File(1)), ("a", Place::Symlink)], Err(Clash::Twice)),
-            (&[("a", Place::File(1)), ("a/b", Place::File(1))], Err(Clash::Below)),
-            (&[("a", Place::Symlink), ("a/b/c", Place::Dir)], Err(Clash::Below)),
+            (&[("a/b", Node::File(1)), ("a", Node::Dir)], Ok(())),
+            (&[("a", Node::Dir), ("a/b/c", Node::File(1)), ("a/d", Node::Symlink)], Ok(())),
+            (&[("a", Node::Dir), ("a", Node::Dir)], Err(Clash::Twice)),
+            (&[("a/b", Node::File(1)), ("a", Node::Dir), ("a", Node::Dir)], Err(Clash::Twice)),
+            (&[("a", Node::File(1)), ("a", Node::File(1))], Err(Clash::Twice)),
+            (&[("a", Node::File(1)), ("a", Node::Dir)], Err(Clash::Twice)),
+            (&[("a/b", Node::File(1)), ("a", Node::File(1))], Err(Clash::Twice)),
+            (&[("a/b", Node::File(1)), ("a", Node::Symlink)], Err(Clash::Twice)),
+            (&[("a", Node::File(1)), ("a/b", Node::File(1))], Err(Clash::Below)),
+            (&[("a", Node::Symlink), ("a/b/c", Node::Dir)], Err(Clash::Below)),
         ];
         for (puts, expected) in table {
             let mut tree = Tree::new();
-            let last = puts.iter().map(|(path, place)| tree.put(&parts(path), *place)).last();
+            let last = puts.iter().map(|(path, node)| tree.put(&parts(path), *node)).last();
             assert_eq!(last.as_ref(), Some(expected), "{puts:?}");
         }
     }
 
     #[test]
-    fn places_are_remembered_only_so_far() {
+    fn the_number_of_paths_is_limited() {
         let mut tree = Tree::with_limit(10);
         let names: Vec<String> = (0..10).map(|at| at.to_string()).collect();
         for name in &names {
-            assert_eq!(tree.put(&parts(name), Place::File(0)), Ok(()));
+            assert_eq!(tree.put(&parts(name), Node::File(0)), Ok(()));
         }
-        assert_eq!(tree.put(&parts("more"), Place::Dir), Err(Clash::Full));
+        assert_eq!(tree.put(&parts("more"), Node::Dir), Err(Clash::Full));
         let mut tree = Tree::with_limit(10);
-        assert_eq!(tree.put(&parts(&names.join("/")), Place::Dir), Ok(()));
-        assert_eq!(tree.put(&parts("0/1/2"), Place::Dir), Ok(()), "it was counted already");
-        assert_eq!(tree.put(&parts("0/1/more"), Place::Dir), Err(Clash::Full));
-        assert_eq!((tree.get(&parts("0/1")), tree.get(&parts("1"))), (Some(Place::Implied), None));
+        assert_eq!(tree.put(&parts(&names.join("/")), Node::Dir), Ok(()));
+        assert_eq!(tree.put(&parts("0/1/2"), Node::Dir), Ok(()), "it was counted already");
+        assert_eq!(tree.put(&parts("0/1/more"), Node::Dir), Err(Clash::Full));
+        assert_eq!((tree.get(&parts("0/1")), tree.get(&parts("1"))), (Some(Node::Implied), None));
     }
 }

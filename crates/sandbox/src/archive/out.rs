@@ -1,4 +1,4 @@
-//! The way out of a pass: a tar stream in pieces, or nothing but the question whether anybody still waits.
+//! Output of a pass: sends a tar stream in pieces, or discards it and only checks that the reader still exists.
 
 use bytes::{Bytes, BytesMut};
 use sandbar_machine::MachineError;
@@ -6,62 +6,62 @@ use tokio::sync::mpsc;
 
 use crate::{Result, SandboxError};
 
-/// What is gathered before it is passed on, and how many such pieces may wait.
+/// Bytes collected before they are sent, and the number of such pieces that may wait.
 const PIECE: usize = 64 << 10;
 const WAITING: usize = 8;
 
-/// Where the pieces come out. Dropping it ends the pass.
+/// Receiver of the pieces. Dropping it ends the pass.
 pub(super) type Pieces = mpsc::Receiver<Result<Bytes, MachineError>>;
 
-/// What becomes of the bytes.
+/// What a pass does with its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// They were only to be looked at.
+    /// Discards it: the pass only checks the archive.
     Drop,
-    /// They are passed on.
+    /// Sends it to the reader.
     Send,
 }
 
-/// Where a pass puts what it has found to be good.
+/// Writer for the checked members.
 #[derive(Debug)]
 pub(super) struct Out {
     sender: mpsc::Sender<Result<Bytes, MachineError>>,
-    what: Use,
+    usage: Use,
     buffer: BytesMut,
 }
 
 impl Out {
-    pub(super) fn new(what: Use) -> (Self, Pieces) {
+    pub(super) fn new(usage: Use) -> (Self, Pieces) {
         let (sender, pieces) = mpsc::channel(WAITING);
-        (Self { sender, what, buffer: BytesMut::new() }, pieces)
+        (Self { sender, usage, buffer: BytesMut::new() }, pieces)
     }
 
-    /// Passes bytes on, and fails when nobody wants them any more.
+    /// Writes bytes. Fails if the reader is gone.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
         if self.sender.is_closed() {
-            return Err(nobody());
+            return Err(reader_gone());
         }
-        if self.what == Use::Drop {
+        if self.usage == Use::Drop {
             return Ok(());
         }
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= PIECE { self.flush() } else { Ok(()) }
     }
 
-    /// Passes on what was gathered.
+    /// Sends the collected bytes.
     pub(super) fn flush(&mut self) -> Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        self.sender.blocking_send(Ok(self.buffer.split().freeze())).map_err(|_closed| nobody())
+        self.sender.blocking_send(Ok(self.buffer.split().freeze())).map_err(|_closed| reader_gone())
     }
 
-    /// Ends the stream with what went wrong.
+    /// Ends the stream with an error.
     pub(super) fn fail(self, error: MachineError) {
-        let _nobody_waits = self.sender.blocking_send(Err(error));
+        let _reader_gone = self.sender.blocking_send(Err(error));
     }
 }
 
-fn nobody() -> SandboxError {
-    SandboxError::workspace_archive_read_error("the archive", "nobody waits for it any more")
+fn reader_gone() -> SandboxError {
+    SandboxError::workspace_archive_read_error("the archive", "its reader is gone")
 }

@@ -1,4 +1,4 @@
-//! Passes through an archive: one to look, and one to pass it on.
+//! The two passes through an archive: the first checks it, the second sends it on.
 
 use std::{
     fmt,
@@ -20,17 +20,17 @@ use super::{
 use crate::{Result, SandboxError};
 
 const BUFFER: usize = 64 << 10;
-/// The largest window a Zstandard stream may ask for, as a power of two: what its programs use without `--long`.
+/// Largest window a Zstandard stream may request, as a power of two: the limit of the `zstd` program without `--long`.
 const WINDOW: u32 = 27;
 
-/// An archive of which every member was looked at and found good.
+/// An archive whose members have all been checked.
 pub struct Checked {
     spool: SpooledTempFile,
     job: Job,
     summary: Summary,
 }
 
-/// What a pass needs to know.
+/// Parameters of a pass.
 #[derive(Clone, Debug)]
 struct Job {
     format: Format,
@@ -45,11 +45,11 @@ impl Job {
     }
 }
 
-/// Keeps the whole archive and looks at all of it, contents included, before any of it can be passed on. `name` is what
-/// errors call it. Give it a deadline: it waits for the input as long as the input takes.
+/// Stores the whole archive and checks all of it, contents included, before any of it can be passed on. Errors call the
+/// archive `name`. The caller sets the deadline: this function waits for the input without a limit.
 ///
 /// # Errors
-/// `archive_refused`, `limit_exceeded`, or `workspace_archive_read_error` when the input breaks off.
+/// `archive_refused`, `limit_exceeded`, or `workspace_archive_read_error` if the input breaks off.
 pub async fn check(
     input: ByteStream,
     format: Format,
@@ -61,18 +61,18 @@ pub async fn check(
     let mut spool = spool(input, limits, name).await?;
     let (out, pieces) = Out::new(Use::Drop);
     let mut cleaner = job.cleaner(out);
-    let looked = spawn_blocking(move || {
+    let pass = spawn_blocking(move || {
         let summary = through_spool(&mut spool, format, &mut cleaner)?;
         Ok(Checked { spool, job, summary })
     });
-    let checked = looked.await.map_err(|error| broken(name, "made its reader fail").because(error))?;
-    // Held until here: when this future is dropped, the pass ends.
+    let checked = pass.await.map_err(|error| broken(name, "made its reader fail").because(error))?;
+    // Kept alive until here: if this future is dropped, the receiver closes and the pass ends.
     drop(pieces);
     checked
 }
 
 impl Checked {
-    /// What is in it.
+    /// Totals of its members.
     #[must_use]
     pub fn summary(&self) -> Summary {
         self.summary

@@ -1,46 +1,46 @@
-//! The rules a member of an archive must keep, and the place it gets.
+//! The rules for members of an archive, and the path each member gets.
 
 use sandbar_machine::tar::{Kind, Member};
 
 use super::{
     ArchiveLimits, Links, Modes, Names, Policy,
-    names::{Clash, Place, Tree},
+    names::{Clash, Node, Tree},
 };
 use crate::{Result, SandboxError};
 
-/// What the longest path and one part of it may be on any machine, with room for the directory it is unpacked in.
+/// Longest path and longest component on any machine, with room for the directory it is unpacked in.
 const PATH_LIMIT: usize = 4000;
 const PART_LIMIT: usize = 255;
-/// The latest time every tar program can read (2242).
+/// Latest time that every tar program can read (2242).
 const LATEST: u64 = 0o777_7777_7777;
 
-/// A member that was judged.
+/// Result of checking a member.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It goes on, and takes this many bytes where it lands.
+    /// The member is unpacked, and takes this many bytes on the machine.
     Keep(Member, u64),
-    /// It is fine, but the policy leaves it out.
+    /// The member is valid, but the policy leaves it out.
     LeaveOut,
 }
 
-/// Judges the members of one archive, in order.
+/// Checks the members of one archive, in order.
 #[derive(Debug)]
 pub(super) struct Rules {
     archive: String,
     policy: Policy,
     depth: u64,
     tree: Tree,
-    /// Whether something was at or below the wanted subpath.
-    found: bool,
+    /// Whether a member was at or below the requested subpath.
+    has_subpath: bool,
 }
 
 impl Rules {
     pub(super) fn new(archive: &str, limits: &ArchiveLimits, policy: &Policy) -> Self {
         let depth = limits.max_depth.map_or(u64::MAX, u64::from);
-        Self { archive: archive.to_owned(), policy: policy.clone(), depth, tree: Tree::new(), found: false }
+        Self { archive: archive.to_owned(), policy: policy.clone(), depth, tree: Tree::new(), has_subpath: false }
     }
 
-    /// The member as it may be unpacked, in the one form every program reads the same way.
+    /// The member in the one form that every tar program reads the same way.
     pub(super) fn judge(&mut self, member: &Member) -> Result<Verdict> {
         let refuse = |reason: &str| self.refuse(&member.path, reason);
         match member.kind {
@@ -59,24 +59,26 @@ impl Rules {
             return Err(SandboxError::limit_exceeded(what, self.depth, parts.len() as u64));
         }
         let Some(parts) = self.mapped(&parts) else { return Ok(Verdict::LeaveOut) };
-        self.found = true;
+        self.has_subpath = true;
         if parts.is_empty() {
             let directory = member.kind == Kind::Dir;
-            let reason = "is wanted as a directory, and is none";
+            let reason = "is requested as a directory, but is not one";
             return if directory { Ok(Verdict::LeaveOut) } else { Err(self.refuse(&member.path, reason)) };
         }
-        self.place(member, &parts)
+        self.accept(member, &parts)
     }
 
-    /// Whether everything that had to be there was.
+    /// Fails if the requested subpath is not in the archive.
     pub(super) fn finish(&self) -> Result<()> {
         match &self.policy.subpath {
-            Some(subpath) if !self.found => Err(self.refuse(subpath.as_str().as_bytes(), "is not in the archive")),
+            Some(subpath) if !self.has_subpath => {
+                Err(self.refuse(subpath.as_str().as_bytes(), "is not in the archive"))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Where a path ends up; `None` where it is left out.
+    /// The path after stripping and subpath; `None` if the member is left out.
     fn mapped<'a>(&self, parts: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
         let mut rest = parts.get(self.policy.strip_components..)?;
         if rest.is_empty() && self.policy.strip_components > 0 {
@@ -92,37 +94,37 @@ impl Rules {
         Some(rest.to_vec())
     }
 
-    fn place(&mut self, member: &Member, parts: &[&[u8]]) -> Result<Verdict> {
-        let mut kept = Member::new(member.kind, &parts.join(&b'/'), self.mode(member));
-        kept.modified = member.modified.min(LATEST);
-        let place = match member.kind {
+    fn accept(&mut self, member: &Member, parts: &[&[u8]]) -> Result<Verdict> {
+        let mut cleaned = Member::new(member.kind, &parts.join(&b'/'), self.mode(member));
+        cleaned.modified = member.modified.min(LATEST);
+        let node = match member.kind {
             Kind::File => {
-                kept.size = member.size;
-                Place::File(member.size)
+                cleaned.size = member.size;
+                Node::File(member.size)
             }
             Kind::Symlink => {
-                kept.link.clone_from(&member.link);
+                cleaned.link.clone_from(&member.link);
                 self.symlink(&member.link, parts.len() - 1).map_err(|reason| self.refuse(&member.path, reason))?;
-                Place::Symlink
+                Node::Symlink
             }
             Kind::HardLink => {
                 let (link, size) = self.hard_link(&member.link).map_err(|reason| self.refuse(&member.path, reason))?;
-                kept.link = link;
-                Place::File(size)
+                cleaned.link = link;
+                Node::File(size)
             }
-            Kind::Dir | Kind::Other(_) => Place::Dir,
+            Kind::Dir | Kind::Other(_) => Node::Dir,
         };
-        self.tree.put(parts, place).map_err(|clash| match clash {
-            Clash::Twice => self.refuse(&member.path, "is there twice"),
+        self.tree.put(parts, node).map_err(|clash| match clash {
+            Clash::Twice => self.refuse(&member.path, "occurs twice"),
             Clash::Below => self.refuse(&member.path, "lies below something that is not a directory"),
             Clash::Full => {
-                let what = format!("the number of places in {}", self.archive);
+                let what = format!("the number of paths in {}", self.archive);
                 SandboxError::limit_exceeded(what, Tree::LIMIT, Tree::LIMIT + 1)
             }
         })?;
         // A hard link may be unpacked as a copy, so it costs as much as one.
-        let bytes = if let Place::File(size) = place { size } else { 0 };
-        Ok(Verdict::Keep(kept, bytes))
+        let bytes = if let Node::File(size) = node { size } else { 0 };
+        Ok(Verdict::Keep(cleaned, bytes))
     }
 
     fn mode(&self, member: &Member) -> u32 {
@@ -135,10 +137,10 @@ impl Rules {
         }
     }
 
-    /// Judges what a symbolic link leads to, `depth` directories below the top.
+    /// Checks the target of a symbolic link that is `depth` directories below the top.
     fn symlink(&self, target: &[u8], depth: usize) -> Result<(), &'static str> {
         if target.is_empty() || target.contains(&0) || target.len() > PATH_LIMIT {
-            return Err("is a symbolic link to nothing that can be");
+            return Err("is a symbolic link with an empty, invalid or too long target");
         }
         if self.policy.links == Links::KeepAll {
             return Ok(());
@@ -152,13 +154,13 @@ impl Rules {
         Ok(())
     }
 
-    /// Where a hard link leads after mapping, and how large that is.
+    /// Target of a hard link after mapping, and the size of that file.
     fn hard_link(&self, target: &[u8]) -> Result<(Vec<u8>, u64), &'static str> {
         let elsewhere = "is a hard link to something that is not an earlier file of the archive";
         let parts = split(target, self.policy.names).map_err(|_fault| elsewhere)?;
         let parts = self.mapped(&parts).ok_or("is a hard link to something that is left out")?;
         match self.tree.get(&parts) {
-            Some(Place::File(size)) => Ok((parts.join(&b'/'), size)),
+            Some(Node::File(size)) => Ok((parts.join(&b'/'), size)),
             _ => Err(elsewhere),
         }
     }
@@ -168,7 +170,7 @@ impl Rules {
     }
 }
 
-/// The parts of a path; none for the root itself.
+/// Components of a path; none for the root itself.
 fn split(path: &[u8], names: Names) -> Result<Vec<&[u8]>, &'static str> {
     if path.is_empty() {
         return Err("has no name");
@@ -205,7 +207,7 @@ fn special(flag: u8) -> &'static str {
     }
 }
 
-/// A name for people and logs.
+/// A member's name for messages and logs, shortened.
 pub(super) fn shown(member: &[u8]) -> String {
     let text = String::from_utf8_lossy(member);
     match text.char_indices().nth(300) {
@@ -214,11 +216,10 @@ pub(super) fn shown(member: &[u8]) -> String {
     }
 }
 
-/// Whether a relative link that is `depth` directories below the top of a tree leads to something in the tree.
+/// Whether the target of a relative link, `depth` directories below the top of a tree, is inside the tree.
 ///
-/// A way up is counted only at the beginning: after a name it would start from wherever that name leads, which may be
-/// another link. Every link that is kept leads inside from the real place it is at, so following any number of them does
-/// too.
+/// `..` is allowed only at the beginning of a target: after a name it would start where that name leads, and the name
+/// may be a link. Every accepted link leads inside from its real location, so a chain of accepted links does too.
 pub(crate) fn stays_inside(target: &[u8], depth: usize) -> bool {
     if target.is_empty() || target.starts_with(b"/") {
         return false;

@@ -1,4 +1,4 @@
-//! Where an archive waits while it is looked at: in memory while it is small, then in a file without a name.
+//! Temporary storage of an archive while it is checked: in memory while it is small, then in an unnamed file.
 
 use std::io::{self, Seek, Write};
 
@@ -11,32 +11,32 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 use super::ArchiveLimits;
 use crate::{Result, SandboxError};
 
-/// What is kept in memory.
+/// Bytes held in memory before the archive moves to a file.
 const MEMORY: usize = 16 << 20;
-/// How many pieces may wait to be written.
+/// Pieces that may wait to be written.
 const WAITING: usize = 8;
 
-/// Keeps all of a stream, at its beginning.
+/// Stores the whole stream and rewinds to its beginning.
 pub(super) async fn spool(input: ByteStream, limits: &ArchiveLimits, name: &str) -> Result<SpooledTempFile> {
     let (sender, mut pieces) = mpsc::channel(WAITING);
     let writer = spawn_blocking(move || {
         let mut file = SpooledTempFile::new(MEMORY);
         while let Some(piece) = pieces.blocking_recv() {
             let piece: Bytes = piece?;
-            file.write_all(&piece).map_err(|error| kept(&error).because(error))?;
+            file.write_all(&piece).map_err(|error| not_stored(&error).because(error))?;
         }
-        file.rewind().map_err(|error| kept(&error).because(error))?;
+        file.rewind().map_err(|error| not_stored(&error).because(error))?;
         Ok(file)
     });
     feed(input, limits, name.to_owned(), sender).await;
-    writer.await.map_err(|error| SandboxError::workspace_archive_read_error(name, "cannot be kept").because(error))?
+    writer.await.map_err(|error| SandboxError::workspace_archive_read_error(name, "cannot be stored").because(error))?
 }
 
-fn kept(error: &io::Error) -> SandboxError {
-    SandboxError::workspace_archive_read_error("the archive", format!("cannot be kept while it is checked: {error}"))
+fn not_stored(error: &io::Error) -> SandboxError {
+    SandboxError::workspace_archive_read_error("the archive", format!("cannot be stored while it is checked: {error}"))
 }
 
-/// Passes a stream on while it is within the limit; what went wrong comes last.
+/// Passes a stream on while it is within the limit. An error is the last item.
 async fn feed(mut input: ByteStream, limits: &ArchiveLimits, name: String, sender: mpsc::Sender<Result<Bytes>>) {
     let limit = limits.max_input_bytes.map_or(u64::MAX, u64::from);
     let mut total = 0u64;
@@ -46,7 +46,7 @@ async fn feed(mut input: ByteStream, limits: &ArchiveLimits, name: String, sende
             if total > limit { Err(SandboxError::limit_exceeded(&name, limit, total)) } else { Ok(piece) }
         });
         let last = piece.is_err();
-        // Whoever takes the pieces says itself why it wants no more.
+        // If the receiver is closed, the writer returns its own error.
         if sender.send(piece).await.is_err() || last {
             return;
         }

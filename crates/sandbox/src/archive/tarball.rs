@@ -16,11 +16,11 @@ const PIECE: usize = 64 << 10;
 /// Passes every member to the cleaner.
 pub(super) fn pass(mut input: impl Read, cleaner: &mut Cleaner) -> Result<Summary> {
     let (mut reader, mut buffer) = (Reader::new(), vec![0; PIECE]);
-    // What is left of the content of a member, with the zeros after it.
+    // Bytes that remain of the current member's content and padding.
     let mut left = 0u64;
     let mut last = Vec::new();
     while reader.finish().is_err() {
-        // Outside of content one block at a time, so that it is known where the archive ends.
+        // Outside of content, read one block at a time: the exact end of the archive must be known.
         let want = if left == 0 { BLOCK } else { usize::try_from(left).unwrap_or(PIECE).min(PIECE) };
         let got = fill(&mut input, &mut buffer[..want]).map_err(|error| unreadable(cleaner.archive(), error))?;
         if got == 0 {
@@ -46,7 +46,7 @@ pub(super) fn pass(mut input: impl Read, cleaner: &mut Cleaner) -> Result<Summar
     cleaner.finish()
 }
 
-/// After the end there are only zeros: whatever else is there, some program would unpack it.
+/// Checks that only zeros follow the end: other programs might unpack anything else.
 fn nothing_follows(mut input: impl Read, buffer: &mut [u8], cleaner: &mut Cleaner) -> Result<()> {
     loop {
         let got = fill(&mut input, buffer).map_err(|error| unreadable(cleaner.archive(), error))?;
@@ -54,7 +54,7 @@ fn nothing_follows(mut input: impl Read, buffer: &mut [u8], cleaner: &mut Cleane
             return Ok(());
         }
         if buffer[..got].iter().any(|byte| *byte != 0) {
-            return Err(broken(cleaner.archive(), "has something after its end"));
+            return Err(broken(cleaner.archive(), "has data after its end"));
         }
         cleaner.overhead(got as u64)?;
     }
@@ -82,13 +82,13 @@ fn malformed(cleaner: &Cleaner, last: &[u8], error: MachineError) -> SandboxErro
     if last.is_empty() {
         return broken(cleaner.archive(), format!("is not a tar archive, or {reason}")).because(error);
     }
-    cleaner.refuse(last, format!("is followed by something that {reason}")).because(error)
+    cleaner.refuse(last, format!("is followed by data that {reason}")).because(error)
 }
 
-/// What a decompressor, or the input below it, said.
+/// Error from the decompressor or from the input below it.
 pub(super) fn unreadable(archive: &str, error: io::Error) -> SandboxError {
     if error.get_ref().is_some_and(|inner| inner.is::<SandboxError>()) {
-        // The input's own trouble, which went through the decompressor.
+        // The input's own error, passed through the decompressor.
         return match error.into_inner().map(|inner| inner.downcast::<SandboxError>()) {
             Some(Ok(own)) => *own,
             _ => broken(archive, "cannot be read"),
@@ -99,6 +99,6 @@ pub(super) fn unreadable(archive: &str, error: io::Error) -> SandboxError {
             SandboxError::workspace_archive_read_error(archive, "cannot be read back").because(error)
         }
         io::ErrorKind::UnexpectedEof => broken(archive, "ends early").because(error),
-        _ => broken(archive, "is not compressed as it should be, or damaged").because(error),
+        _ => broken(archive, "is damaged, or not compressed in this format").because(error),
     }
 }

@@ -1,4 +1,4 @@
-//! Attacks on every kind of archive, and what may pass.
+//! Attacks with every archive format, and archives that must be accepted.
 
 mod bounds;
 mod build;
@@ -28,7 +28,7 @@ fn keep() -> Policy {
     Policy { links: Links::KeepInside, ..Policy::default() }
 }
 
-/// The members of a clean stream with their content.
+/// Members of a clean stream with their content.
 fn members(tar: &[u8]) -> Vec<(Member, Vec<u8>)> {
     let mut found: Vec<(Member, Vec<u8>)> = Vec::new();
     let mut reader = Reader::new();
@@ -109,7 +109,7 @@ fn limits_are_read_with_their_defaults_and_zero_is_none() {
 }
 
 #[tokio::test]
-async fn an_honest_archive_passes_whatever_its_format() {
+async fn a_valid_archive_passes_in_every_format() {
     let large = vec![7; 200_000];
     let long = format!("{}/{}", "d".repeat(200), "f".repeat(200));
     let given = [
@@ -202,7 +202,7 @@ async fn links_are_kept_only_inside() {
         (&[symlink("l", "d"), file("l/x", b"")], "below"),
         (&[symlink("l", "d"), file("l", b"")], "twice"),
         (&[symlink("l", "d"), dir("l")], "twice"),
-        (&[symlink("l", "")], "nothing"),
+        (&[symlink("l", "")], "empty"),
         (&[hard("h", "/etc/passwd")], "hard link"),
         (&[hard("h", "../x")], "hard link"),
         (&[hard("h", "missing")], "hard link"),
@@ -258,7 +258,7 @@ async fn parts_of_an_archive_can_be_taken() {
     assert_eq!(names(1, Some("src"), Links::KeepAll).await.unwrap(), ["main", "up"]);
     assert_eq!(names(0, Some("repo-1/src"), Links::KeepAll).await.unwrap(), ["main", "up"]);
     assert_eq!(names(9, None, Links::KeepInside).await.unwrap(), [""; 0]);
-    for (subpath, reason) in [("src", "out of"), ("missing", "not in the archive"), ("README", "is none")] {
+    for (subpath, reason) in [("src", "out of"), ("missing", "not in the archive"), ("README", "is not one")] {
         let error = names(1, Some(subpath), Links::KeepInside).await.unwrap_err();
         assert!(error.to_string().contains(reason), "{subpath}: {error}");
     }
@@ -270,12 +270,12 @@ async fn parts_of_an_archive_can_be_taken() {
 }
 
 #[tokio::test]
-async fn what_is_torn_or_has_more_after_its_end_is_refused() {
+async fn a_truncated_archive_and_one_with_data_after_its_end_are_refused() {
     let given = [file("a", &[1; 3000]), file("b", b"x")];
     for format in FORMATS {
         let whole = build(&given, format).unwrap();
         for end in [0, 1, 10, whole.len() / 2, whole.len() - 1] {
-            // The last of the two zero blocks is more than a tar reader needs.
+            // A tar reader does not need all of the second zero block.
             if format == Format::Tar && end == whole.len() - 1 {
                 continue;
             }
@@ -318,7 +318,7 @@ async fn compressed_parts_may_follow_each_other() {
 }
 
 #[tokio::test]
-async fn a_name_or_size_told_twice_counts_once_or_not_at_all() {
+async fn pax_headers_cannot_bypass_the_rules() {
     let pax = |record: &[u8], flag: u8| {
         let mut header = Member::new(Kind::Other(flag), b"pax", 0o644);
         header.size = record.len() as u64;
@@ -344,7 +344,7 @@ async fn a_name_or_size_told_twice_counts_once_or_not_at_all() {
     run(&pax(b"12 comment=\n", b'g'), Format::Tar, &ArchiveLimits::default(), &keep()).await.expect("only a comment");
 }
 
-/// A change to a fine archive, whose end record is there.
+/// A change to a valid archive; the number is the offset of its end record.
 type EndTwist = fn(&mut Vec<u8>, usize);
-/// A change to a fine record.
+/// A change to a valid record.
 type Twist = fn(&mut Zipped);

@@ -1,7 +1,7 @@
-//! One pass through a zip archive: strictly, so that no two programs could see different things in it.
+//! One pass through a zip archive, with strict rules: no two programs may read different contents from it.
 //!
-//! The directory at the end and the headers before each member must say the same, nothing may overlap, and what is
-//! decompressed must be as long as announced and have the announced checksum.
+//! The directory at the end and the header of each member must agree, members must not overlap, and content must have
+//! the announced length and checksum.
 
 mod directory;
 mod record;
@@ -19,7 +19,7 @@ use super::{Summary, broken, cleaner::Cleaner, tarball::unreadable};
 use crate::{Result, SandboxError};
 
 const PIECE: usize = 64 << 10;
-/// The longest target of a symbolic link.
+/// Longest target of a symbolic link.
 const LINK_LIMIT: u64 = 4000;
 
 const STORED: u16 = 0;
@@ -36,7 +36,7 @@ pub(super) fn pass(input: &mut (impl Read + Seek), cleaner: &mut Cleaner) -> Res
     let mut buffer = vec![0; PIECE];
     for (entry, start) in entries.iter().zip(starts) {
         input.seek(SeekFrom::Start(start)).map_err(|error| unreadable(cleaner.archive(), error))?;
-        // Most members are small, and so are their buffers.
+        // Most members are small; so are their buffers.
         let capacity = usize::try_from(entry.packed).unwrap_or(PIECE).clamp(1, PIECE);
         let raw = BufReader::with_capacity(capacity, input.by_ref().take(entry.packed));
         member(raw, entry, &mut buffer, cleaner)?;
@@ -51,8 +51,8 @@ fn whole(cleaner: &Cleaner, fault: Fault) -> SandboxError {
     }
 }
 
-/// Where the content of each entry begins. Reads every local header, and refuses what overlaps: members that share
-/// their bytes are how a small archive becomes a very large tree.
+/// Offset of each entry's content. Reads every local header and refuses members that overlap: with shared bytes, a
+/// small archive can expand to a very large tree.
 fn contents(
     input: &mut (impl Read + Seek),
     directory: &Directory,
@@ -83,7 +83,7 @@ fn contents(
     Ok(starts)
 }
 
-/// One member: its header, its content, and whether that is what was announced.
+/// Passes on one member, and checks its content against its header.
 fn member(raw: BufReader<impl Read>, entry: &Entry, buffer: &mut [u8], cleaner: &mut Cleaner) -> Result<()> {
     let mut header = Member::new(entry.kind, &entry.name, entry.mode);
     header.modified = entry.modified;
@@ -97,7 +97,7 @@ fn member(raw: BufReader<impl Read>, entry: &Entry, buffer: &mut [u8], cleaner: 
         return cleaner.end();
     }
     if entry.size > LINK_LIMIT {
-        return Err(cleaner.refuse(&entry.name, "is a symbolic link to nothing that can be"));
+        return Err(cleaner.refuse(&entry.name, "is a symbolic link with an empty, invalid or too long target"));
     }
     let mut target = Vec::new();
     content(raw, entry, buffer, cleaner, |_cleaner, piece| {
@@ -109,7 +109,7 @@ fn member(raw: BufReader<impl Read>, entry: &Entry, buffer: &mut [u8], cleaner: 
     cleaner.end()
 }
 
-/// Decompresses, and stops at the first byte too many.
+/// Decompresses the content, and stops at the first byte over the announced size.
 fn content(
     raw: BufReader<impl Read>,
     entry: &Entry,
@@ -140,8 +140,8 @@ fn content(
     if left > 0 {
         return Err(cleaner.refuse(&entry.name, "is smaller than it says"));
     }
-    if content.left_over() {
-        return Err(cleaner.refuse(&entry.name, "has something after its end"));
+    if content.has_trailing_data() {
+        return Err(cleaner.refuse(&entry.name, "has data after its end"));
     }
     if crc.sum() != entry.crc {
         return Err(cleaner.refuse(&entry.name, "has a wrong checksum"));
@@ -162,8 +162,8 @@ impl<R: Read> Content<R> {
         }
     }
 
-    /// Whether something follows what was decompressed.
-    fn left_over(self) -> bool {
+    /// Whether data follows the end of the compressed stream.
+    fn has_trailing_data(self) -> bool {
         match self {
             Self::Stored(_) => false,
             Self::Deflated(decoder) => decoder.into_inner().fill_buf().is_ok_and(|rest| !rest.is_empty()),

@@ -1,4 +1,4 @@
-//! One event, as sinks see it and as it stands in a file: a flat JSON object.
+//! One event, as sinks receive it and as it is written to a file: a flat JSON object.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,24 +7,24 @@ use serde_json::{Map, Value};
 use super::payload;
 use crate::Op;
 
-/// The version of the shape below.
+/// Version of the event format.
 const VERSION: u32 = 1;
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Subject {
     /// An operation of the session.
     Operation(Op),
-    /// The record itself: events are missing here.
+    /// The record itself: events are missing at this point.
     Record(Gap),
 }
 
-/// The only thing a record says about itself.
+/// The only event that a record emits about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gap {
-    /// Events are missing here; `data` says how many, and their first and last number.
+    /// Events are missing at this point; `data` contains how many, and their first and last number.
     AuditDropped,
 }
 
@@ -32,67 +32,67 @@ pub enum Gap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// It begins.
+    /// The operation begins.
     Start,
-    /// It has ended.
+    /// The operation has ended.
     Finish,
 }
 
-/// What happened.
+/// One event of an audit record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// The version of this shape.
+    /// Version of the event format.
     pub version: u32,
-    /// Unique, and sortable by time.
+    /// Unique id, sortable by time.
     pub event_id: String,
-    /// When, in UTC.
+    /// Time of the event, in UTC.
     pub ts: Timestamp,
-    /// Whose.
+    /// Id of the session.
     pub session_id: String,
-    /// The number in the session's record, from one. All sinks see the same numbers.
+    /// Number of the event in the session's record, from one. All sinks see the same numbers.
     pub seq: u64,
-    /// What was done.
+    /// The operation.
     pub op: Subject,
-    /// Whether it begins or has ended.
+    /// Whether the operation begins or has ended.
     pub phase: Phase,
-    /// The same for both events of an operation.
+    /// Id of the operation; both of its events have it.
     pub span_id: String,
-    /// The operation this one is a part of.
+    /// Id of the operation that this one is a part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_span_id: Option<String>,
-    /// The trace it belongs to.
+    /// Id of the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
-    /// The facts.
+    /// Facts about the operation.
     pub data: Map<String, Value>,
-    /// Whether it succeeded; only at the end, like everything below.
+    /// Whether the operation succeeded. Only the `finish` event has this field and those below.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ok: Option<bool>,
-    /// How long it took.
+    /// Duration of the operation, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<f64>,
-    /// The error's stable name, or `cancelled`.
+    /// Code of the error, or `cancelled`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
-    /// The error's type.
+    /// Name of the error's variant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_type: Option<String>,
-    /// The error's words, with its causes.
+    /// Message of the error, with its causes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
-    /// Whether another try may succeed.
+    /// Whether a retry may succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_retryable: Option<bool>,
-    /// What a command printed, if that is told at all.
+    /// Standard output of a command, if the policy includes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout: Option<String>,
-    /// What a command complained about, if that is told at all.
+    /// Standard error of a command, if the policy includes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<String>,
 }
 
 impl Event {
-    /// An event of now, without a number yet.
+    /// A new event with the current time and without a number.
     pub(super) fn new(session_id: &str, op: Subject, phase: Phase, span_id: String) -> Self {
         Self {
             version: VERSION,
@@ -117,7 +117,7 @@ impl Event {
         }
     }
 
-    /// About how much memory it takes.
+    /// Approximate size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         let texts = [&self.error_message, &self.stdout, &self.stderr].into_iter().flatten().map(String::len);
         let data: usize = self.data.iter().map(|(key, value)| key.len() + payload::weight(value)).sum();
@@ -125,7 +125,7 @@ impl Event {
     }
 }
 
-/// Microseconds are enough, and shorter.
+/// The current time in microseconds: precise enough, and a shorter text.
 fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)

@@ -1,4 +1,4 @@
-//! The way to one sink: a bounded queue, the thread behind it, and the count of what did not fit.
+//! The queue of one sink: bounded, with a thread that delivers events and a count of dropped ones.
 
 use std::{
     io,
@@ -14,12 +14,12 @@ use std::{
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::{Event, Gap, PayloadOverride, Phase, Sink, Subject, Told};
+use super::{Event, Gap, PayloadOverride, Phase, Sink, SizedEvent, Subject};
 
-/// What may wait for one sink, in bytes.
+/// Maximum size of the events that wait for one sink, in bytes.
 const WAITING: usize = 16 << 20;
 
-/// What went wrong, over all sinks of a record.
+/// Counts of lost events, over all sinks of a record.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     dropped: AtomicU64,
@@ -40,28 +40,29 @@ impl Counts {
     }
 }
 
-/// Events in a row that a sink has not seen.
+/// A range of consecutive events that a sink did not get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Missing {
+struct MissingRange {
     count: u64,
     first: u64,
     last: u64,
 }
 
-impl Missing {
+impl MissingRange {
     fn one(seq: u64) -> Self {
         Self { count: 1, first: seq, last: seq }
     }
 
-    /// Both, in this order.
-    fn and(earlier: Option<Self>, later: Option<Self>) -> Option<Self> {
+    /// Joins two ranges, in this order.
+    fn join(earlier: Option<Self>, later: Option<Self>) -> Option<Self> {
         match (earlier, later) {
             (Some(a), Some(b)) => Some(Self { count: a.count + b.count, first: a.first, last: b.last }),
             (one, other) => one.or(other),
         }
     }
 
-    /// How a sink is told. The number is that of the last event that is missing, so numbers still only grow.
+    /// The event that reports the range to a sink. It has the number of the last missing event, so that numbers
+    /// increase.
     fn event(self, session_id: &str) -> Event {
         let span_id = format!("sandbox_op_{}", uuid::Uuid::new_v4().simple());
         let mut event = Event::new(session_id, Subject::Record(Gap::AuditDropped), Phase::Finish, span_id);
@@ -73,36 +74,36 @@ impl Missing {
     }
 }
 
-/// An event in a queue, and what is missing before it.
+/// An event in a queue, and the range that is missing before it.
 struct Item {
-    before: Option<Missing>,
-    told: Told,
+    before: Option<MissingRange>,
+    sized: SizedEvent,
 }
 
-/// What both ends of a queue know.
+/// State that the sender and the worker of a queue share.
 #[derive(Debug)]
 struct Shared {
     session_id: String,
     waiting: AtomicUsize,
-    missing: Mutex<Option<Missing>>,
-    /// How many events of the queue somebody waits for the sink to have flushed.
+    missing: Mutex<Option<MissingRange>>,
+    /// The count of events that a caller waits for the sink to flush.
     wanted: AtomicU64,
     counts: Arc<Counts>,
 }
 
 impl Shared {
-    fn missing(&self) -> MutexGuard<'_, Option<Missing>> {
+    fn missing(&self) -> MutexGuard<'_, Option<MissingRange>> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The near end of a queue.
+/// The sending end of a queue.
 #[derive(Debug)]
 pub(super) struct Lane {
     items: SyncSender<Item>,
     shared: Arc<Shared>,
     policy: PayloadOverride,
-    /// How many events were ever put into the queue, and how many of them the sink has flushed.
+    /// Number of events that were ever queued, and of those that the sink has flushed.
     queued: u64,
     flushed: watch::Receiver<u64>,
 }
@@ -112,7 +113,7 @@ impl Lane {
     pub(super) fn start(sink: Box<dyn Sink>, queue: usize, session_id: &str, counts: &Arc<Counts>) -> Self {
         let (items, received) = sync_channel(queue.max(1));
         let (flush, flushed) = watch::channel(0);
-        // This is the caller's thread, which a sink must not break.
+        // A sink must not panic through the caller's thread.
         let policy = catch_unwind(AssertUnwindSafe(|| sink.policy())).unwrap_or_default();
         let shared = Arc::new(Shared {
             session_id: session_id.to_owned(),
@@ -121,26 +122,32 @@ impl Lane {
             wanted: AtomicU64::new(0),
             counts: counts.clone(),
         });
-        let far =
-            Far { sink, shared: shared.clone(), missing: None, warned: AtomicBool::new(false), handled: 0, flush };
-        let started = thread::Builder::new().name("sandbar-audit".to_owned()).spawn(move || far.run(&received));
+        let worker = SinkWorker {
+            sink,
+            shared: shared.clone(),
+            missing: None,
+            warned: AtomicBool::new(false),
+            handled: 0,
+            flush,
+        };
+        let started = thread::Builder::new().name("sandbar-audit".to_owned()).spawn(move || worker.run(&received));
         if let Err(error) = started {
             tracing::warn!(%error, "cannot start the thread of an audit sink; its events are dropped");
         }
         Self { items, shared, policy, queued: 0, flushed }
     }
 
-    /// What the sink is told differently.
+    /// The overrides of the sink.
     pub(super) fn policy(&self) -> PayloadOverride {
         self.policy
     }
 
-    /// Puts an event into the queue, or counts it as missing. Never waits.
-    pub(super) fn offer(&mut self, told: &Told) {
-        let weight = told.weight;
+    /// Queues an event, or counts it as missing. Never waits.
+    pub(super) fn offer(&mut self, sized: &SizedEvent) {
+        let weight = sized.weight;
         let mut missing = self.shared.missing();
         let waiting = self.shared.waiting.fetch_add(weight, Ordering::Relaxed);
-        let item = Item { before: *missing, told: told.clone() };
+        let item = Item { before: *missing, sized: sized.clone() };
         // One event always fits, however large it is.
         let fits = waiting == 0 || waiting.saturating_add(weight) <= WAITING;
         if fits && self.items.try_send(item).is_ok() {
@@ -150,10 +157,10 @@ impl Lane {
         }
         self.shared.waiting.fetch_sub(weight, Ordering::Relaxed);
         self.shared.counts.drop_one();
-        *missing = Missing::and(*missing, Some(Missing::one(told.event.seq)));
+        *missing = MissingRange::join(*missing, Some(MissingRange::one(sized.event.seq)));
     }
 
-    /// Ends when the sink has taken and flushed everything that is in the queue now, or is gone.
+    /// Completes when the sink has taken and flushed every event that is queued now, or has ended.
     pub(super) fn flushed(&self) -> impl Future<Output = ()> + use<> {
         let (queued, mut flushed) = (self.queued, self.flushed.clone());
         self.shared.wanted.fetch_max(queued, Ordering::Relaxed);
@@ -163,41 +170,42 @@ impl Lane {
     }
 }
 
-/// The far end of a queue, with the sink.
-struct Far {
+/// The receiving end of a queue, with the sink.
+struct SinkWorker {
     sink: Box<dyn Sink>,
     shared: Arc<Shared>,
-    /// What the sink has not been told about yet.
-    missing: Option<Missing>,
+    /// The missing range that was not reported to the sink yet.
+    missing: Option<MissingRange>,
     warned: AtomicBool,
-    /// How many events came out of the queue and are dealt with, and who is told once they are flushed, too.
+    /// Number of events taken from the queue and delivered or lost, and the channel that publishes the number of
+    /// flushed ones.
     handled: u64,
     flush: watch::Sender<u64>,
 }
 
-impl Far {
+impl SinkWorker {
     fn run(mut self, items: &Receiver<Item>) {
         while let Some(item) = self.next(items) {
-            self.missing = Missing::and(self.missing, item.before);
-            self.say_what_is_missing();
-            // What was not even told is missing before this event, which is then missing too.
-            if self.missing.is_some() || !self.deliver(&item.told.event) {
+            self.missing = MissingRange::join(self.missing, item.before);
+            self.report_missing();
+            // If the missing range could not be reported, this event is lost too, so that the order stays right.
+            if self.missing.is_some() || !self.deliver(&item.sized.event) {
                 self.shared.counts.failed.fetch_add(1, Ordering::Relaxed);
-                self.missing = Missing::and(self.missing, Some(Missing::one(item.told.event.seq)));
+                self.missing = MissingRange::join(self.missing, Some(MissingRange::one(item.sized.event.seq)));
             }
-            self.shared.waiting.fetch_sub(item.told.weight, Ordering::Relaxed);
+            self.shared.waiting.fetch_sub(item.sized.weight, Ordering::Relaxed);
             self.handled += 1;
         }
         let last = self.shared.missing().take();
         self.settle(last);
         let sink = self.sink;
-        let _its_own_trouble = catch_unwind(AssertUnwindSafe(move || drop(sink)));
+        let _sink_panicked = catch_unwind(AssertUnwindSafe(move || drop(sink)));
     }
 
-    /// The next event. While there is none, the sink hears what is missing at the end, and flushes.
+    /// Waits for the next event. If the queue is empty, first reports what is missing at its end, and flushes.
     fn next(&mut self, items: &Receiver<Item>) -> Option<Item> {
         let (item, last) = {
-            // Nothing enters the queue meanwhile, so what is missing now comes after everything that was in it.
+            // The lock keeps the queue unchanged, so the missing range comes after every event in it.
             let mut missing = self.shared.missing();
             let item = items.try_recv();
             let last = if matches!(item, Err(TryRecvError::Empty)) { missing.take() } else { None };
@@ -205,7 +213,7 @@ impl Far {
         };
         match item {
             Ok(item) => {
-                // Somebody waits, and events never cease.
+                // A caller waits for a flush, and the queue may never become empty.
                 let wanted = self.shared.wanted.load(Ordering::Relaxed);
                 if *self.flush.borrow() < wanted && wanted <= self.handled {
                     self.flush();
@@ -220,14 +228,14 @@ impl Far {
         }
     }
 
-    /// Nothing is waiting.
-    fn settle(&mut self, last: Option<Missing>) {
-        self.missing = Missing::and(self.missing, last);
-        self.say_what_is_missing();
+    /// Reports what is missing and flushes; called when the queue is empty.
+    fn settle(&mut self, last: Option<MissingRange>) {
+        self.missing = MissingRange::join(self.missing, last);
+        self.report_missing();
         self.flush();
     }
 
-    fn say_what_is_missing(&mut self) {
+    fn report_missing(&mut self) {
         let Some(missing) = self.missing else { return };
         if self.deliver(&missing.event(&self.shared.session_id)) {
             self.missing = None;
@@ -237,25 +245,25 @@ impl Far {
     fn deliver(&mut self, event: &Event) -> bool {
         let sink = &mut self.sink;
         let result = catch_unwind(AssertUnwindSafe(|| sink.deliver(event)));
-        self.judge(result)
+        self.is_success(result)
     }
 
     fn flush(&mut self) {
         let sink = &mut self.sink;
         let result = catch_unwind(AssertUnwindSafe(|| sink.flush()));
-        self.judge(result);
+        self.is_success(result);
         self.flush.send_replace(self.handled);
     }
 
-    /// Whether it went well; the first time it does not, somebody is told.
-    fn judge(&self, result: thread::Result<io::Result<()>>) -> bool {
-        let trouble = match result {
+    /// Whether the sink succeeded. Logs a warning for its first failure.
+    fn is_success(&self, result: thread::Result<io::Result<()>>) -> bool {
+        let reason = match result {
             Ok(Ok(())) => return true,
             Ok(Err(error)) => error.to_string(),
-            Err(_panic) => "it panicked".to_owned(),
+            Err(_panic) => "the sink panicked".to_owned(),
         };
         if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(session = %self.shared.session_id, %trouble, "an audit sink fails; its events are lost");
+            tracing::warn!(session = %self.shared.session_id, %reason, "an audit sink fails; its events are lost");
         }
         false
     }

@@ -1,4 +1,4 @@
-//! What of an operation's facts is told: never a secret, and never without end.
+//! Which facts of an operation an event contains: never a secret, and at most a fixed size.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use serde_json::{Map, Value};
 use super::{Event, Subject};
 use crate::{Op, SecretStore};
 
-/// What all facts of one event may take up, and what one message may.
+/// Maximum size of all facts of one event in bytes, and of one message in characters.
 const FACTS: usize = 64 << 10;
 const MESSAGE: usize = 8000;
 
-/// What of a command's output and a file's size is told.
+/// Which parts of an operation an event contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PayloadPolicy {
-    /// Whether the output of commands is told.
+    /// Whether the output of commands is included.
     pub include_exec_output: bool,
-    /// How much of standard output, in characters.
+    /// Maximum length of standard output, in characters.
     pub max_stdout_chars: usize,
-    /// How much of standard error, in characters.
+    /// Maximum length of standard error, in characters.
     pub max_stderr_chars: usize,
-    /// Whether the size of what is written is told.
+    /// Whether the size of written files is included.
     pub include_write_len: bool,
 }
 
@@ -32,22 +32,22 @@ impl Default for PayloadPolicy {
     }
 }
 
-/// What of a policy is different somewhere: for one operation, or for one sink. What is `None` stays as it is.
+/// Overrides of a policy for one operation or one sink. A field that is `None` overrides nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PayloadOverride {
-    /// Whether the output of commands is told.
+    /// Whether the output of commands is included.
     pub include_exec_output: Option<bool>,
-    /// How much of standard output, in characters.
+    /// Maximum length of standard output, in characters.
     pub max_stdout_chars: Option<usize>,
-    /// How much of standard error, in characters.
+    /// Maximum length of standard error, in characters.
     pub max_stderr_chars: Option<usize>,
-    /// Whether the size of what is written is told.
+    /// Whether the size of written files is included.
     pub include_write_len: Option<bool>,
 }
 
 impl PayloadOverride {
-    /// The policy with what is different here.
+    /// Applies the overrides to a policy.
     #[must_use]
     pub fn over(self, policy: PayloadPolicy) -> PayloadPolicy {
         PayloadPolicy {
@@ -60,7 +60,7 @@ impl PayloadOverride {
 }
 
 impl PayloadPolicy {
-    /// The event as far as this policy tells it; `None` when that is all of it.
+    /// The event without what this policy excludes; `None` if nothing is excluded.
     pub(super) fn narrowed(self, event: &Event) -> Option<Event> {
         let limit = |limit| if self.include_exec_output { limit } else { 0 };
         let longer =
@@ -77,55 +77,55 @@ impl PayloadPolicy {
         if sized {
             event.data.remove("bytes");
         }
-        let told =
+        let cut =
             |text: Option<String>, limit| text.filter(|_| self.include_exec_output).map(|text| clip(&text, limit));
-        event.stdout = told(event.stdout.take(), self.max_stdout_chars);
-        event.stderr = told(event.stderr.take(), self.max_stderr_chars);
+        event.stdout = cut(event.stdout.take(), self.max_stdout_chars);
+        event.stderr = cut(event.stderr.take(), self.max_stderr_chars);
         Some(event)
     }
 }
 
-/// What is told of each operation to each sink, and the secrets that are hidden in all of it.
+/// The policies of all operations and sinks, and the secrets that are hidden in every event.
 #[derive(Debug)]
 pub(super) struct Payload {
     pub(super) policy: PayloadPolicy,
     pub(super) per_op: BTreeMap<Op, PayloadOverride>,
-    /// What the sinks themselves say, each once.
+    /// The overrides of the sinks.
     pub(super) sinks: Vec<PayloadOverride>,
     pub(super) secrets: SecretStore,
 }
 
 impl Payload {
-    /// What one sink is told of an operation.
+    /// The policy for one operation and one sink.
     pub(super) fn policy(&self, op: Op, sink: PayloadOverride) -> PayloadPolicy {
         let usual = self.per_op.get(&op).map_or(self.policy, |own| own.over(self.policy));
         sink.over(usual)
     }
 
-    /// Facts as they may be told to somebody.
+    /// The facts without secrets, cut to the maximum size.
     pub(super) fn facts(&self, data: Value) -> Map<String, Value> {
         let mut left = FACTS;
         match data {
             Value::Object(facts) => self.object(facts, &mut left),
             Value::Null => Map::new(),
-            other => Map::from_iter([("value".to_owned(), self.tame(other, &mut left))]),
+            other => Map::from_iter([("value".to_owned(), self.sanitize(other, &mut left))]),
         }
     }
 
-    /// An error's words as they may be told.
+    /// An error message without secrets, cut to the maximum size.
     pub(super) fn message(&self, text: &str) -> String {
         clip(&self.secrets.redact(text), MESSAGE)
     }
 
-    /// Output as it may be told to the sink that is told most; `None` when nobody is told any.
+    /// Output without secrets, cut for the sink with the highest limit; `None` if no sink includes output.
     pub(super) fn output(&self, op: Op, bytes: &[u8], limit: fn(&PayloadPolicy) -> usize) -> Option<String> {
         let policies = self.sinks.iter().map(|sink| self.policy(op, *sink));
         let most = policies.filter(|policy| policy.include_exec_output).map(|policy| limit(&policy)).max()?;
-        // Hidden before it is cut, as a cut could leave half a secret.
+        // Hide before cutting: a cut could leave half a secret.
         Some(clip(&self.secrets.redact(&String::from_utf8_lossy(bytes)), most))
     }
 
-    fn tame(&self, value: Value, left: &mut usize) -> Value {
+    fn sanitize(&self, value: Value, left: &mut usize) -> Value {
         match value {
             Value::String(text) => {
                 let text = clip(&self.secrets.redact(&text), *left);
@@ -133,7 +133,7 @@ impl Payload {
                 Value::String(text)
             }
             Value::Array(items) => {
-                let kept = items.into_iter().map_while(|item| (spend(left, 8)).then(|| self.tame(item, left)));
+                let kept = items.into_iter().map_while(|item| (spend(left, 8)).then(|| self.sanitize(item, left)));
                 Value::Array(kept.collect())
             }
             Value::Object(facts) => Value::Object(self.object(facts, left)),
@@ -144,7 +144,7 @@ impl Payload {
     fn object(&self, facts: Map<String, Value>, left: &mut usize) -> Map<String, Value> {
         let kept = facts.into_iter().map_while(|(key, value)| {
             spend(left, key.len() + 8).then(|| {
-                let value = self.tame(value, left);
+                let value = self.sanitize(value, left);
                 (key, value)
             })
         });
@@ -152,14 +152,14 @@ impl Payload {
     }
 }
 
-/// Takes from what is left, and says whether there was anything.
+/// Subtracts a cost from the remaining budget; whether there was budget left before.
 fn spend(left: &mut usize, cost: usize) -> bool {
     let some = *left > 0;
     *left = left.saturating_sub(cost);
     some
 }
 
-/// The first characters, with a sign that there were more.
+/// The first characters, with an ellipsis if there are more.
 fn clip(text: &str, limit: usize) -> String {
     if text.char_indices().nth(limit).is_none() {
         return text.to_owned();
@@ -167,7 +167,7 @@ fn clip(text: &str, limit: usize) -> String {
     text.chars().take(limit.saturating_sub(1)).chain(['…']).take(limit).collect()
 }
 
-/// About how much memory a value takes.
+/// Approximate size of a value in memory, in bytes.
 pub(super) fn weight(value: &Value) -> usize {
     size_of::<Value>()
         + match value {
@@ -204,12 +204,12 @@ mod tests {
             json!({"command": ["curl", "-H", "auth [secret]"], "deep": {"x": "[secret]"}, "n": 1})
         );
         assert_eq!(payload.message("hunter22!"), "[secret]!");
-        // Cut after seven characters, the value would still be recognised.
+        // If the cut came first, seven characters of the value would remain.
         assert_eq!(stdout(&payload, b"xxhunter22").as_deref(), Some("xx[secre…"));
     }
 
     #[test]
-    fn facts_are_bounded_and_what_is_no_object_gets_a_name() {
+    fn facts_are_bounded_and_a_value_that_is_no_object_gets_a_name() {
         let payload = payload(PayloadPolicy::default());
         assert_eq!(Value::Object(payload.facts(json!({"bytes": 5}))), json!({"bytes": 5}));
         assert_eq!(Value::Object(payload.facts(json!("x"))), json!({"value": "x"}));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sink_has_the_last_word_then_the_operation_and_only_on_what_they_say() {
+    fn a_sink_overrides_the_operation_which_overrides_the_general_policy() {
         let mut payload = payload(PayloadPolicy { max_stderr_chars: 1, ..Default::default() });
         let loud =
             PayloadOverride { include_exec_output: Some(true), max_stdout_chars: Some(20), ..Default::default() };
@@ -247,13 +247,17 @@ mod tests {
         };
         assert_eq!(exec, expected);
         payload.sinks = vec![short, PayloadOverride { include_exec_output: Some(false), ..Default::default() }];
-        assert_eq!(stdout(&payload, b"0123456789").as_deref(), Some("0123…"), "as much as anybody is told");
+        assert_eq!(
+            stdout(&payload, b"0123456789").as_deref(),
+            Some("0123…"),
+            "the highest limit of a sink that includes output"
+        );
         payload.sinks.push(PayloadOverride { max_stdout_chars: Some(8), ..Default::default() });
         assert_eq!(stdout(&payload, b"0123456789").as_deref(), Some("0123456…"));
     }
 
     #[test]
-    fn an_event_is_narrowed_only_where_it_must_be() {
+    fn an_event_is_narrowed_only_if_the_policy_excludes_a_part() {
         let mut event = Event::new("s", Subject::Operation(Op::Write), Phase::Finish, "span".to_owned());
         event.data = payload(PayloadPolicy::default()).facts(json!({"path": "a", "bytes": 5}));
         assert_eq!(PayloadPolicy::default().narrowed(&event), None);

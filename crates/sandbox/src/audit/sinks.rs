@@ -1,4 +1,4 @@
-//! Where events go: a function, or a file that only grows.
+//! Sinks of events: a function, or a file that is only appended to.
 
 use std::{
     fmt,
@@ -10,24 +10,24 @@ use std::{
 
 use super::{Event, PayloadOverride};
 
-/// Takes events, on a thread of its own. It may block, fail or panic: the session does not notice.
+/// Takes events, on its own thread. A sink may block, fail or panic without an effect on the session.
 pub trait Sink: Send {
     /// Takes one event.
     ///
     /// # Errors
-    /// Whatever kept it from doing so. The event is lost to this sink, and counted.
+    /// Why the event could not be taken. The event is lost for this sink, and counted.
     fn deliver(&mut self, event: &Event) -> io::Result<()>;
 
-    /// What this sink is told differently: it has the last word, after what holds for all and for each operation. Asked
+    /// Overrides of the policy for this sink; they win over the general policy and over those of an operation. Called
     /// once, before the first event.
     fn policy(&self) -> PayloadOverride {
         PayloadOverride::default()
     }
 
-    /// Called when nothing is waiting.
+    /// Called when the queue is empty.
     ///
     /// # Errors
-    /// Whatever kept it from doing so.
+    /// Why the sink could not flush.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -37,7 +37,7 @@ pub trait Sink: Send {
 pub struct Callback<F>(F);
 
 impl<F: FnMut(&Event) + Send> Callback<F> {
-    /// Calls this function.
+    /// A sink that calls this function.
     pub fn new(call: F) -> Self {
         Self(call)
     }
@@ -56,20 +56,20 @@ impl<F> fmt::Debug for Callback<F> {
     }
 }
 
-/// Appends every event to a file, one line of JSON each. Several may append to one file: each line is written at once,
-/// at whatever the end is then.
+/// Appends every event to a file, as one line of JSON. Several processes may append to one file: each line is one write
+/// at the current end of the file.
 #[derive(Debug)]
 pub struct Jsonl {
     file: File,
-    /// The last line is not whole.
+    /// Whether the last line was written only in part.
     torn: bool,
 }
 
 impl Jsonl {
-    /// Opens or makes the file (for its owner only), and the directories above it.
+    /// Opens the file, or creates it and its parent directories for the owner only.
     ///
     /// # Errors
-    /// The system's own words.
+    /// The error of the operating system.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -88,7 +88,7 @@ impl Sink for Jsonl {
         }
         serde_json::to_writer(&mut line, event)?;
         line.push(b'\n');
-        // Once and not in a loop: the rest of a line would land after what others have written since.
+        // One write, not a loop: the rest of a line would land after lines that other processes wrote meanwhile.
         let written = loop {
             match self.file.write(&line) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -1,4 +1,4 @@
-//! An operation while it lasts: two events, and a `tracing` span around both.
+//! An operation in progress: two events, and a `tracing` span around both.
 
 use std::{
     fmt::{self, Write},
@@ -14,11 +14,11 @@ use crate::{Op, Result, SandboxError};
 /// How an operation ended.
 #[derive(Clone, Copy, Debug)]
 pub enum End<'a> {
-    /// It did what it should.
+    /// The operation succeeded.
     Ok,
-    /// It was carried out, but what it ran did not succeed: a command ended with another code than zero.
+    /// The operation was carried out, but its command exited with another code than zero.
     Failed,
-    /// It was not carried out.
+    /// The operation failed.
     Error(&'a SandboxError),
 }
 
@@ -31,7 +31,8 @@ impl<'a, T> From<&'a Result<T>> for End<'a> {
     }
 }
 
-/// An operation that has begun. Dropped without [`finish`](Self::finish), it was cancelled, and its last event says so.
+/// An operation that has begun. If the span is dropped without [`finish`](Self::finish), its last event reports
+/// `cancelled`.
 #[derive(Debug)]
 pub struct Span {
     audit: Audit,
@@ -69,32 +70,32 @@ impl Span {
         span
     }
 
-    /// An operation that is a part of this one.
+    /// Records the start of an operation that is a part of this one.
     #[must_use = "dropping a span says that the operation was cancelled"]
     pub fn child(&self, op: Op, data: Value) -> Self {
         Self::begin(self.audit.clone(), op, data, Some(self))
     }
 
-    /// What both its events are known by.
+    /// The id that both events of the operation have.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The span that a future is to be instrumented with.
+    /// The `tracing` span, for instrumenting a future.
     #[must_use]
     pub fn traced(&self) -> &tracing::Span {
         &self.traced
     }
 
-    /// What the command printed. Told at the end, and only as far as the policy allows.
+    /// Sets the output of the command. The `finish` event contains it as far as the policy allows.
     pub fn output(&mut self, stdout: &[u8], stderr: &[u8]) {
         let Some(record) = &self.audit.record else { return };
         self.stdout = record.payload.output(self.op, stdout, |policy| policy.max_stdout_chars);
         self.stderr = record.payload.output(self.op, stderr, |policy| policy.max_stderr_chars);
     }
 
-    /// The operation has ended. `data` is added to the facts of its beginning.
+    /// Records the end of the operation. `data` is added to the facts of its start.
     pub fn finish<'a>(mut self, end: impl Into<End<'a>>, data: Value) {
         let end = end.into();
         self.finished = true;
@@ -131,7 +132,7 @@ impl Span {
         event.trace_id.clone_from(&record.trace_id);
         event.data.clone_from(&self.data);
         if phase == Phase::Finish {
-            // Microseconds are enough.
+            // Rounded to microseconds.
             event.duration_ms = Some((self.begun.elapsed().as_secs_f64() * 1e6).round() / 1e3);
             event.stdout.clone_from(&self.stdout);
             event.stderr.clone_from(&self.stderr);
@@ -162,7 +163,7 @@ pub fn sandbox_span(name: &str) -> tracing::Span {
     traced(name, "", None)
 }
 
-/// The span itself has a fixed name, as all spans of `tracing`; exporters take theirs from `otel.name`.
+/// Every `tracing` span has a fixed name; exporters take the name from `otel.name`.
 fn traced(operation: &str, session: &str, parent: Option<&Span>) -> tracing::Span {
     let parent = parent.map_or_else(tracing::Span::current, |parent| parent.traced.clone());
     let span = tracing::info_span!(
@@ -182,20 +183,20 @@ fn traced(operation: &str, session: &str, parent: Option<&Span>) -> tracing::Spa
     span
 }
 
-/// The name of an error's variant, which is the first word it is debugged with.
+/// The name of an error's variant: the first word of its `Debug` output.
 fn type_name(error: &SandboxError) -> String {
-    struct Word(String);
+    struct FirstWord(String);
 
-    impl Write for Word {
+    impl Write for FirstWord {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             let end = text.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(text.len());
             self.0.push_str(&text[..end]);
-            // Nothing after the first word is even formatted.
+            // The error stops formatting after the first word.
             if end == text.len() { Ok(()) } else { Err(fmt::Error) }
         }
     }
 
-    let mut word = Word(String::new());
+    let mut word = FirstWord(String::new());
     let _stopped_early = write!(word, "{error:?}");
     word.0
 }

@@ -1,4 +1,4 @@
-//! Sinks that block, panic, fail and lag, and what the session notices of it: nothing.
+//! Tests that sinks which block, panic, fail or lag do not affect the session.
 
 mod traced;
 
@@ -20,28 +20,28 @@ use crate::{Result, SandboxError};
 
 const SOON: Duration = Duration::from_secs(60);
 
-type Seen = Arc<Mutex<Vec<Event>>>;
+type Events = Arc<Mutex<Vec<Event>>>;
 
-/// A sink that remembers.
-fn memory() -> (Seen, Box<dyn Sink>) {
-    let seen = Seen::default();
+/// A sink that collects its events.
+fn memory() -> (Events, Box<dyn Sink>) {
+    let seen = Events::default();
     let copy = seen.clone();
     (seen, Box::new(Callback::new(move |event: &Event| copy.lock().unwrap().push(event.clone()))))
 }
 
-/// The other side of a sink that takes nothing before it is let.
+/// Controls a sink that takes an event only when the test allows it.
 struct Gate {
-    /// Says something or is gone: the sink may go on.
+    /// A message, or dropping the sender, lets the sink continue.
     _open: Sender<()>,
-    /// Hears of every event that stands before the gate.
+    /// Gets a message for every event that waits at the gate.
     waiting: Receiver<()>,
 }
 
-fn gated() -> (Seen, Gate, Box<dyn Sink>) {
+fn gated() -> (Events, Gate, Box<dyn Sink>) {
     let (seen, mut sink) = memory();
     let ((open, opened), (arrived, waiting)) = (channel(), channel());
     let gated = Callback::new(move |event: &Event| {
-        let _nobody_looks = arrived.send(());
+        let _test_ended = arrived.send(());
         let _open_or_gone = opened.recv();
         sink.deliver(event).unwrap();
     });
@@ -113,7 +113,7 @@ async fn a_span_that_is_dropped_was_cancelled() {
 }
 
 #[tokio::test]
-async fn output_is_told_only_where_that_was_asked_for() {
+async fn output_is_included_only_on_request() {
     for (include, expected) in [(false, None), (true, Some("[secret] is l…"))] {
         let (seen, sink) = memory();
         let policy = PayloadPolicy { include_exec_output: include, max_stdout_chars: 14, ..Default::default() };
@@ -147,11 +147,11 @@ async fn all_sinks_see_the_same_events_in_the_same_order_from_many_threads() {
 }
 
 #[tokio::test]
-async fn a_sink_that_lags_costs_the_caller_nothing_and_is_told_what_it_missed() {
+async fn a_slow_sink_does_not_delay_the_caller_and_gets_a_notice_of_dropped_events() {
     let (seen, gate, slow) = gated();
     let (other, quick) = memory();
     let audit = audit(vec![slow, quick]);
-    // Nothing of this could end if the caller waited for the gate.
+    // This loop would not end if the caller waited for the gate.
     for _ in 0..50_000 {
         exec(&audit);
     }
@@ -172,11 +172,11 @@ async fn a_sink_that_lags_costs_the_caller_nothing_and_is_told_what_it_missed() 
 }
 
 #[tokio::test]
-async fn what_is_missing_at_the_end_is_said_at_the_end() {
+async fn events_missing_at_the_end_are_reported_at_the_end() {
     let (seen, gate, sink) = gated();
     let audit = Audit::new("s", vec![sink], AuditOptions { queue: 1, ..AuditOptions::default() });
     let span = audit.begin(Op::Exec, Value::Null);
-    // The first event leaves the only place in the queue, so that nothing leaves it later.
+    // Wait until the sink has taken the first event: the queue holds only one.
     gate.waiting.recv_timeout(SOON).unwrap();
     span.finish(End::Ok, Value::Null);
     for _ in 0..4 {
@@ -205,7 +205,7 @@ async fn events_after_a_close_still_arrive() {
     assert_eq!((audit.dropped(), audit.failed()), (0, 0));
 }
 
-/// Says when it is gone, and how often it was flushed before.
+/// Reports, when it is dropped, how often it was flushed.
 struct Mortal(Box<dyn Sink>, Sender<usize>, usize);
 
 impl Sink for Mortal {
@@ -221,7 +221,7 @@ impl Sink for Mortal {
 
 impl Drop for Mortal {
     fn drop(&mut self) {
-        let _nobody_asks = self.1.send(self.2);
+        let _test_ended = self.1.send(self.2);
     }
 }
 
@@ -254,7 +254,7 @@ impl Sink for Picky {
 }
 
 #[tokio::test]
-async fn every_sink_is_told_what_its_own_policy_says() {
+async fn every_sink_gets_what_its_own_policy_includes() {
     let loud = PayloadOverride { include_exec_output: Some(true), max_stdout_chars: Some(8), ..Default::default() };
     let brief = PayloadOverride { max_stdout_chars: Some(4), include_write_len: Some(false), ..Default::default() };
     let mute = PayloadOverride { include_exec_output: Some(false), ..Default::default() };
@@ -265,7 +265,7 @@ async fn every_sink_is_told_what_its_own_policy_says() {
         (mute, None, true),
         (broken, Some("0123456…"), true),
     ];
-    let (seen, sinks): (Vec<Seen>, Vec<Box<dyn Sink>>) = table
+    let (seen, sinks): (Vec<Events>, Vec<Box<dyn Sink>>) = table
         .iter()
         .map(|(policy, ..)| {
             let (seen, sink) = memory();
@@ -305,7 +305,7 @@ async fn large_events_do_not_fill_the_memory() {
 }
 
 #[tokio::test]
-async fn a_sink_that_never_returns_is_left_behind() {
+async fn a_sink_that_never_returns_delays_nothing_else() {
     let (_seen, gate, stuck) = gated();
     let (seen, quick) = memory();
     let audit = audit(vec![stuck, quick]);
@@ -313,7 +313,7 @@ async fn a_sink_that_never_returns_is_left_behind() {
     assert_eq!(audit.close(Duration::from_millis(50)).await, Flushed::TimedOut);
     let deadline = Instant::now() + SOON;
     while seen.lock().unwrap().len() < 2 {
-        assert!(Instant::now() < deadline, "the other is held up");
+        assert!(Instant::now() < deadline, "the other sink is delayed");
         thread::sleep(Duration::from_millis(5));
     }
     drop(gate);
@@ -331,12 +331,12 @@ impl Sink for Moody {
 
 impl Drop for Moody {
     fn drop(&mut self) {
-        panic!("not even this goes well");
+        panic!("a sink may also panic when it is dropped");
     }
 }
 
 #[tokio::test]
-async fn a_sink_that_fails_or_panics_gets_the_next_event_and_hears_what_it_lost() {
+async fn a_sink_that_fails_or_panics_gets_the_next_event_and_a_notice_of_lost_events() {
     let moods: [fn(u64) -> io::Result<()>; 2] = [
         |seq| if (3..6).contains(&seq) { Err(io::Error::other("full")) } else { Ok(()) },
         |seq| if (3..6).contains(&seq) { panic!("I do not like {seq}") } else { Ok(()) },
@@ -348,7 +348,7 @@ async fn a_sink_that_fails_or_panics_gets_the_next_event_and_hears_what_it_lost(
         (0..4).for_each(|_| exec(&audit));
         closed(&audit).await;
         let seen = seen.lock().unwrap();
-        // The notice about the fifth has its number, and is refused too: so the sixth is lost to it, and said later.
+        // The notice about event 5 also has the number 5 and is refused, so event 6 is lost too and reported later.
         let summary: Vec<(u64, Option<u64>)> =
             seen.iter().map(|event| (event.seq, event.data.get("dropped").and_then(Value::as_u64))).collect();
         assert_eq!(summary, [(1, None), (2, None), (6, Some(4)), (7, None), (8, None)]);
@@ -357,7 +357,7 @@ async fn a_sink_that_fails_or_panics_gets_the_next_event_and_hears_what_it_lost(
 }
 
 #[tokio::test]
-async fn without_a_record_nothing_is_kept() {
+async fn without_a_record_nothing_is_dropped() {
     let audit = Audit::off();
     exec(&audit);
     drop(audit.begin(Op::Read, Value::Null));
@@ -365,11 +365,11 @@ async fn without_a_record_nothing_is_kept() {
     assert_eq!((audit.dropped(), audit.failed()), (0, 0));
     let nowhere = super::Audit::new("s", Vec::new(), AuditOptions::default());
     exec(&nowhere);
-    assert_eq!(nowhere.dropped(), 0, "there is nobody to miss it");
+    assert_eq!(nowhere.dropped(), 0, "without a sink nothing is dropped");
 }
 
 #[tokio::test]
-async fn a_file_grows_line_by_line_and_is_its_owners() {
+async fn a_file_is_appended_line_by_line_and_private_to_its_owner() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("logs/deep/events.jsonl");
     for _ in 0..2 {
@@ -387,7 +387,7 @@ async fn a_file_grows_line_by_line_and_is_its_owners() {
 }
 
 #[tokio::test]
-async fn several_may_append_to_one_file() {
+async fn several_records_may_append_to_one_file() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("events.jsonl");
     let audits: Vec<Audit> = (0..4).map(|_| audit(vec![Box::new(Jsonl::open(&path).unwrap())])).collect();

@@ -1,4 +1,4 @@
-//! What happens to a session's files.
+//! Promises about the files of a session.
 
 use std::{os::unix::fs::PermissionsExt, sync::Arc};
 
@@ -122,7 +122,7 @@ pub(super) async fn an_archive_is_judged_before_it_is_unpacked(client: Arc<dyn S
         assert_eq!(session.extract("fresh", archive).await.unwrap_err().code(), "archive_refused", "{bad:?}");
         assert!(session.stat("fresh").await.unwrap().is_none(), "{bad:?} left something");
     }
-    // What is already there counts too: the way in leads through a link that somebody put there.
+    // Existing entries count too: a link inside the workspace leads out of the target directory.
     session.exec(Exec::shell("mkdir into2 && ln -s /tmp into2/d")).await.unwrap().check().unwrap();
     let archive = Extract::new("good.tar", once(tar(&[(Kind::File, "d/a", "hello")])));
     assert!(session.extract("into2", archive).await.is_err());

@@ -1,4 +1,4 @@
-//! How sessions begin and end.
+//! Promises about how sessions begin and end.
 
 use std::{
     sync::{
@@ -10,7 +10,7 @@ use std::{
 
 use sandbar_machine::{Lifetime, SandboxClient};
 
-use super::open;
+use super::{Verdict, detached, open};
 use crate::{
     Dir, EnvValue, Exec, LocalFile, Manifest, SandboxSession, SecretStore, SessionOptions,
     audit::{Callback, Event},
@@ -98,7 +98,7 @@ pub(super) async fn hooks_run_once_before_the_end(client: Arc<dyn SandboxClient>
     let counter = ran.clone();
     session.register_pre_stop_hook(move |session| async move {
         session.write("last", "words").await?;
-        // A hook may do with its session whatever it likes, also this.
+        // A hook may call any operation of its session, even `stop`.
         session.stop().await?;
         counter.fetch_add(1, Ordering::SeqCst);
         Ok(())
@@ -124,10 +124,13 @@ pub(super) async fn a_session_survives_being_saved_and_found_again(client: Arc<d
     assert!(SandboxSession::attach(client, state, SessionOptions::default()).await.unwrap().is_none());
 }
 
-pub(super) async fn a_detached_session_is_there_after_everyone_let_go(client: Arc<dyn SandboxClient>) {
+pub(super) async fn a_detached_session_survives_its_last_client(client: Arc<dyn SandboxClient>) -> Verdict {
     let manifest = Manifest::new().file("a", "x").env("DECLARED", "kept");
     let options = SessionOptions::new(manifest).lifetime(Lifetime::Detached);
-    let session = SandboxSession::open(client.clone(), options).await.unwrap();
+    let session = match detached(&client, options).await {
+        Ok(session) => session,
+        Err(lack) => return lack,
+    };
     session.write("b", "made later").await.unwrap();
     let state = session.state();
     drop(session);
@@ -137,6 +140,7 @@ pub(super) async fn a_detached_session_is_there_after_everyone_let_go(client: Ar
     assert_eq!(two.exec(Exec::shell("cat a; echo $DECLARED")).await.unwrap().stdout_text(), "xkept\n");
     one.delete().await.unwrap();
     assert!(find().await.unwrap().is_none());
+    Verdict::Kept
 }
 
 pub(super) async fn an_undeclared_port_is_refused(client: Arc<dyn SandboxClient>) {
@@ -170,7 +174,7 @@ pub(super) async fn every_operation_is_audited(client: Arc<dyn SandboxClient>) {
         };
         events.iter().any(fits)
     };
-    // An end waits for a slow sink, but not for ever.
+    // `delete` waits for a slow sink only for a limited time.
     while !has(&events.lock().unwrap(), "delete", "finish", Some(true)) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -1,29 +1,32 @@
-//! Several users in one session.
+//! Promises about several users in one session.
 
 use std::{os::unix::fs::PermissionsExt, sync::Arc};
 
-use sandbar_machine::SandboxClient;
+use sandbar_machine::{
+    SandboxClient,
+    conformance::{Need, Verdict},
+};
 
-use super::PNG;
+use super::{PNG, lacking};
 use crate::{
     Dir, Exec, File, Group, LocalDir, LocalFile, Manifest, SandboxSession, SessionOptions, User,
     image::{ImageOutcome, ViewImageArgs},
 };
 
-/// A session, or nothing where there can be no users, or no groups for lack of a way to give files to one.
-async fn open(client: &Arc<dyn SandboxClient>, manifest: Manifest) -> Option<SandboxSession> {
+/// A session, or the verdict if the machine supports no users, or cannot give files to a group.
+async fn open(client: &Arc<dyn SandboxClient>, manifest: Manifest) -> Result<SandboxSession, Verdict> {
     match SandboxSession::open(client.clone(), SessionOptions::new(manifest)).await {
-        Ok(session) => Some(session),
+        Ok(session) => Ok(session),
         Err(error) if error.code() == "account_unavailable" => {
             let plain = super::open(client, Manifest::new()).await;
             assert!(!plain.features().users, "{}", error.full_message());
             plain.delete().await.unwrap();
-            None
+            Err(lacking(Need::Users))
         }
         Err(error) => {
             let said = error.full_message();
             assert!(said.contains("cannot give what is made to a group"), "{said}");
-            None
+            Err(Verdict::Lacking("a way to give files to a group".to_owned()))
         }
     }
 }
@@ -36,13 +39,16 @@ async fn succeeds(session: &SandboxSession, script: &str) -> bool {
     session.exec(Exec::shell(script)).await.unwrap().exit.success()
 }
 
-/// Two users on one live session: one reads what the other writes, and cannot change it.
-pub(super) async fn two_users_share_a_session(client: Arc<dyn SandboxClient>) {
+/// Two users share one live session: the second reads what the first writes, and cannot change it.
+pub(super) async fn two_users_share_a_session(client: Arc<dyn SandboxClient>) -> Verdict {
     let manifest = Manifest::new()
         .user(User::new("coordinator"))
         .user(User::new("reviewer"))
         .entry("plans", Dir::new().mode(0o775).group("coordinator"));
-    let Some(session) = open(&client, manifest).await else { return };
+    let session = match open(&client, manifest).await {
+        Ok(session) => session,
+        Err(lack) => return lack,
+    };
     let (coordinator, reviewer) = (session.user("coordinator"), session.user("reviewer"));
     coordinator.write("plans/plan.md", "step one\n").await.unwrap();
     assert_eq!(says(&coordinator, "id -un; stat -c %U plans/plan.md").await, "coordinator\ncoordinator\n");
@@ -61,16 +67,20 @@ pub(super) async fn two_users_share_a_session(client: Arc<dyn SandboxClient>) {
     coordinator.apply_patch(patch, Default::default()).await.unwrap();
     assert_eq!(reviewer.read("plans/plan.md").await.unwrap(), "step 1\n");
     session.delete().await.unwrap();
+    Verdict::Kept
 }
 
-/// A file that only its owner may read is closed to others by every tool.
-pub(super) async fn one_users_file_is_closed_to_every_tool_of_another(client: Arc<dyn SandboxClient>) {
+/// A file that only its owner may read is closed to other users in every tool.
+pub(super) async fn one_users_file_is_closed_to_every_tool_of_another(client: Arc<dyn SandboxClient>) -> Verdict {
     let manifest = Manifest::new()
         .user(User::new("ada"))
         .user(User::new("bob"))
         .entry("room", Dir::new().mode(0o777))
         .entry("room/open.png", File::new(PNG).mode(0o644));
-    let Some(session) = open(&client, manifest).await else { return };
+    let session = match open(&client, manifest).await {
+        Ok(session) => session,
+        Err(lack) => return lack,
+    };
     let (ada, bob) = (session.user("ada"), session.user("bob"));
     assert!(succeeds(&ada, "umask 077; echo one >room/note && cp room/open.png room/shut.png").await);
     let patch = "*** Begin Patch\n*** Update File: room/note\n@@\n-one\n+two\n*** End Patch\n";
@@ -88,10 +98,11 @@ pub(super) async fn one_users_file_is_closed_to_every_tool_of_another(client: Ar
     assert_eq!(ada.read("room/note").await.unwrap(), "two\n");
     assert!(session.read("room/note").await.is_err(), "the default user is another one too");
     session.delete().await.unwrap();
+    Verdict::Kept
 }
 
-/// Entries belong to the group, and have the permissions, that the manifest says.
-pub(super) async fn entries_have_their_group_and_permissions(client: Arc<dyn SandboxClient>) {
+/// Entries have the group and the permissions that the manifest declares.
+pub(super) async fn entries_have_their_group_and_permissions(client: Arc<dyn SandboxClient>) -> Verdict {
     let temp = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(temp.path().join("tree/deep")).unwrap();
     std::fs::write(temp.path().join("tree/deep/file"), "x").unwrap();
@@ -108,7 +119,10 @@ pub(super) async fn entries_have_their_group_and_permissions(client: Arc<dyn San
         .entry("tree", LocalDir::new("tree").mode(0o750).group("staff"))
         .entry("one", LocalFile::new("tree/deep/file").mode(0o604).group("staff"))
         .base_dir(temp.path());
-    let Some(session) = open(&client, manifest).await else { return };
+    let session = match open(&client, manifest).await {
+        Ok(session) => session,
+        Err(lack) => return lack,
+    };
     let places = "note shut shut/in shut/own ours ours/plain tree tree/deep tree/deep/file one";
     assert_eq!(
         says(&session, &format!("stat -c '%n %U %G %a' {places}")).await,
@@ -123,7 +137,7 @@ pub(super) async fn entries_have_their_group_and_permissions(client: Arc<dyn San
         assert_eq!(user.write("ours/new", "x").await.is_ok(), may);
         assert_eq!(succeeds(&user, "cat note && ls ours").await, may);
     }
-    // A patch leaves a file to its group.
+    // A patch does not change the group of a file.
     let patch = "*** Begin Patch\n*** Update File: note\n@@\n-for staff\n+for all staff\n*** End Patch\n";
     session.apply_patch(patch, Default::default()).await.unwrap();
     assert_eq!(says(&session, "stat -c '%U %G %a' note").await, "agent staff 640\n");
@@ -132,4 +146,5 @@ pub(super) async fn entries_have_their_group_and_permissions(client: Arc<dyn San
     session.add_entries(Manifest::new().entry("late", File::new("x").group("staff"))).await.unwrap();
     assert_eq!(says(&session, "stat -c %G late").await, "staff\n");
     session.delete().await.unwrap();
+    Verdict::Kept
 }

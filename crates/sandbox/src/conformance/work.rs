@@ -1,24 +1,27 @@
-//! Commands in a session.
+//! Promises about commands in a session.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use sandbar_machine::{Lifetime, SandboxClient, Signal};
+use sandbar_machine::{
+    Lifetime, SandboxClient, Signal,
+    conformance::{Need, Verdict},
+};
 
-use super::open;
+use super::{detached, lacking, open};
 use crate::{
     Exec, Manifest, SandboxSession, SessionOptions,
     processes::{ExecCommandArgs, Update, WriteStdinArgs},
 };
 
-/// How long is looked for something that comes at once on a calm host.
+/// How long a promise waits for output that arrives at once on an idle host, in milliseconds.
 const LONG: u64 = 30_000;
 
-/// Types, and looks until that was said or it has ended: a program that is held up may have fallen silent before, and
-/// whoever held it may not have let go yet.
-async fn hears(session: &SandboxSession, id: u64, chars: &str, words: &str) -> Update {
+/// Writes to the process, and polls until it prints `expected` or exits: on a busy host the output may be late, and the
+/// previous holder may not have released the process yet.
+async fn hears(session: &SandboxSession, id: u64, chars: &str, expected: &str) -> Update {
     let mut args = WriteStdinArgs::new(id, chars).yield_time_ms(LONG);
     let (mut output, mut omitted_bytes) = (String::new(), 0);
     loop {
@@ -26,7 +29,7 @@ async fn hears(session: &SandboxSession, id: u64, chars: &str, words: &str) -> U
             Ok(update) => {
                 output.push_str(&update.output);
                 omitted_bytes += update.omitted_bytes;
-                if output.contains(words) || update.process_id.is_none() {
+                if output.contains(expected) || update.process_id.is_none() {
                     return Update { output, omitted_bytes, ..update };
                 }
                 args = WriteStdinArgs::poll(id);
@@ -57,13 +60,13 @@ pub(super) async fn a_command_says_how_it_ended(client: Arc<dyn SandboxClient>) 
 pub(super) async fn a_command_that_takes_too_long_is_killed(client: Arc<dyn SandboxClient>) {
     let session = open(&client, Manifest::new()).await;
     let mut said = String::new();
-    // One that is held up may not have said anything by then.
+    // On a busy host the command may not have printed anything before the timeout.
     for limit in [300, 3000, 30_000].map(Duration::from_millis) {
         let slow = Exec::shell("echo begun; sleep 1000 & sleep 1000").timeout(limit);
         let begun = Instant::now();
         let error = session.exec(slow).await.unwrap_err();
         if error.code() == "exec_transport_error" && begun.elapsed() > limit + Duration::from_secs(9) {
-            // Nor is a machine waited for that is held up itself.
+            // The machine itself was too slow to confirm the kill.
             continue;
         }
         assert_eq!((error.code(), error.retryable()), ("exec_timeout", Some(false)));
@@ -116,10 +119,10 @@ pub(super) async fn a_process_goes_on_between_looks(client: Arc<dyn SandboxClien
     session.delete().await.unwrap();
 }
 
-pub(super) async fn a_terminal_can_be_typed_into(client: Arc<dyn SandboxClient>) {
+pub(super) async fn a_terminal_can_be_typed_into(client: Arc<dyn SandboxClient>) -> Verdict {
     let session = open(&client, Manifest::new()).await;
     if !session.features().pty {
-        return;
+        return lacking(Need::Terminals);
     }
     let args = ExecCommandArgs::new("read word; echo \"got $word\"; read word").tty().yield_time_ms(250);
     let id = session.exec_command(args).await.unwrap().process_id.expect("it waits");
@@ -128,17 +131,18 @@ pub(super) async fn a_terminal_can_be_typed_into(client: Arc<dyn SandboxClient>)
     session.terminate(id).await.unwrap();
     assert!(session.processes().is_empty());
     session.delete().await.unwrap();
+    Verdict::Kept
 }
 
-pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<dyn SandboxClient>) {
+pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<dyn SandboxClient>) -> Verdict {
     let options = SessionOptions::new(Manifest::new()).lifetime(Lifetime::Detached);
-    let session = match SandboxSession::open(client.clone(), options).await {
+    let session = match detached(&client, options).await {
         Ok(session) => session,
-        Err(refused) if refused.to_string().contains("unsupported") => return,
-        Err(other) => panic!("{other}"),
+        Err(lack) => return lack,
     };
     if session.machine().commands().is_none() {
-        return session.delete().await.unwrap();
+        session.delete().await.unwrap();
+        return lacking(Need::Kept);
     }
     let echo = "while read word; do echo \"got $word\"; done";
     let args = |cmd: &str| ExecCommandArgs::new(cmd).yield_time_ms(250);
@@ -149,7 +153,7 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
     let ended = session.exec_command(args("sleep 1000")).await.unwrap().process_id.expect("it runs");
     let saved = serde_json::to_string(&session.state()).unwrap();
     session.terminate(ended).await.unwrap();
-    // Whoever goes before the machine has heard that its end was told leaves it to the next.
+    // Wait until the machine knows that the exit was reported; otherwise the next client gets it again.
     while session.machine().commands().unwrap().list().await.unwrap().len() > 2 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -158,7 +162,7 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
         let state = serde_json::from_str(&saved).unwrap();
         SandboxSession::attach(client.clone(), state, SessionOptions::default()).await.unwrap().expect("it lives")
     };
-    // Whoever only looks takes nothing away.
+    // A client that does not read output leaves it for the next one.
     let visitor = attach().await;
     assert_eq!(visitor.processes().len(), 2);
     let flooding = Exec::shell("touch begin; while [ ! -e flooded ]; do sleep 0.05; done");
@@ -181,4 +185,5 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
     session.stop().await.unwrap();
     assert!(session.processes().is_empty() && session.state().processes.is_empty());
     session.delete().await.unwrap();
+    Verdict::Kept
 }

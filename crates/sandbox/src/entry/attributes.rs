@@ -1,4 +1,4 @@
-//! What every entry can say about itself: a description, whether it is saved, its group and its permissions.
+//! The fields that every entry has: description, whether it is saved, group and permissions.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -12,38 +12,38 @@ pub enum Shape {
     File,
     /// A directory.
     Directory,
-    /// A directory that is somewhere else.
+    /// A directory that is mounted from elsewhere.
     Mount,
 }
 
 impl Shape {
-    /// Whether things can be below it.
+    /// Whether entries can be below it.
     #[must_use]
     pub fn is_dir(self) -> bool {
         self != Self::File
     }
 }
 
-/// What every entry can say about itself.
+/// Fields that every entry has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Attributes {
-    /// What it is, for people and models.
+    /// Description for users and models.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Whether it is left out of what is saved, and made anew whenever the session resumes.
+    /// Whether the entry is not saved in snapshots but created again whenever the session resumes.
     pub ephemeral: bool,
-    /// The group it belongs to.
+    /// Group that owns the entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<EntryGroup>,
-    /// Its permission bits.
+    /// Permission bits.
     pub permissions: Permissions,
-    /// Whether something it needs was taken out when it was saved; such an entry cannot become files.
+    /// Whether a host path or a credential was removed on saving; a redacted entry cannot be materialised.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub redacted: bool,
 }
 
 impl Attributes {
-    /// What an entry of this shape is unless it says otherwise.
+    /// Defaults for an entry of this shape.
     #[must_use]
     pub fn of(shape: Shape) -> Self {
         Self {
@@ -56,9 +56,9 @@ impl Attributes {
     }
 }
 
-/// The same as it is written, before it is known what the entry is.
+/// Common fields as written, before the kind of the entry is known.
 #[derive(Deserialize)]
-pub(super) struct Given {
+pub(super) struct WrittenAttributes {
     description: Option<String>,
     ephemeral: Option<bool>,
     group: Option<EntryGroup>,
@@ -67,57 +67,57 @@ pub(super) struct Given {
     redacted: Option<bool>,
 }
 
-/// Takes the common fields out of an entry, so that what is left is its own.
-pub(super) fn take(given: &mut Map<String, Value>) -> Result<Given, Complaint> {
+/// Removes the common fields from an entry; the entry's own fields remain.
+pub(super) fn take(given: &mut Map<String, Value>) -> Result<WrittenAttributes, EntryError> {
     let names = ["description", "ephemeral", "group", "permissions", "is_dir", "redacted"];
     let common: Map<String, Value> =
         names.iter().filter_map(|name| given.shift_remove(*name).map(|value| ((*name).to_owned(), value))).collect();
     fields(&common)
 }
 
-impl Given {
-    pub(super) fn complete(self, shape: Shape) -> Result<Attributes, Complaint> {
+impl WrittenAttributes {
+    pub(super) fn complete(self, shape: Shape) -> Result<Attributes, EntryError> {
         if self.is_dir.is_some_and(|is_dir| is_dir != shape.is_dir()) {
-            return Err(Complaint::new(format!("`is_dir` must be {}, as the type says", shape.is_dir())));
+            return Err(EntryError::new(format!("`is_dir` must be {}, as the type says", shape.is_dir())));
         }
-        let usual = Attributes::of(shape);
-        let mut permissions = self.permissions.unwrap_or(usual.permissions);
+        let defaults = Attributes::of(shape);
+        let mut permissions = self.permissions.unwrap_or(defaults.permissions);
         permissions.directory |= shape.is_dir();
-        let ephemeral = self.ephemeral.unwrap_or(usual.ephemeral);
+        let ephemeral = self.ephemeral.unwrap_or(defaults.ephemeral);
         let redacted = self.redacted.unwrap_or(false);
         Ok(Attributes { description: self.description, ephemeral, group: self.group, permissions, redacted })
     }
 }
 
-/// Why an entry could not be read, and which of its fields is to blame.
-pub(crate) struct Complaint {
+/// Why an entry could not be read, and which of its fields is wrong.
+pub(crate) struct EntryError {
     pub(crate) field: Option<String>,
     pub(crate) reason: String,
 }
 
-impl Complaint {
+impl EntryError {
     pub(super) fn new(reason: String) -> Self {
         Self { field: None, reason }
     }
 }
 
-/// Reads fields, or says which is to blame. What was found there is not repeated: it may be a credential.
-pub(super) fn fields<T: DeserializeOwned>(given: &Map<String, Value>) -> Result<T, Complaint> {
+/// Reads fields, or names the one that is wrong. The error does not repeat the value: it may be a credential.
+pub(super) fn fields<T: DeserializeOwned>(given: &Map<String, Value>) -> Result<T, EntryError> {
     let reason = match T::deserialize(given) {
         Ok(read) => return Ok(read),
         Err(error) => error.to_string(),
     };
     if reason.starts_with("unknown field") {
         let more = "every entry also has `type`, `description`, `ephemeral`, `group`, `permissions`, `is_dir`";
-        return Err(Complaint::new(format!("{reason}; {more}, and a `dir` has `children`")));
+        return Err(EntryError::new(format!("{reason}; {more}, and a `dir` has `children`")));
     }
-    // A field that is wrong is wrong by itself too, before anything is missed.
+    // A wrong field also fails when it is read alone, before missing fields are noticed.
     let wrong = given.iter().find(|(name, value)| {
         let alone = Map::from_iter([((*name).clone(), (*value).clone())]);
         T::deserialize(&alone).is_err_and(|error| error.to_string() == reason)
     });
     let field = wrong.filter(|_| !reason.starts_with("missing field")).map(|(name, _)| name.clone());
-    Err(Complaint { field, reason: without_value(reason) })
+    Err(EntryError { field, reason: without_value(reason) })
 }
 
 /// `invalid type: string "x", expected a map` without the `"x"`.
@@ -139,7 +139,7 @@ mod tests {
     use crate::Manifest;
 
     #[test]
-    fn the_field_to_blame_is_named_and_its_value_is_not() {
+    fn an_error_names_the_wrong_field_but_not_its_value() {
         let table = [
             (
                 json!({"type": "git_repo", "repo": "a/b", "depth": "hunter22"}),
@@ -160,9 +160,9 @@ mod tests {
             ),
             (json!({"type": "local_file"}), "].src: is empty or not given"),
         ];
-        for (entry, words) in table {
+        for (entry, expected) in table {
             let error = Manifest::from_json(&json!({"entries": {"a": entry}}).to_string()).unwrap_err().to_string();
-            assert!(error.contains(words) && !error.contains("hunter22"), "{error}");
+            assert!(error.contains(expected) && !error.contains("hunter22"), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Storage of others, mounted: read, kept and written losslessly, and refused with a reason when a session starts.
+//! Cloud storage mounts: read, stored and serialized without loss, but refused with a reason when a session starts.
 
 use std::fmt;
 
@@ -10,52 +10,53 @@ use super::{
 };
 use crate::manifest::{At, Fault};
 
-/// Writes one kind of mount: what it must have, what grants access, and what else can be said.
+/// Generates one kind of mount: required fields, credentials, optional fields and settings.
 macro_rules! cloud {
     (
         #[doc = $doc:literal] $name:ident $called:literal
         needs { $($needed:ident $(| $alias:literal)*: $needed_doc:literal,)* }
         grants { $($grant:ident: $grant_doc:literal,)* }
-        says { $($said:ident $(| $said_alias:literal)*: $said_doc:literal,)* }
+        optional { $($optional:ident $(| $optional_alias:literal)*: $optional_doc:literal,)* }
         settings { $($setting:ident: $setting_doc:literal,)* }
     ) => {
         #[doc = $doc]
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct $name {
-            /// What every entry can say about itself.
+            /// Fields that every entry has.
             #[serde(skip)]
             pub attributes: Attributes,
-            /// Where it shows up, if not at the entry's own path: relative to the root, or absolute.
+            /// Path of the mount, relative to the root or absolute; the entry's own path if not given.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub mount_path: Option<String>,
-            /// Whether it may only be read.
+            /// Whether the mount is read-only.
             #[serde(default = "yes")]
             pub read_only: bool,
-            /// How it is brought about.
+            /// How it is mounted.
             #[serde(default, skip_serializing_if = "Option::is_none", alias = "strategy")]
             pub mount_strategy: Option<MountStrategy>,
             $(#[doc = $needed_doc] $(#[serde(alias = $alias)])* pub $needed: String,)*
             $(#[doc = $grant_doc] #[serde(default, skip_serializing_if = "Option::is_none")]
             pub $grant: Option<Credential>,)*
-            $(#[doc = $said_doc] #[serde(default, skip_serializing_if = "Option::is_none" $(, alias = $said_alias)*)]
-            pub $said: Option<Said>,)*
+            $(#[doc = $optional_doc]
+            #[serde(default, skip_serializing_if = "Option::is_none" $(, alias = $optional_alias)*)]
+            pub $optional: Option<MountText>,)*
             $(#[doc = $setting_doc] #[serde(default, skip_serializing_if = "Settings::is_empty")]
             pub $setting: Settings,)*
-            /// The source, in the words of another sandbox.
+            /// Source, in the format of another sandbox.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub source: Option<String>,
-            /// What the source is, in the words of another sandbox.
+            /// Kind of the source, in the format of another sandbox.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub provider: Option<String>,
-            /// What another sandbox needs to know about the source.
+            /// Settings of the source, in the format of another sandbox.
             #[serde(default, skip_serializing_if = "Settings::is_empty")]
             pub config: Settings,
         }
 
         impl $name {
-            /// A read-only mount with what it must have.
-            #[allow(clippy::new_without_default, reason = "not every kind can do without")]
+            /// A read-only mount with its required fields.
+            #[allow(clippy::new_without_default, reason = "not every kind can do without arguments")]
             pub fn new($($needed: impl Into<String>),*) -> Self {
                 Self {
                     attributes: Attributes::of(Shape::Mount),
@@ -64,7 +65,7 @@ macro_rules! cloud {
                     mount_strategy: None,
                     $($needed: $needed.into(),)*
                     $($grant: None,)*
-                    $($said: None,)*
+                    $($optional: None,)*
                     $($setting: Settings::default(),)*
                     source: None,
                     provider: None,
@@ -77,7 +78,7 @@ macro_rules! cloud {
             const SHAPE: Shape = Shape::Mount;
 
             fn faults(&self, at: &At<'_>) -> Vec<Fault> {
-                #[allow(unused_mut, reason = "not every kind has fields it must have")]
+                #[allow(unused_mut, reason = "not every kind has required fields")]
                 let mut faults = point_faults(at, self.mount_path.as_deref());
                 $(if self.$needed.is_empty() {
                     faults.push(Fault::mount(&at.field(stringify!($needed)), "is empty"));
@@ -89,12 +90,12 @@ macro_rules! cloud {
                 Some(format!("{} cannot be mounted yet; copy what you need with `remote_file` or `remote_dir`", $called))
             }
 
-            fn forget(&mut self) -> bool {
-                let mut gone = self.config.forget();
-                $(gone |= self.$grant.take_if(|value| !value.is_secret()).is_some();)*
-                $(gone |= self.$said.take_if(|said| said.grants()).is_some();)*
-                $(gone |= self.$setting.forget();)*
-                gone | self.mount_strategy.as_mut().is_some_and(MountStrategy::forget)
+            fn redact(&mut self) -> bool {
+                let mut removed = self.config.redact();
+                $(removed |= self.$grant.take_if(|value| !value.is_secret()).is_some();)*
+                $(removed |= self.$optional.take_if(|text| text.grants()).is_some();)*
+                $(removed |= self.$setting.redact();)*
+                removed | self.mount_strategy.as_mut().is_some_and(MountStrategy::redact)
             }
 
             fn mount_point(&self) -> Option<MountPoint<'_>> {
@@ -105,50 +106,50 @@ macro_rules! cloud {
     };
 }
 
-/// Something said about a mount. Not printed when it is an address that opens what it names.
+/// Text of an optional mount field. Not printed if it is an address that may grant access.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Said(String);
+pub struct MountText(String);
 
-impl Said {
+impl MountText {
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// An address with a user, a password or a query may open what it names.
+    /// Whether this is an address with a user, password or query, which may grant access.
     fn grants(&self) -> bool {
         self.0.contains("://") && self.0.contains(['@', '?'])
     }
 }
 
-impl fmt::Debug for Said {
+impl fmt::Debug for MountText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.grants() { f.write_str("[secret]") } else { write!(f, "{:?}", self.0) }
     }
 }
 
-impl<T: Into<String>> From<T> for Said {
+impl<T: Into<String>> From<T> for MountText {
     fn from(text: T) -> Self {
         Self(text.into())
     }
 }
 
 cloud! {
-    /// A bucket of Amazon S3 or of anything that speaks its protocol.
+    /// A bucket of Amazon S3 or of a compatible service.
     S3Mount "an S3 bucket"
     needs { bucket: "The bucket.", }
     grants {
-        access_key_id: "Half of the key.",
-        secret_access_key: "The other half.",
-        session_token: "What goes with a temporary key.",
+        access_key_id: "Id of the access key.",
+        secret_access_key: "Secret of the access key.",
+        session_token: "Session token of a temporary key.",
     }
-    says {
-        prefix: "The only part of the bucket to show.",
-        region: "Where the bucket is.",
-        endpoint_url: "Who serves it, if not Amazon.",
-        s3_provider: "Whose dialect is spoken.",
+    optional {
+        prefix: "Prefix of the objects to mount.",
+        region: "Region of the bucket.",
+        endpoint_url: "Endpoint, if not Amazon's.",
+        s3_provider: "Name of the S3-compatible service.",
     }
     settings {}
 }
@@ -156,9 +157,9 @@ cloud! {
 cloud! {
     /// A bucket of Cloudflare R2.
     R2Mount "an R2 bucket"
-    needs { bucket: "The bucket.", account_id: "Whose it is.", }
-    grants { access_key_id: "Half of the key.", secret_access_key: "The other half.", }
-    says { custom_domain: "Who serves it, if not the usual host.", prefix: "The only part of the bucket to show.", }
+    needs { bucket: "The bucket.", account_id: "Account that owns the bucket.", }
+    grants { access_key_id: "Id of the access key.", secret_access_key: "Secret of the access key.", }
+    optional { custom_domain: "Domain, if not the default one.", prefix: "Prefix of the objects to mount.", }
     settings {}
 }
 
@@ -167,16 +168,16 @@ cloud! {
     GcsMount "a Google Cloud Storage bucket"
     needs { bucket: "The bucket.", }
     grants {
-        access_id: "Half of the key.",
-        secret_access_key: "The other half.",
+        access_id: "Id of the access key.",
+        secret_access_key: "Secret of the access key.",
         service_account_file: "A file with credentials.",
-        service_account_credentials: "Such a file's content.",
+        service_account_credentials: "Content of such a file.",
         access_token: "A token.",
     }
-    says {
-        prefix: "The only part of the bucket to show.",
-        region: "Where the bucket is.",
-        endpoint_url: "Who serves it, if not Google.",
+    optional {
+        prefix: "Prefix of the objects to mount.",
+        region: "Region of the bucket.",
+        endpoint_url: "Endpoint, if not Google's.",
     }
     settings {}
 }
@@ -184,11 +185,11 @@ cloud! {
 cloud! {
     /// A container of Azure Blob Storage.
     AzureBlobMount "an Azure Blob Storage container"
-    needs { account | "account_name": "Whose it is.", container: "The container.", }
-    grants { identity_client_id: "Which managed identity to use.", account_key: "The account's key.", }
-    says {
-        endpoint | "endpoint_url": "Who serves it, if not Azure.",
-        prefix: "The only part of the container to show.",
+    needs { account | "account_name": "Account that owns the container.", container: "The container.", }
+    grants { identity_client_id: "Managed identity to use.", account_key: "The account's key.", }
+    optional {
+        endpoint | "endpoint_url": "Endpoint, if not Azure's.",
+        prefix: "Prefix of the blobs to mount.",
     }
     settings {}
 }
@@ -200,17 +201,17 @@ cloud! {
     grants {
         client_secret: "The application's secret.",
         access_token: "A token.",
-        token: "A token with what renews it.",
+        token: "A token with its refresh token.",
         box_config_file: "A file with credentials.",
-        config_credentials: "Such a file's content.",
+        config_credentials: "Content of such a file.",
     }
-    says {
+    optional {
         path: "The folder.",
-        client_id: "Which application asks.",
+        client_id: "Id of the application.",
         box_sub_type: "`user` or `enterprise`.",
-        root_folder_id: "The folder that counts as the top.",
-        impersonate: "On whose behalf.",
-        owned_by: "Only what this user owns.",
+        root_folder_id: "Id of the folder that is the root.",
+        impersonate: "User to impersonate.",
+        owned_by: "Restricts the mount to items of this owner.",
     }
     settings {}
 }
@@ -218,13 +219,13 @@ cloud! {
 cloud! {
     /// A file system of Amazon S3 Files.
     S3FilesMount "an S3 Files file system"
-    needs { file_system_id: "Which file system.", }
+    needs { file_system_id: "Id of the file system.", }
     grants {}
-    says {
-        subpath: "The only part of it to show.",
-        mount_target_ip: "Where it is reached.",
-        access_point: "Through what it is reached.",
-        region: "Where it is.",
+    optional {
+        subpath: "Directory of the file system to mount.",
+        mount_target_ip: "IP address of the mount target.",
+        access_point: "Access point to use.",
+        region: "Region of the file system.",
     }
     settings { extra_options: "More mount options; one without a value is a flag.", }
 }
@@ -236,7 +237,7 @@ mod tests {
     use crate::Entry;
 
     #[test]
-    fn what_grants_access_is_never_printed_and_can_be_forgotten() {
+    fn credentials_are_never_printed_and_can_be_removed() {
         let entries = [
             json!({"type": "s3_mount", "bucket": "b", "access_key_id": "hunter22", "session_token": "hunter22"}),
             json!({"type": "r2_mount", "bucket": "b", "account_id": "a", "secret_access_key": "hunter22"}),
@@ -255,17 +256,17 @@ mod tests {
             assert!(!format!("{entry:?}").contains("hunter22"), "{entry:?}");
             assert!(serde_json::to_string(&entry).unwrap().contains("hunter22"), "{given}");
             assert!(entry.refusal().is_some());
-            assert!(entry.forget());
+            assert!(entry.redact());
             assert!(!serde_json::to_string(&entry).unwrap().contains("hunter22"), "{given}");
-            assert!(!entry.forget());
+            assert!(!entry.redact());
         }
     }
 
     #[test]
-    fn a_credential_may_be_the_name_of_a_secret_and_then_it_stays() {
+    fn a_credential_that_names_a_secret_is_not_removed() {
         let given = json!({"type": "s3_mount", "bucket": "b", "access_key_id": {"secret": "KEY"}});
         let mut entry: Entry = serde_json::from_value(given).unwrap();
-        assert!(!entry.forget());
+        assert!(!entry.redact());
         assert_eq!(serde_json::to_value(&entry).unwrap()["access_key_id"], json!({"secret": "KEY"}));
     }
 }

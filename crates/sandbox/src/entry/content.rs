@@ -1,4 +1,4 @@
-//! The bytes of a file, written as text where they are text and as base64 where they are not.
+//! The content of a file, serialized as text if it is UTF-8 and as base64 otherwise.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::SerializeStruct};
 use serde_json::{Map, Value};
 
-/// What is in a file. Cheap to copy.
+/// Content of a file. Cheap to clone.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Content(Bytes);
 
@@ -18,7 +18,7 @@ impl Content {
         &self.0
     }
 
-    /// The content as text, if it is text.
+    /// The content as text, if it is UTF-8.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for Content {
     }
 }
 
-/// The tagged forms: ours says `encoding`, others say `type`, and the data has one of three names.
+/// Reads the object forms: ours has `encoding`, others have `type`, and the data field has one of three names.
 fn encoded(fields: &Map<String, Value>) -> Result<Content, String> {
     let text = |key| fields.get(key).and_then(Value::as_str);
     let encoding = text("encoding").or_else(|| text("type")).ok_or("needs an `encoding`")?;

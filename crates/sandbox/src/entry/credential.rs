@@ -1,4 +1,4 @@
-//! A value that grants access: written in the manifest, or better, taken from a secret that the manifest only names.
+//! A value that grants access: written in the manifest, or (better) taken from a secret that the manifest names.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use crate::{Result, Secret, SecretStore};
 pub enum Credential {
     /// The value itself.
     Plain(String),
-    /// A secret, looked up when it is needed.
+    /// Name of a secret, looked up when it is needed.
     Secret {
         /// The secret's name.
         name: String,
-        /// What is put before its value, such as `Bearer `.
+        /// Text before its value, such as `Bearer `.
         prefix: String,
     },
 }
@@ -27,7 +27,7 @@ impl Credential {
         Self::Secret { name: name.into(), prefix: String::new() }
     }
 
-    /// The value of a secret with something before it, such as `Bearer `.
+    /// The value of a secret with text before it, such as `Bearer `.
     pub fn prefixed(prefix: impl Into<String>, name: impl Into<String>) -> Self {
         Self::Secret { name: name.into(), prefix: prefix.into() }
     }
@@ -35,7 +35,7 @@ impl Credential {
     /// The value, with the secret looked up.
     ///
     /// # Errors
-    /// `secret_not_found` when nobody gave it.
+    /// `secret_not_found` if the store does not have it.
     pub fn resolve(&self, secrets: &SecretStore) -> Result<Secret> {
         match self {
             Self::Plain(value) => Ok(Secret::new(value)),
@@ -43,7 +43,7 @@ impl Credential {
         }
     }
 
-    /// Whether only a name is written down.
+    /// Whether this is only the name of a secret.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         matches!(self, Self::Secret { .. })
@@ -91,13 +91,13 @@ impl Serialize for Credential {
 }
 
 impl<'de> Deserialize<'de> for Credential {
-    /// What was found is never part of the message: it may be the credential.
+    /// Errors never repeat the value: it may be the credential.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::String(value) => Ok(Self::Plain(value)),
             fields @ Value::Object(_) => match serde_json::from_value(fields) {
                 Ok(Reference { secret, prefix }) if !secret.is_empty() => Ok(Self::Secret { name: secret, prefix }),
-                _ => Err(D::Error::custom("a secret is named as {\"secret\": \"NAME\"}, with a `prefix` if need be")),
+                _ => Err(D::Error::custom("a secret is named as {\"secret\": \"NAME\"}, optionally with a `prefix`")),
             },
             _ => Err(D::Error::custom("a credential is text, or {\"secret\": \"NAME\"}")),
         }

@@ -1,18 +1,18 @@
-//! A directory and what is in it.
+//! A directory with its children.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Attributes, Content, Entry, File, Kind, Shape};
 use crate::manifest::Entries;
 
-/// A directory and what is in it.
+/// A directory with its children.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dir {
-    /// What every entry can say about itself.
+    /// Fields that every entry has.
     #[serde(skip)]
     pub attributes: Attributes,
-    /// What is in it. Read by the manifest's reader, which knows where in the manifest it is.
+    /// Entries in the directory. The manifest's reader reads them, since it knows their position in the manifest.
     #[serde(skip_deserializing)]
     pub children: Entries,
 }
@@ -30,14 +30,14 @@ impl Dir {
         Self { attributes: Attributes::of(Shape::Directory), children: Entries::new() }
     }
 
-    /// The same directory with one more thing in it.
+    /// The same directory with one more entry.
     #[must_use]
     pub fn entry(mut self, path: impl AsRef<str>, entry: impl Into<Entry>) -> Self {
         self.children.insert(path, entry);
         self
     }
 
-    /// The same directory with one more file in it.
+    /// The same directory with one more file.
     #[must_use]
     pub fn file(self, path: impl AsRef<str>, content: impl Into<Content>) -> Self {
         self.entry(path, File::new(content))

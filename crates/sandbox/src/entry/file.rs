@@ -8,10 +8,10 @@ use super::{Attributes, Content, Kind, Shape};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
-    /// What every entry can say about itself.
+    /// Fields that every entry has.
     #[serde(skip)]
     pub attributes: Attributes,
-    /// What is in it.
+    /// Content of the file.
     pub content: Content,
 }
 

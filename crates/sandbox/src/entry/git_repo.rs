@@ -14,34 +14,34 @@ use crate::{
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GitRepo {
-    /// What every entry can say about itself.
+    /// Fields that every entry has.
     #[serde(skip)]
     pub attributes: Attributes,
-    /// Where the repository is, unless `url` says it.
+    /// Host of the repository, unless `url` is given.
     #[serde(default = "github")]
     pub host: String,
-    /// Which repository: `owner/name`, or a whole address.
+    /// Name of the repository: `owner/name`, or a whole address.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub repo: String,
-    /// The whole address, in place of `host` and `repo`.
+    /// Whole address, instead of `host` and `repo`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// A branch, tag or commit; the repository's own choice if none.
+    /// Branch, tag or commit; the repository's default branch if not given.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub git_ref: Option<String>,
-    /// How many commits of history to fetch; 0 is all of it.
+    /// Number of commits of history to fetch; 0 is the whole history.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub depth: u32,
-    /// The only directories to check out; all if empty.
+    /// Directories to check out; all of them if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sparse: Vec<String>,
-    /// The directory of the repository that becomes the entry.
+    /// Directory of the repository that becomes the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subpath: Option<String>,
     /// Whether submodules are fetched too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub submodules: bool,
-    /// The name of the secret that opens the repository: a token, or `user:password`.
+    /// Name of the secret that grants access: a token, or `user:password`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
 }
@@ -59,7 +59,7 @@ fn is_one(depth: &u32) -> bool {
     *depth == 1
 }
 
-/// `owner/name` on GitHub, at a branch, tag or commit if there is an `@` and one after it. Addresses are taken whole.
+/// `owner/name` or `owner/name@ref` on GitHub, where `ref` is a branch, tag or commit. Addresses are used unchanged.
 impl From<&str> for GitRepo {
     fn from(repo: &str) -> Self {
         match repo.rsplit_once('@') {
@@ -100,21 +100,21 @@ impl GitRepo {
         self
     }
 
-    /// The same with this much history; 0 is all of it.
+    /// The same with this many commits of history; 0 is the whole history.
     #[must_use]
     pub fn depth(mut self, commits: u32) -> Self {
         self.depth = commits;
         self
     }
 
-    /// The same with only this directory, and others that were named so.
+    /// The same with this directory added to those that are checked out.
     #[must_use]
     pub fn sparse(mut self, directory: impl Into<String>) -> Self {
         self.sparse.push(directory.into());
         self
     }
 
-    /// The same, of which only this directory becomes the entry.
+    /// The same, but only this directory of the repository becomes the entry.
     #[must_use]
     pub fn subpath(mut self, directory: impl Into<String>) -> Self {
         self.subpath = Some(directory.into());
@@ -128,14 +128,14 @@ impl GitRepo {
         self
     }
 
-    /// The same, opened with the secret of this name.
+    /// The same, accessed with the secret of this name.
     #[must_use]
     pub fn auth(mut self, secret: impl Into<String>) -> Self {
         self.auth = Some(secret.into());
         self
     }
 
-    /// Where it is cloned from.
+    /// Address that is cloned.
     #[must_use]
     pub fn clone_url(&self) -> String {
         match &self.url {
@@ -145,13 +145,13 @@ impl GitRepo {
         }
     }
 
-    /// Where it is cloned from, as it may be shown: without users, passwords and the values of a query.
+    /// Address for messages: without user, password and the values of a query.
     #[must_use]
     pub fn shown_url(&self) -> String {
         shown_text(&self.clone_url())
     }
 
-    /// The directory of the repository that becomes the entry; `None` is all of it.
+    /// Directory of the repository that becomes the entry; `None` is the whole repository.
     #[must_use]
     pub fn inner_path(&self) -> Option<&str> {
         self.subpath.as_deref().filter(|path| !matches!(*path, "" | "."))
@@ -185,7 +185,7 @@ impl GitRepo {
     }
 }
 
-/// Without what may be secret in the address.
+/// Leaves out the secret parts of the address.
 impl fmt::Debug for GitRepo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GitRepo")
@@ -226,12 +226,12 @@ impl Kind for GitRepo {
         faults
     }
 
-    fn forget(&mut self) -> bool {
-        url::forget(&mut self.repo) | self.url.as_mut().is_some_and(url::forget)
+    fn redact(&mut self) -> bool {
+        url::redact(&mut self.repo) | self.url.as_mut().is_some_and(url::redact)
     }
 }
 
-/// What is wrong with a directory of a repository, in the words other sandboxes use.
+/// Fault of a directory of a repository, by the reason codes that other sandboxes use.
 fn path_fault(path: &str) -> Option<&'static str> {
     if matches!(path, "" | ".") {
         return None;
@@ -254,13 +254,17 @@ fn path_fault(path: &str) -> Option<&'static str> {
     None
 }
 
-/// Names that git itself refuses, or that it would take for an option.
+/// Fault of a reference that git refuses or would read as an option.
 fn ref_fault(name: &str) -> Option<&'static str> {
     if name.is_empty() {
-        return Some("is empty; leave it out for the repository's own choice");
+        return Some("is empty; leave it out for the repository's default branch");
     }
-    let strange = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c);
-    if name.starts_with('-') || name.contains(strange) || name.contains("..") || name.contains("@{") || name.len() > 255
+    let forbidden = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c);
+    if name.starts_with('-')
+        || name.contains(forbidden)
+        || name.contains("..")
+        || name.contains("@{")
+        || name.len() > 255
     {
         return Some("is not the name of a branch, tag or commit");
     }
@@ -276,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_name_may_say_where_in_history() {
+    fn a_short_name_may_include_a_reference() {
         for (text, repo, git_ref) in [
             ("acme/hello@main", "acme/hello", Some("main")),
             ("acme/hello", "acme/hello", None),

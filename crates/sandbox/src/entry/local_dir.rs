@@ -10,45 +10,45 @@ use serde::{Deserialize, Serialize};
 use super::{Attributes, Kind, Shape};
 use crate::manifest::{At, Fault};
 
-/// What happens to symbolic links in a directory that is copied.
+/// How symbolic links in a copied directory are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Symlinks {
-    /// Those that stay inside the directory are kept, those that leave it are left out and reported.
+    /// Links that stay inside the directory are copied; links that leave it are left out and reported.
     #[default]
     Preserve,
-    /// All are left out and reported.
+    /// All links are left out and reported.
     Drop,
-    /// Those that stay inside are kept; one that leaves it is enough to refuse the directory.
+    /// Links that stay inside the directory are copied; if one leaves it, the directory is refused.
     Reject,
 }
 
 impl Symlinks {
-    fn is_usual(&self) -> bool {
+    fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A directory of the host, copied in when the session starts; without `src`, an empty one.
+/// A directory of the host, copied in when the session starts. Without `src`, it is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalDir {
-    /// What every entry can say about itself.
+    /// Fields that every entry has.
     #[serde(skip)]
     pub attributes: Attributes,
-    /// Where it is on the host; a relative path begins at the manifest's directory.
+    /// Path on the host, relative to the manifest's directory or absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src: Option<PathBuf>,
-    /// What is left out: patterns as in a `.gitignore` file.
+    /// Patterns of files to leave out, as in a `.gitignore` file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignore: Vec<String>,
-    /// Whether the `.gitignore` files in it are obeyed.
+    /// Whether the `.gitignore` files in the directory apply.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gitignore: bool,
-    /// What happens to symbolic links.
-    #[serde(default, skip_serializing_if = "Symlinks::is_usual")]
+    /// How symbolic links are handled.
+    #[serde(default, skip_serializing_if = "Symlinks::is_default")]
     pub symlinks: Symlinks,
-    /// The most that may be copied, in bytes.
+    /// Limit of the copy, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
 }
@@ -66,14 +66,14 @@ impl LocalDir {
         }
     }
 
-    /// The same without what this pattern names, as in a `.gitignore` file.
+    /// The same without files that match this pattern, as in a `.gitignore` file.
     #[must_use]
     pub fn ignore(mut self, pattern: impl Into<String>) -> Self {
         self.ignore.push(pattern.into());
         self
     }
 
-    /// The same without what the `.gitignore` files in it name.
+    /// The same without files that the directory's `.gitignore` files exclude.
     #[must_use]
     pub fn obey_gitignore(mut self) -> Self {
         self.gitignore = true;
@@ -87,7 +87,7 @@ impl LocalDir {
         self
     }
 
-    /// The same, refused when it holds more than this many bytes.
+    /// The same, refused if it holds more than this many bytes.
     #[must_use]
     pub fn max_bytes(mut self, limit: u64) -> Self {
         self.max_bytes = Some(limit);
@@ -100,13 +100,13 @@ impl Kind for LocalDir {
 
     fn faults(&self, at: &At<'_>) -> Vec<Fault> {
         let src = self.src.as_deref().and_then(src_fault).map(|reason| Fault::invalid(&at.field("src"), reason));
-        let strange = self.ignore.iter().position(|pattern| pattern.contains(['\0', '\n']));
+        let malformed = self.ignore.iter().position(|pattern| pattern.contains(['\0', '\n']));
         let ignore =
-            strange.map(|index| Fault::invalid(&at.field("ignore").index(index), "contains a line break or NUL"));
+            malformed.map(|index| Fault::invalid(&at.field("ignore").index(index), "contains a line break or NUL"));
         src.into_iter().chain(ignore).collect()
     }
 
-    fn forget(&mut self) -> bool {
+    fn redact(&mut self) -> bool {
         self.src.take().is_some()
     }
 }

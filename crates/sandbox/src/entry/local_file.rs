@@ -11,10 +11,10 @@ use crate::manifest::{At, Fault};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalFile {
-    /// What every entry can say about itself.
+    /// Fields that every entry has.
     #[serde(skip)]
     pub attributes: Attributes,
-    /// Where it is on the host; a relative path begins at the manifest's directory. Empty only when it was redacted.
+    /// Path on the host, relative to the manifest's directory or absolute. Empty only if the entry is redacted.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub src: PathBuf,
 }
@@ -42,7 +42,7 @@ impl Kind for LocalFile {
         reason.map(|reason| Fault::invalid(&at.field("src"), reason)).into_iter().collect()
     }
 
-    fn forget(&mut self) -> bool {
+    fn redact(&mut self) -> bool {
         !is_empty(&std::mem::take(&mut self.src))
     }
 }

@@ -1,4 +1,4 @@
-//! A directory of the host that is shown in place, and what all mounts have in common.
+//! A mounted directory of the host, and the parts that all mounts share.
 
 use std::{
     fmt,
@@ -15,42 +15,42 @@ use crate::{
     manifest::{At, Fault},
 };
 
-/// How a mount is brought about. Kept as it was written, since most ways belong to one kind of machine only.
+/// How a directory is mounted. Stored as written, since most strategies belong to one kind of machine only.
 #[derive(Clone, PartialEq)]
 pub struct MountStrategy {
     kind: String,
     fields: Map<String, Value>,
 }
 
-/// What other ways to mount call the fields that may carry credentials.
+/// Fields of other strategies that may hold credentials.
 const AUTHORITY: &[&str] = &["driver_options", "extra_args", "config_file_path", "extra_options", "command", "args"];
 
 impl MountStrategy {
-    /// The kernel shows a directory of the host.
+    /// A bind mount of a directory of the host.
     #[must_use]
     pub fn local_bind() -> Self {
         Self { kind: "local_bind".to_owned(), fields: Map::new() }
     }
 
-    /// Its `type`.
+    /// The strategy's `type`.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// Everything else that was said.
+    /// All fields besides `type`.
     #[must_use]
     pub fn fields(&self) -> &Map<String, Value> {
         &self.fields
     }
 
-    /// Drops what may carry credentials, at any depth; whether there was any.
-    pub(super) fn forget(&mut self) -> bool {
-        forget_authority(&mut self.fields)
+    /// Removes fields that may hold credentials, at any depth. Returns whether there were any.
+    pub(super) fn redact(&mut self) -> bool {
+        redact_authority(&mut self.fields)
     }
 }
 
-fn forget_authority(fields: &mut Map<String, Value>) -> bool {
+fn redact_authority(fields: &mut Map<String, Value>) -> bool {
     let empty = |value: &Value| match value {
         Value::Null => true,
         Value::Array(list) => list.is_empty(),
@@ -59,13 +59,13 @@ fn forget_authority(fields: &mut Map<String, Value>) -> bool {
     };
     let before = fields.len();
     fields.retain(|name, value| empty(value) || !AUTHORITY.contains(&name.as_str()));
-    let mut gone = fields.len() != before;
+    let mut removed = fields.len() != before;
     for value in fields.values_mut() {
         if let Value::Object(inner) = value {
-            gone |= forget_authority(inner);
+            removed |= redact_authority(inner);
         }
     }
-    gone
+    removed
 }
 
 impl fmt::Debug for MountStrategy {
@@ -83,7 +83,7 @@ impl Serialize for MountStrategy {
 }
 
 impl<'de> Deserialize<'de> for MountStrategy {
-    /// What was found is never part of the message: it may hold credentials.
+    /// Errors never repeat the value: it may hold credentials.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Value::Object(mut fields) = Value::deserialize(deserializer)? else {
             return Err(D::Error::custom("a mount strategy is an object with a `type`"));
@@ -98,22 +98,22 @@ impl<'de> Deserialize<'de> for MountStrategy {
     }
 }
 
-/// Where a mount shows up, and what may be done there.
+/// Where and how a directory is mounted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MountPoint<'a> {
-    /// What the manifest says, if it is not simply the entry's own path.
+    /// Path that the manifest gives, if it is not the entry's own path.
     pub path: Option<&'a str>,
-    /// Whether it may only be read.
+    /// Whether the mount is read-only.
     pub read_only: bool,
-    /// How it is brought about.
+    /// How it is mounted.
     pub strategy: Option<&'a MountStrategy>,
 }
 
 impl MountPoint<'_> {
-    /// Where that is in the machine: the entry's own path unless another was given, which begins at the root if relative.
+    /// Path in the machine: the given one (relative to the root or absolute), or else the entry's own path.
     ///
     /// # Errors
-    /// `mount_config_invalid` when the path leads out, is a Windows path, or is `/`.
+    /// `mount_config_invalid` if the path leads out, is a Windows path, or would hide the workspace.
     pub fn target(&self, root: &MachinePath, at: &WorkspacePath) -> Result<MachinePath> {
         let given = self.path.unwrap_or(at.as_str());
         let refuse = |reason: &str| SandboxError::mount_config_invalid(given, reason);
@@ -129,7 +129,7 @@ impl MountPoint<'_> {
     }
 }
 
-/// What is wrong with where a mount shows up.
+/// Faults of a mount path.
 pub(super) fn point_faults(at: &At<'_>, path: Option<&str>) -> Vec<Fault> {
     let Some(path) = path else { return Vec::new() };
     let reason = if path.is_empty() {
@@ -148,29 +148,29 @@ pub(super) fn point_faults(at: &At<'_>, path: Option<&str>) -> Vec<Fault> {
     vec![Fault::mount(&at.field("mount_path"), reason)]
 }
 
-/// A directory of the host that is shown in place: nothing is copied. Read-only unless said otherwise.
+/// A directory of the host that is mounted, not copied. Read-only by default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
-    /// What every entry can say about itself.
+    /// Fields that every entry has.
     #[serde(skip)]
     pub attributes: Attributes,
-    /// The directory of the host; a relative path begins at the manifest's directory.
+    /// Directory of the host, relative to the manifest's directory or absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<PathBuf>,
-    /// Where it shows up, if not at the entry's own path: relative to the root, or absolute.
+    /// Path of the mount, relative to the root or absolute; the entry's own path if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_path: Option<String>,
-    /// Whether it may only be read.
+    /// Whether the mount is read-only.
     #[serde(default = "yes")]
     pub read_only: bool,
-    /// How it is brought about.
+    /// How it is mounted.
     #[serde(default = "MountStrategy::local_bind", alias = "strategy")]
     pub mount_strategy: MountStrategy,
-    /// What the source is, in the words of another sandbox.
+    /// Kind of the source, in the format of another sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// What another sandbox needs to know about the source.
+    /// Settings of the source, in the format of another sandbox.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
     pub config: Settings,
 }
@@ -193,14 +193,14 @@ impl Mount {
         }
     }
 
-    /// The same, which may also be changed.
+    /// The same, writable.
     #[must_use]
     pub fn writable(mut self) -> Self {
         self.read_only = false;
         self
     }
 
-    /// The same, shown somewhere else.
+    /// The same, mounted at another path.
     #[must_use]
     pub fn mount_path(mut self, path: impl Into<String>) -> Self {
         self.mount_path = Some(path.into());
@@ -232,8 +232,8 @@ impl Kind for Mount {
         (kind != "local_bind").then(|| format!("the mount strategy `{kind}` is not available here; `local_bind` is"))
     }
 
-    fn forget(&mut self) -> bool {
-        self.source.take().is_some() | self.mount_strategy.forget() | self.config.forget()
+    fn redact(&mut self) -> bool {
+        self.source.take().is_some() | self.mount_strategy.redact() | self.config.redact()
     }
 
     fn mount_point(&self) -> Option<MountPoint<'_>> {
@@ -242,7 +242,7 @@ impl Kind for Mount {
     }
 }
 
-/// Settings of another sandbox, kept as they were written and never printed: some are credentials.
+/// Settings of another sandbox, stored as written and never printed: some are credentials.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Settings(Map<String, Value>);
@@ -260,7 +260,7 @@ impl Settings {
         &self.0
     }
 
-    pub(super) fn forget(&mut self) -> bool {
+    pub(super) fn redact(&mut self) -> bool {
         !std::mem::take(&mut self.0).is_empty()
     }
 }

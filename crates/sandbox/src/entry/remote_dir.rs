@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Attributes, Credential, Kind, Shape,
-    remote_file::{fetch_faults, forget_headers},
+    remote_file::{fetch_faults, redact_headers},
     url,
 };
 use crate::{
@@ -21,27 +21,27 @@ use crate::{
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteDir {
-    /// What every entry can say about itself.
+    /// Fields that every entry has.
     #[serde(skip)]
     pub attributes: Attributes,
-    /// Where it is fetched from.
+    /// Address of the archive.
     pub url: String,
-    /// What is sent along, by the names of the headers.
+    /// Request headers by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub headers: IndexMap<String, Credential>,
-    /// What the archive's hash must be, in hexadecimal digits.
+    /// Expected SHA-256 of the archive, in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// How it is packed, if the address does not end in it.
+    /// Format of the archive; by default, the ending of the address decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// How many directories are taken off the front of every name.
+    /// Number of leading directories removed from every name.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub strip_components: u32,
-    /// The directory of the archive that becomes the entry, after names were stripped.
+    /// Directory of the archive that becomes the entry, after names were stripped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subpath: Option<String>,
-    /// The most the archive may be, in bytes, before it is unpacked.
+    /// Limit of the archive before it is unpacked, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
 }
@@ -52,7 +52,7 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl RemoteDir {
-    /// The archive found at this address.
+    /// The archive at this address.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             attributes: Attributes::of(Shape::Directory),
@@ -73,56 +73,56 @@ impl RemoteDir {
         self
     }
 
-    /// The same, refused when the archive's hash is another.
+    /// The same, refused if the archive has another SHA-256.
     #[must_use]
     pub fn sha256(mut self, digits: impl Into<String>) -> Self {
         self.sha256 = Some(digits.into());
         self
     }
 
-    /// The same, packed in this way whatever its address ends in.
+    /// The same in this format, whatever its address ends in.
     #[must_use]
     pub fn format(mut self, format: Format) -> Self {
         self.format = Some(format);
         self
     }
 
-    /// The same with this many directories taken off the front of every name.
+    /// The same with this many leading directories removed from every name.
     #[must_use]
     pub fn strip_components(mut self, count: u32) -> Self {
         self.strip_components = count;
         self
     }
 
-    /// The same, of which only this directory becomes the entry.
+    /// The same, but only this directory of the archive becomes the entry.
     #[must_use]
     pub fn subpath(mut self, directory: impl Into<String>) -> Self {
         self.subpath = Some(directory.into());
         self
     }
 
-    /// The same, refused when the archive is larger.
+    /// The same, refused if the archive is larger.
     #[must_use]
     pub fn max_bytes(mut self, limit: u64) -> Self {
         self.max_bytes = Some(limit);
         self
     }
 
-    /// How it is packed, as said or as its address ends; `None` when neither says.
+    /// The given format, or the one that the address ends in; `None` if neither is known.
     #[must_use]
     pub fn packed_as(&self) -> Option<Format> {
         let path = self.url.split(['?', '#']).next().unwrap_or_default();
         self.format.or_else(|| Format::from_name(path))
     }
 
-    /// The address as it may be shown: without users, passwords and the values of a query.
+    /// The address for messages: without user, password and the values of a query.
     #[must_use]
     pub fn shown_url(&self) -> String {
         shown_text(&self.url)
     }
 }
 
-/// Without what may be secret in the address.
+/// Leaves out the secret parts of the address.
 impl fmt::Debug for RemoteDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteDir")
@@ -155,8 +155,8 @@ impl Kind for RemoteDir {
         faults
     }
 
-    fn forget(&mut self) -> bool {
-        url::forget(&mut self.url) | forget_headers(&mut self.headers)
+    fn redact(&mut self) -> bool {
+        url::redact(&mut self.url) | redact_headers(&mut self.headers)
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_format_is_said_or_seen() {
+    fn the_format_is_given_or_read_from_the_address() {
         let table = [
             ("https://x.org/a.tar", Some(Format::Tar)),
             ("https://x.org/a.TAR.GZ?x=y", Some(Format::TarGz)),

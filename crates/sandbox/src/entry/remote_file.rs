@@ -15,24 +15,24 @@ use crate::{
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteFile {
-    /// What every entry can say about itself.
+    /// Fields that every entry has.
     #[serde(skip)]
     pub attributes: Attributes,
-    /// Where it is fetched from.
+    /// Address of the file.
     pub url: String,
-    /// What is sent along, by the names of the headers.
+    /// Request headers by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub headers: IndexMap<String, Credential>,
-    /// What its hash must be, in hexadecimal digits.
+    /// Expected SHA-256, in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The most it may be, in bytes.
+    /// Limit of the file, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
 }
 
 impl RemoteFile {
-    /// What is found at this address.
+    /// The file at this address.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             attributes: Attributes::of(Shape::File),
@@ -50,28 +50,28 @@ impl RemoteFile {
         self
     }
 
-    /// The same, refused when its hash is another.
+    /// The same, refused if it has another SHA-256.
     #[must_use]
     pub fn sha256(mut self, digits: impl Into<String>) -> Self {
         self.sha256 = Some(digits.into());
         self
     }
 
-    /// The same, refused when it is larger.
+    /// The same, refused if it is larger.
     #[must_use]
     pub fn max_bytes(mut self, limit: u64) -> Self {
         self.max_bytes = Some(limit);
         self
     }
 
-    /// The address as it may be shown: without users, passwords and the values of a query.
+    /// The address for messages: without user, password and the values of a query.
     #[must_use]
     pub fn shown_url(&self) -> String {
         shown_text(&self.url)
     }
 }
 
-/// Without what may be secret in the address.
+/// Leaves out the secret parts of the address.
 impl fmt::Debug for RemoteFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteFile")
@@ -91,12 +91,12 @@ impl Kind for RemoteFile {
         fetch_faults(at, &self.url, &self.headers, self.sha256.as_deref())
     }
 
-    fn forget(&mut self) -> bool {
-        url::forget(&mut self.url) | forget_headers(&mut self.headers)
+    fn redact(&mut self) -> bool {
+        url::redact(&mut self.url) | redact_headers(&mut self.headers)
     }
 }
 
-/// What is wrong with an address and what is sent and expected with it.
+/// Faults of an address, its headers and its expected hash.
 pub(super) fn fetch_faults(
     at: &At<'_>,
     address: &str,
@@ -129,8 +129,8 @@ pub(super) fn fetch_faults(
     faults
 }
 
-/// Drops the headers that grant access by themselves; those that name a secret stay.
-pub(super) fn forget_headers(headers: &mut IndexMap<String, Credential>) -> bool {
+/// Removes headers that grant access by a plain value; those that name a secret stay. Returns whether there were any.
+pub(super) fn redact_headers(headers: &mut IndexMap<String, Credential>) -> bool {
     let before = headers.len();
     headers.retain(|name, value| value.is_secret() || !credential::header_grants(name));
     headers.len() != before
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_fetched_is_described_soundly() {
+    fn the_fields_of_a_remote_file_are_checked() {
         let good = "0".repeat(64);
         let table = [
             (RemoteFile::new("https://example.com/a").sha256(&good).header("Accept", "*/*"), None),
@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_grant_access_are_forgotten_unless_they_name_a_secret() {
+    fn headers_that_grant_access_are_removed_unless_they_name_a_secret() {
         let mut entry = RemoteFile::new("https://example.com")
             .header("Accept", "*/*")
             .header("Authorization", "Bearer hunter22")
             .header("X-Token", Credential::secret("T"));
         assert!(!format!("{entry:?}").contains("hunter22"));
-        assert!(entry.forget());
+        assert!(entry.redact());
         assert_eq!(entry.headers.keys().collect::<Vec<_>>(), ["Accept", "X-Token"]);
-        assert!(!entry.forget());
+        assert!(!entry.redact());
     }
 }

@@ -1,6 +1,6 @@
-//! The rules for addresses in a manifest: http or https, a host, and no password in plain sight.
+//! The rules for addresses in a manifest: http or https, a host, and no password.
 
-/// Why an address cannot be used, if it cannot. The address itself is not repeated: it may hold a password.
+/// Why an address cannot be used, if it cannot. The message does not repeat the address: it may hold a password.
 pub(super) fn fault(url: &str) -> Option<&'static str> {
     let lower = url.to_ascii_lowercase();
     let Some(rest) = lower.strip_prefix("https://").or_else(|| lower.strip_prefix("http://")) else {
@@ -24,24 +24,24 @@ pub(super) fn fault(url: &str) -> Option<&'static str> {
     None
 }
 
-/// Takes out what may open what is at an address: a user, a password, a query. Whether there was any. The fragment goes
-/// too, and is not missed: it is never sent.
-pub(super) fn forget(url: &mut String) -> bool {
-    let mut gone = false;
+/// Removes everything from an address that may grant access: user, password and query. Returns whether there was any.
+/// The fragment is removed too, but does not count: it is never sent.
+pub(super) fn redact(url: &mut String) -> bool {
+    let mut removed = false;
     if let Some(end) = url.find(['?', '#']) {
-        gone = url.as_bytes().get(end) == Some(&b'?');
+        removed = url.as_bytes().get(end) == Some(&b'?');
         url.truncate(end);
     }
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url[start..].find('/').map_or(url.len(), |at| start + at);
     if let Some(at) = url[start..end].rfind('@') {
         url.replace_range(start..=start + at, "");
-        gone = true;
+        removed = true;
     }
-    gone
+    removed
 }
 
-/// A name or an address, and maybe a port.
+/// Whether this is a host name or an IP address, with an optional port.
 pub(super) fn is_host(authority: &str) -> bool {
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_opens_an_address_is_forgotten() {
+    fn credentials_in_an_address_are_removed() {
         let table = [
             ("https://h/a?sig=hunter22", "https://h/a", true),
             ("https://u:hunter22@h:1/a@b", "https://h:1/a@b", true),
@@ -75,9 +75,9 @@ mod tests {
             ("u@h:a/b", "h:a/b", true),
             ("", "", false),
         ];
-        for (given, left, gone) in table {
+        for (given, expected, removed) in table {
             let mut url = given.to_owned();
-            assert_eq!((forget(&mut url), url.as_str()), (gone, left), "{given}");
+            assert_eq!((redact(&mut url), url.as_str()), (removed, expected), "{given}");
         }
     }
 

@@ -1,7 +1,7 @@
-//! A repository, cloned in a sandbox of its own that has a network and nothing else.
+//! Clones a repository in a separate sandbox that has a network and nothing else.
 //!
-//! Git runs programs that repositories name: hooks, filters, transports, credential helpers. None of that is configured
-//! there, and what a hostile repository might still start finds an empty machine that ends when the clone has been copied.
+//! Git runs programs that repositories name: hooks, filters, transports, credential helpers. None of them is configured
+//! here. A program that a hostile repository still starts finds an empty machine, which ends when the clone is copied.
 
 mod checkout;
 mod plan;
@@ -16,36 +16,36 @@ use tokio::time::timeout;
 
 pub use self::checkout::Checkout;
 use self::{
-    checkout::Throwaway,
+    checkout::CloneMachine,
     plan::Plan,
     run::Worker,
     source::{Reference, Source},
 };
 use crate::{Result, SandboxError, Secret, error::Outside};
 
-/// What to clone, and what it may cost.
+/// What to clone, and its limits.
 #[derive(Clone)]
 pub struct GitRequest {
-    /// Where: an `https`, `http` or `git` address without user or password.
+    /// Address of the repository: `https`, `http` or `git`, without user or password.
     pub url: String,
-    /// A branch, a tag, a commit or a whole `refs/…` name; `None` is what the server calls its `HEAD`.
+    /// Branch, tag, commit or whole `refs/…` name; `None` is the server's `HEAD`.
     pub reference: Option<String>,
-    /// How many commits of the history come along; `None` is all of it. A server that can only give all of it does.
+    /// Number of commits of history; `None` is the whole history. Some servers can only send the whole history.
     pub depth: Option<u32>,
-    /// What is checked out, as patterns of a `.gitignore`; all of it when empty.
+    /// Patterns of files to check out, as in a `.gitignore` file; all files if empty.
     pub sparse: Vec<String>,
-    /// The only directory that is wanted. Without one, `.git` comes along, too.
+    /// Directory to copy. If `None`, the whole repository is copied, including `.git`.
     pub subpath: Option<String>,
-    /// Whether submodules are cloned, and theirs.
+    /// Whether submodules are cloned, recursively.
     pub submodules: bool,
-    /// A token, or `user:password`; sent to the origin of `url` only.
+    /// Token, or `user:password`; sent to the origin of `url` only.
     pub auth: Option<Secret>,
-    /// The level below which nothing is cloned.
+    /// Minimum isolation of the machine that clones.
     pub isolation: Demand,
-    /// How much the clone may take.
+    /// Limits of the clone.
     pub limits: CloneLimits,
-    /// Whether only public addresses may be asked: those that the server's name stands for when it is checked, and no other
-    /// server, be it by redirect or by submodule. The `git` protocol cannot be held to that, and is refused.
+    /// Whether only public addresses may be contacted: those that the server's name resolves to when it is checked, and
+    /// no other server, neither by redirect nor by submodule. The `git` protocol cannot enforce this and is refused.
     pub public_only: bool,
 }
 
@@ -66,7 +66,8 @@ impl GitRequest {
         }
     }
 
-    /// The same for a repository of a host, like `github.com` and `owner/name`. A `repo` that is a whole address stays one.
+    /// The same for a host and a repository, such as `github.com` and `owner/name`. If `repo` is a whole address, the
+    /// host is not used.
     #[must_use]
     pub fn hosted(host: &str, repo: &str) -> Self {
         if repo.contains("://") {
@@ -82,14 +83,14 @@ impl GitRequest {
         self
     }
 
-    /// Only this directory.
+    /// Copies only this directory.
     #[must_use]
     pub fn subpath(mut self, subpath: impl Into<String>) -> Self {
         self.subpath = Some(subpath.into());
         self
     }
 
-    /// Identifies itself to the server.
+    /// Authenticates to the server with this secret.
     #[must_use]
     pub fn auth(mut self, secret: Secret) -> Self {
         self.auth = Some(secret);
@@ -97,7 +98,7 @@ impl GitRequest {
     }
 }
 
-/// Without what may be secret in the address.
+/// Leaves out the secret parts of the address.
 impl fmt::Debug for GitRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GitRequest")
@@ -115,14 +116,14 @@ impl fmt::Debug for GitRequest {
     }
 }
 
-/// How much a clone may take, its history included.
+/// Limits of a clone, including its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloneLimits {
-    /// From the first step to the last.
+    /// Time for all steps together.
     pub time: Duration,
-    /// On disk.
+    /// Bytes on disk.
     pub bytes: u64,
-    /// Files, directories and links.
+    /// Number of files, directories and links.
     pub entries: u64,
 }
 
@@ -132,18 +133,18 @@ impl Default for CloneLimits {
     }
 }
 
-/// What git says of such a server when a depth is asked for.
-const DUMB: &str = "dumb http transport does not support shallow";
+/// Git's message if a depth is requested from a server that only serves files.
+const DUMB_SERVER: &str = "dumb http transport does not support shallow";
 
 /// Clones a repository in a new machine of this client.
 ///
 /// # Errors
-/// `git_clone_error` with git's own words, `git_subpath_error`, `git_missing_in_image`, `limit_exceeded`, and
-/// `machine_error` when there is no machine to be had. Nothing is left behind.
+/// `git_clone_error` with git's own message, `git_subpath_error`, `git_missing_in_image`, `limit_exceeded`, and
+/// `machine_error` if no machine can be created. The machine is removed in every case.
 pub async fn clone(client: &Arc<dyn SandboxClient>, request: &GitRequest) -> Result<Checkout> {
     let source = Source::check(request)?;
     let limit = request.limits.time;
-    match timeout(limit, fetch_somehow(client, request, &source)).await {
+    match timeout(limit, fetch_with_fallback(client, request, &source)).await {
         Ok(result) => result,
         Err(_) => {
             let reason = format!("it took longer than {} s", limit.as_secs_f64());
@@ -152,11 +153,15 @@ pub async fn clone(client: &Arc<dyn SandboxClient>, request: &GitRequest) -> Res
     }
 }
 
-/// A server that only has files to give cannot give some of the history: then all of it comes along.
-async fn fetch_somehow(client: &Arc<dyn SandboxClient>, request: &GitRequest, source: &Source) -> Result<Checkout> {
+/// Fetches the whole history if the server only serves files and cannot send a part of it.
+async fn fetch_with_fallback(
+    client: &Arc<dyn SandboxClient>,
+    request: &GitRequest,
+    source: &Source,
+) -> Result<Checkout> {
     match fetch(client, request, source).await {
-        Err(SandboxError::GitClone { stderr, .. }) if request.depth.is_some() && stderr.contains(DUMB) => {
-            tracing::info!(url = source.shown, "the server cannot give a part of the history; fetching all of it");
+        Err(SandboxError::GitClone { stderr, .. }) if request.depth.is_some() && stderr.contains(DUMB_SERVER) => {
+            tracing::info!(url = source.shown, "the server cannot send a part of the history; fetching all of it");
             fetch(client, &GitRequest { depth: None, ..request.clone() }, source).await
         }
         fetched => fetched,
@@ -165,10 +170,10 @@ async fn fetch_somehow(client: &Arc<dyn SandboxClient>, request: &GitRequest, so
 
 async fn fetch(client: &Arc<dyn SandboxClient>, request: &GitRequest, source: &Source) -> Result<Checkout> {
     let pins = if request.public_only { source.pins().await? } else { Vec::new() };
-    let place = Throwaway::create(client, request.isolation).await?;
-    let plan = Plan::new(request, source, place.workspace()?).held_to(pins);
-    let worker = Worker { place: &place, request, source, plan: &plan };
-    bring(&worker).await?;
+    let sandbox = CloneMachine::create(client, request.isolation).await?;
+    let plan = Plan::new(request, source, sandbox.workspace()?).with_pins(pins);
+    let worker = Worker { sandbox: &sandbox, request, source, plan: &plan };
+    fetch_commits(&worker).await?;
     let commit = worker.text(plan.resolve()).await?;
     source.verify(&commit)?;
     if !request.sparse.is_empty() {
@@ -181,7 +186,7 @@ async fn fetch(client: &Arc<dyn SandboxClient>, request: &GitRequest, source: &S
     let (bytes, entries) = worker.measure().await?;
     let root = worker.subdirectory().await?;
     Ok(Checkout {
-        place: Arc::new(place),
+        sandbox: Arc::new(sandbox),
         clone: plan.clone,
         root,
         commit,
@@ -191,8 +196,8 @@ async fn fetch(client: &Arc<dyn SandboxClient>, request: &GitRequest, source: &S
     })
 }
 
-/// Gets the commits. A commit can be asked for by its whole name only; what looks like a short one may be a branch.
-async fn bring(worker: &Worker<'_>) -> Result<()> {
+/// Fetches the commits. A commit can be requested only by its whole id; an abbreviated id may also be a branch.
+async fn fetch_commits(worker: &Worker<'_>) -> Result<()> {
     let plan = worker.plan;
     match &worker.source.reference {
         Reference::Head => worker.run(plan.clone_head()).await.map(drop),
@@ -205,10 +210,10 @@ async fn bring(worker: &Worker<'_>) -> Result<()> {
         }
         Reference::Abbreviated(name) => worker.run(plan.clone_named(name)).await.map(drop).map_err(|error| {
             let SandboxError::GitClone { stderr, .. } = &error else { return error };
-            if stderr.contains(DUMB) {
+            if stderr.contains(DUMB_SERVER) {
                 return error;
             }
-            let hint = "if it is a commit, give all of its digits: servers do not look up short ones";
+            let hint = "if it is a commit, give all of its digits: servers do not look up abbreviated ids";
             worker.source.error(&format!("{stderr}; {hint}")).because(Outside::lasting())
         }),
     }

@@ -1,9 +1,9 @@
-//! A file of a web server, brought to this host's disk and checked.
+//! Downloads a file over HTTP to this host's disk and checks it.
 
+mod failure;
 mod follow;
 pub(in crate::fetch) mod reach;
 mod spool;
-mod trouble;
 
 use std::{fmt, time::Duration};
 
@@ -17,42 +17,41 @@ use tokio::time::{sleep, timeout};
 
 pub use self::spool::Download;
 use self::{
+    failure::{Failure, Reporter},
     reach::Reach,
-    trouble::{Trouble, Voice},
 };
 use crate::{Result, Secret};
 
-/// A server that asks for a longer pause than this is not waited for.
+/// Longest pause before a retry; if a server requests a longer one, the download fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Headers that describe the connection itself, which is not the caller's.
-const NOT_YOURS: [&str; 6] = ["connection", "content-length", "expect", "te", "transfer-encoding", "upgrade"];
+/// Headers of the connection itself, which callers cannot set.
+const CONNECTION_HEADERS: [&str; 6] = ["connection", "content-length", "expect", "te", "transfer-encoding", "upgrade"];
 
-/// What to fetch, and what it may cost.
+/// What to fetch, and its limits.
 #[derive(Clone)]
 pub struct HttpRequest {
-    /// Where; `http` or `https`. A user name and password in it are sent to its origin only.
+    /// Address; `http` or `https`. Its user name and password are sent to its origin only.
     pub url: String,
-    /// Sent to the address' own origin, and to nobody it redirects to.
+    /// Request headers, sent to the origin of the address only, not to redirect targets.
     pub headers: Vec<(String, Secret)>,
-    /// What must arrive.
+    /// Expected SHA-256.
     pub sha256: Option<Sha256>,
-    /// How much may arrive.
+    /// Limit in bytes.
     pub max_bytes: u64,
-    /// How long it may take.
+    /// Timeouts of the download.
     pub timeouts: Timeouts,
-    /// How often a passing trouble is tried again.
+    /// Retries after temporary failures.
     pub retries: Retries,
-    /// Whether only public addresses may be asked, from the first on. Otherwise the first address may be anything; but
-    /// once a public server has answered, its redirects lead to public addresses only.
+    /// Whether only public addresses may be contacted, including the first one. If not, the first address may be any,
+    /// but redirects of a public server must still lead to public addresses.
     pub public_only: bool,
-    /// The proxies on the way; none, unless trusted code says otherwise. A proxy resolves names itself, so behind one only
-    /// addresses that are numbers can be refused.
+    /// Proxies; none by default. A proxy resolves names itself, so with a proxy only literal IP addresses are refused.
     pub proxies: Proxies,
 }
 
 impl HttpRequest {
-    /// At most 1 GiB from this address, whatever it is.
+    /// A download of at most 1 GiB from this address.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -73,21 +72,21 @@ impl HttpRequest {
         self
     }
 
-    /// Accepts only what has this digest.
+    /// Accepts only content with this digest.
     #[must_use]
     pub fn sha256(mut self, expected: Sha256) -> Self {
         self.sha256 = Some(expected);
         self
     }
 
-    /// Accepts at most this much.
+    /// Accepts at most this many bytes.
     #[must_use]
     pub fn max_bytes(mut self, limit: u64) -> Self {
         self.max_bytes = limit;
         self
     }
 
-    /// Goes through these proxies.
+    /// Uses these proxies.
     #[must_use]
     pub fn proxies(mut self, proxies: Proxies) -> Self {
         self.proxies = proxies;
@@ -95,7 +94,7 @@ impl HttpRequest {
     }
 }
 
-/// Without what may be secret in the address.
+/// Leaves out the secret parts of the address.
 impl fmt::Debug for HttpRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpRequest")
@@ -111,14 +110,14 @@ impl fmt::Debug for HttpRequest {
     }
 }
 
-/// How long a download may take.
+/// Timeouts of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// To find and reach the server.
+    /// To resolve and connect to the server.
     pub connect: Duration,
-    /// Without a single byte.
+    /// Between two pieces of data.
     pub idle: Duration,
-    /// For everything, redirects and further attempts included.
+    /// For the whole download, including redirects and retries.
     pub total: Duration,
 }
 
@@ -129,12 +128,12 @@ impl Default for Timeouts {
     }
 }
 
-/// How often a broken connection, or a server that has trouble of its own, is asked again.
+/// Retries after a broken connection or a server error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// Attempts, the first included.
+    /// Number of attempts, including the first.
     pub attempts: u32,
-    /// Before the second attempt; doubled before each further one. What the server asks for comes first.
+    /// Pause before the second attempt, doubled before each further one. A pause that the server requests has priority.
     pub pause: Duration,
 }
 
@@ -144,66 +143,68 @@ impl Default for Retries {
     }
 }
 
-/// Fetches a file to this host's disk. It has no name there, and is gone when it is dropped.
+/// Fetches a file to this host's disk. The file has no name and is removed when it is dropped.
 ///
 /// # Errors
-/// `remote_fetch_error` when it cannot be had, `local_checksum_error` when it is not what was announced, `limit_exceeded`
-/// when it is too large.
+/// `remote_fetch_error` if the file cannot be fetched, `local_checksum_error` if its hash is not the expected one,
+/// `limit_exceeded` if it is too large.
 pub async fn download(request: &HttpRequest) -> Result<Download> {
-    let voice = Voice::new(request);
-    let errand = Errand::new(request, voice)?;
+    let reporter = Reporter::new(request);
+    let fetch = Fetch::new(request, reporter)?;
     let total = request.timeouts.total;
-    match timeout(total, errand.run()).await {
+    match timeout(total, fetch.run()).await {
         Ok(result) => result,
-        Err(_) => Err(errand.voice.late(&format!("it took longer than {} s", total.as_secs_f64())).into()),
+        Err(_) => Err(fetch.reporter.late(&format!("it took longer than {} s", total.as_secs_f64())).into()),
     }
 }
 
 /// A request that has been checked.
-struct Errand<'a> {
+struct Fetch<'a> {
     request: &'a HttpRequest,
-    voice: Voice,
+    reporter: Reporter,
     url: Url,
     headers: HeaderMap,
     reach: Reach,
 }
 
-impl<'a> Errand<'a> {
-    fn new(request: &'a HttpRequest, voice: Voice) -> Result<Self> {
-        let mut url = Url::parse(&request.url).map_err(|error| voice.refuse(&format!("{error}")))?;
+impl<'a> Fetch<'a> {
+    fn new(request: &'a HttpRequest, reporter: Reporter) -> Result<Self> {
+        let mut url = Url::parse(&request.url).map_err(|error| reporter.refuse(&format!("{error}")))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(voice.refuse("only http and https addresses can be fetched").into());
+            return Err(reporter.refuse("only http and https addresses can be fetched").into());
         }
         let mut headers = HeaderMap::new();
         if let Some(user) = Credentials::take(&mut url) {
-            let basic = header_value(&user.basic()).ok_or_else(|| voice.refuse("the user is malformed"))?;
+            let basic = header_value(&user.basic()).ok_or_else(|| reporter.refuse("the user is malformed"))?;
             headers.insert(AUTHORIZATION, basic);
         }
         for (name, value) in &request.headers {
-            let known = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| !NOT_YOURS.contains(&name.as_str()));
+            let known = HeaderName::from_bytes(name.as_bytes())
+                .ok()
+                .filter(|name| !CONNECTION_HEADERS.contains(&name.as_str()));
             let (Some(known), Some(value)) = (known, header_value(value.expose())) else {
-                return Err(voice.refuse(&format!("the header {name:?} cannot be sent")).into());
+                return Err(reporter.refuse(&format!("the header {name:?} cannot be sent")).into());
             };
             headers.insert(known, value);
         }
         let reach = if request.public_only { Reach::Public } else { Reach::Anywhere };
-        Ok(Self { request, voice, url, headers, reach })
+        Ok(Self { request, reporter, url, headers, reach })
     }
 
     async fn run(&self) -> Result<Download> {
         let Retries { attempts, mut pause } = self.request.retries;
         let mut made = 1;
         loop {
-            let trouble = match self.attempt().await {
+            let failure = match self.attempt().await {
                 Ok(download) => return Ok(download),
-                Err(trouble) => trouble,
+                Err(failure) => failure,
             };
-            let wait = match &trouble {
-                Trouble::Passing { pause: asked, .. } if made < attempts => asked.unwrap_or(pause),
-                Trouble::Passing { .. } | Trouble::Lasting(_) => return Err(trouble.into()),
+            let wait = match &failure {
+                Failure::Passing { pause: asked, .. } if made < attempts => asked.unwrap_or(pause),
+                Failure::Passing { .. } | Failure::Lasting(_) => return Err(failure.into()),
             };
             if wait > LONGEST_PAUSE {
-                return Err(trouble.into());
+                return Err(failure.into());
             }
             sleep(wait).await;
             pause = pause.saturating_mul(2);
@@ -211,20 +212,20 @@ impl<'a> Errand<'a> {
         }
     }
 
-    async fn attempt(&self) -> Result<Download, Trouble> {
+    async fn attempt(&self) -> Result<Download, Failure> {
         let answer = follow::follow(self).await?;
         spool::spool(self, answer).await
     }
 }
 
-/// A value that HTTP libraries keep out of their logs, too.
+/// A header value that HTTP libraries do not log.
 fn header_value(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
 
-impl Voice {
+impl Reporter {
     fn new(request: &HttpRequest) -> Self {
         let secrets = request.headers.iter().map(|(_, secret)| secret.expose().to_owned());
         Self { shown: shown_text(&request.url), redaction: Redaction::new(secrets) }
@@ -236,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_asked_for_is_refused_before_anything_is_sent() {
+    fn an_invalid_request_is_refused_before_anything_is_sent() {
         let plain = || HttpRequest::new("http://127.0.0.1/");
         let table = [
             HttpRequest::new(""),
@@ -249,8 +250,8 @@ mod tests {
             plain().header("Transfer-Encoding", Secret::new("chunked")),
         ];
         for request in table {
-            let voice = Voice::new(&request);
-            let error = Errand::new(&request, voice).err().expect("a refusal");
+            let reporter = Reporter::new(&request);
+            let error = Fetch::new(&request, reporter).err().expect("a refusal");
             assert_eq!((error.code(), error.retryable()), ("remote_fetch_error", Some(false)), "{request:?}");
             assert!(!error.full_message().contains("hunter2"));
         }

@@ -1,4 +1,4 @@
-//! The last few images that were made ready, so that looking twice costs one decoding.
+//! Cache of the last few images, so that viewing one twice decodes it once.
 
 use std::collections::VecDeque;
 
@@ -9,14 +9,14 @@ use super::{Detail, ImageView};
 const ENTRIES: usize = 32;
 const BYTES: usize = 64 << 20;
 
-/// What a file held, and how much of it was wanted.
+/// Hash of a file's content, and the resolution.
 pub(super) type Key = ([u8; 32], Detail);
 
 pub(super) fn key(bytes: &[u8], detail: Detail) -> Key {
     (Sha256::digest(bytes).into(), detail)
 }
 
-/// Images by what they were made from, the most recently used last.
+/// Images by their key, the most recently used last.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     images: VecDeque<(Key, ImageView)>,
@@ -26,9 +26,9 @@ pub(super) struct Cache {
 impl Cache {
     pub(super) fn get(&mut self, key: &Key) -> Option<ImageView> {
         let at = self.images.iter().position(|(known, _)| known == key)?;
-        let found = self.images.remove(at)?;
-        let image = found.1.clone();
-        self.images.push_back(found);
+        let entry = self.images.remove(at)?;
+        let image = entry.1.clone();
+        self.images.push_back(entry);
         Some(image)
     }
 
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_goes_first() {
+    fn the_least_recently_used_image_is_evicted_first() {
         let mut cache = Cache::default();
         let key = |name: usize| key(&name.to_be_bytes(), Detail::High);
         for name in 0..ENTRIES {

@@ -1,4 +1,4 @@
-//! Decoding with limits, fitting, and encoding what models cannot take as it is.
+//! Decodes images with limits, scales them, and encodes formats that models do not accept.
 
 use std::io::Cursor;
 
@@ -11,44 +11,44 @@ use bytes::Bytes;
 
 use super::{Detail, ImageFormat, ImageView};
 
-/// Pixels in each direction that are decoded at all.
+/// Largest width and height that are decoded.
 pub(super) const DIMENSION_LIMIT: u32 = 16_384;
 
-/// Memory for the pixels of one image.
+/// Memory for the pixels of one image, in bytes.
 const PIXEL_MEMORY: u64 = 256 << 20;
 
-/// Pixels in each direction that a model is shown unless it asks for all.
+/// Largest width and height for a model, unless it requests the original.
 const FIT: u32 = 2048;
 
 const JPEG_QUALITY: u8 = 90;
 
-/// The largest colour profile or camera note that is passed on.
+/// Largest colour profile or Exif block that is passed on.
 const METADATA_LIMIT: usize = 1 << 20;
 
-/// Why there is no image.
+/// Why an image cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum DecodeError {
     /// More pixels than allowed.
     Pixels,
-    /// It does not decode.
+    /// The data is broken.
     Broken,
 }
 
-impl From<ImageError> for Trouble {
+impl From<ImageError> for DecodeError {
     fn from(error: ImageError) -> Self {
         if matches!(error, ImageError::Limits(_)) { Self::Pixels } else { Self::Broken }
     }
 }
 
-/// What goes with the pixels.
+/// Colour profile and Exif data.
 #[derive(Default)]
 struct Metadata {
     icc: Option<Vec<u8>>,
     exif: Option<Vec<u8>>,
 }
 
-/// The image as a model can take it. Everything is decoded, even what is then passed on unchanged.
-pub(super) fn make_ready(bytes: Bytes, format: Format, detail: Detail) -> Result<ImageView, Trouble> {
+/// The image in a form that models accept. Every image is decoded, even if it is then passed on unchanged.
+pub(super) fn make_ready(bytes: Bytes, format: Format, detail: Detail) -> Result<ImageView, DecodeError> {
     let (pixels, metadata) = decode(&bytes, format)?;
     let (width, height) = (pixels.width(), pixels.height());
     let fits = detail == Detail::Original || (width <= FIT && height <= FIT);
@@ -70,14 +70,14 @@ pub(super) fn make_ready(bytes: Bytes, format: Format, detail: Detail) -> Result
     Ok(ImageView { format, bytes: encoded.into(), width: pixels.width(), height: pixels.height() })
 }
 
-/// Whether a JPEG ends as one. The decoder also takes half of one and leaves the rest grey; others may not, so that gets
-/// an end of its own.
+/// Whether a JPEG has an end marker. The decoder accepts a truncated JPEG and leaves the rest grey; other decoders may not,
+/// so a truncated JPEG is encoded again.
 fn has_end(bytes: &[u8]) -> bool {
     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     bytes[..end].ends_with(&[0xFF, 0xD9])
 }
 
-fn decode(bytes: &[u8], format: Format) -> Result<(DynamicImage, Metadata), Trouble> {
+fn decode(bytes: &[u8], format: Format) -> Result<(DynamicImage, Metadata), DecodeError> {
     let mut limits = Limits::default();
     limits.max_image_width = Some(DIMENSION_LIMIT);
     limits.max_image_height = Some(DIMENSION_LIMIT);
@@ -86,30 +86,31 @@ fn decode(bytes: &[u8], format: Format) -> Result<(DynamicImage, Metadata), Trou
     reader.limits(limits);
     let mut decoder = reader.into_decoder()?;
     let (width, height) = decoder.dimensions();
-    // Not every decoder keeps the limits it was given.
+    // Not every decoder respects the limits.
     if width > DIMENSION_LIMIT || height > DIMENSION_LIMIT || decoder.total_bytes() > PIXEL_MEMORY {
-        return Err(Trouble::Pixels);
+        return Err(DecodeError::Pixels);
     }
     if width == 0 || height == 0 {
-        return Err(Trouble::Broken);
+        return Err(DecodeError::Broken);
     }
     let small = |metadata: &Vec<u8>| metadata.len() <= METADATA_LIMIT;
     let metadata = Metadata {
-        // Pixels are RGB once they are decoded; a profile for other inks would paint them wrong.
+        // Decoded pixels are RGB; a profile for another colour space would distort the colours.
         icc: decoder.icc_profile().ok().flatten().filter(small).filter(|icc| icc.get(16..20) == Some(b"RGB ")),
         exif: decoder.exif_metadata().ok().flatten().filter(small),
     };
     Ok((DynamicImage::from_decoder(decoder)?, metadata))
 }
 
-/// As large as fits. A far too large image is halved roughly first: the good filter needs four times the memory.
+/// Scales an image down to fit. A much larger image is first reduced by a coarse filter: the better filter needs four times
+/// the memory.
 fn shrink(pixels: DynamicImage) -> DynamicImage {
     let far = pixels.width() > 2 * FIT || pixels.height() > 2 * FIT;
     let pixels = if far { pixels.thumbnail(2 * FIT, 2 * FIT) } else { pixels };
     pixels.resize(FIT, FIT, FilterType::Triangle)
 }
 
-/// Eight or sixteen bits per channel, which is all a PNG can hold.
+/// Pixels with eight or sixteen bits per channel, the only depths that a PNG can hold.
 fn pixels_for_png(pixels: &DynamicImage) -> std::borrow::Cow<'_, DynamicImage> {
     use std::borrow::Cow;
     match pixels.color() {
@@ -119,7 +120,7 @@ fn pixels_for_png(pixels: &DynamicImage) -> std::borrow::Cow<'_, DynamicImage> {
     }
 }
 
-fn encode_png(pixels: std::borrow::Cow<'_, DynamicImage>, metadata: Metadata) -> Result<Vec<u8>, Trouble> {
+fn encode_png(pixels: std::borrow::Cow<'_, DynamicImage>, metadata: Metadata) -> Result<Vec<u8>, DecodeError> {
     let mut encoded = Vec::new();
     let mut encoder = PngEncoder::new(&mut encoded);
     add(&mut encoder, metadata, pixels.color());
@@ -127,7 +128,7 @@ fn encode_png(pixels: std::borrow::Cow<'_, DynamicImage>, metadata: Metadata) ->
     Ok(encoded)
 }
 
-fn encode_jpeg(pixels: &DynamicImage, metadata: Metadata) -> Result<Vec<u8>, Trouble> {
+fn encode_jpeg(pixels: &DynamicImage, metadata: Metadata) -> Result<Vec<u8>, DecodeError> {
     let mut encoded = Vec::new();
     let mut encoder = JpegEncoder::new_with_quality(&mut encoded, JPEG_QUALITY);
     add(&mut encoder, metadata, pixels.color());

@@ -1,19 +1,19 @@
-//! What a file is, by its first bytes.
+//! Recognises the format of a file by its first bytes.
 
 use ::image::ImageFormat as Format;
 
-/// How far into a file the beginning of a drawing is looked for.
+/// Bytes at the beginning of a file in which `<svg` is searched.
 const SVG_WINDOW: usize = 2048;
 
-/// What a file is.
+/// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Pixels(Format),
-    /// A drawing: known, but nothing a model can look at.
+    /// A drawing, which models cannot view.
     Svg,
 }
 
-/// What the bytes are, if they are anything known.
+/// Format of the bytes, if it is known.
 pub(super) fn kind(bytes: &[u8]) -> Option<Kind> {
     let signatures: &[(&[u8], Format)] = &[
         (b"\x89PNG\r\n\x1a\n", Format::Png),
@@ -41,7 +41,7 @@ fn is_svg(bytes: &[u8]) -> bool {
     text.starts_with("<svg") || (text.starts_with("<?xml") && text.contains("<svg"))
 }
 
-/// Whether the name says so; asked only when the bytes say nothing, as those of a compressed drawing do.
+/// Whether the name is that of an SVG; used only if the bytes are not recognised, as for a compressed SVG.
 pub(super) fn is_named_svg(path: &str) -> bool {
     let extension = path.rsplit('/').next().and_then(|name| Some(name.rsplit_once('.')?.1));
     extension.is_some_and(|extension| extension.eq_ignore_ascii_case("svg") || extension.eq_ignore_ascii_case("svgz"))
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_bytes_tell() {
+    fn the_first_bytes_decide_the_format() {
         let late = format!("<?xml version=\"1.0\"?><!--{}--><svg>", "x".repeat(SVG_WINDOW));
         let table: &[(&[u8], Option<Kind>)] = &[
             (b"\x89PNG\r\n\x1a\nrest", Some(Kind::Pixels(Format::Png))),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_counts_for_drawings_only() {
+    fn the_name_is_used_for_drawings_only() {
         for (path, expected) in
             [("a.svg", true), ("a/b.SVGZ", true), ("a.svg/b", false), ("svg", false), ("a.png", false)]
         {

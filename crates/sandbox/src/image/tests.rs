@@ -1,4 +1,4 @@
-//! Images made here, and things that only claim to be images, seen through a machine of files.
+//! Generated images, and files that only claim to be images, read from an in-memory machine.
 
 use std::io::Cursor;
 
@@ -57,7 +57,7 @@ async fn refusal(path: &str, bytes: impl Into<Bytes>) -> String {
     }
 }
 
-/// A PNG that says how large it is and holds nothing.
+/// A PNG that announces its size but has no pixels.
 fn bomb(width: u32, height: u32) -> Vec<u8> {
     let chunk = |name: &[u8], data: &[u8]| {
         let body = [name, data].concat();
@@ -71,7 +71,7 @@ fn bomb(width: u32, height: u32) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_models_take_is_passed_on_unchanged() {
+async fn formats_that_models_accept_are_passed_on_unchanged() {
     for (format, expected) in
         [(Format::Png, ImageFormat::Png), (Format::Jpeg, ImageFormat::Jpeg), (Format::WebP, ImageFormat::WebP)]
     {
@@ -101,7 +101,7 @@ async fn other_pictures_become_png() {
 }
 
 #[tokio::test]
-async fn large_pictures_are_made_to_fit_unless_every_pixel_is_wanted() {
+async fn large_pictures_are_scaled_down_unless_the_original_is_requested() {
     let table = [
         (Format::Png, (3000, 40), (2048, 27), ImageFormat::Png),
         (Format::Jpeg, (40, 2500), (33, 2048), ImageFormat::Jpeg),
@@ -120,7 +120,7 @@ async fn large_pictures_are_made_to_fit_unless_every_pixel_is_wanted() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_looked_at_is_explained() {
+async fn a_refusal_explains_its_reason() {
     let png = encoded(&picture(40, 30), Format::Png);
     let unsupported = "image path `x.png` is not a supported image file";
     assert_eq!(refusal("x.png", "just text").await, unsupported);
@@ -141,7 +141,7 @@ async fn what_cannot_be_looked_at_is_explained() {
 }
 
 #[tokio::test]
-async fn half_a_jpeg_gets_an_end() {
+async fn a_truncated_jpeg_is_encoded_again() {
     let whole = encoded(&picture(200, 200), Format::Jpeg);
     let image = seen(whole[..whole.len() / 2].to_vec(), Detail::High).await;
     assert_eq!((image.format, image.width, image.height), (ImageFormat::Jpeg, 200, 200));
@@ -149,7 +149,7 @@ async fn half_a_jpeg_gets_an_end() {
 }
 
 #[tokio::test]
-async fn half_a_picture_is_none() {
+async fn other_truncated_pictures_are_refused() {
     for format in [Format::Png, Format::WebP, Format::Gif, Format::Bmp, Format::Tiff] {
         let whole = encoded(&picture(200, 200), format);
         for part in [whole.len() / 2, whole.len() - whole.len() / 8, 12] {
@@ -188,7 +188,7 @@ async fn only_files_of_the_workspace_are_opened() {
 async fn the_same_picture_is_decoded_once() {
     let gallery = Gallery::with("a", encoded(&picture(20, 20), Format::Bmp)).await;
     let first = gallery.view("a", Detail::High).await;
-    // With no place to decode, only what is remembered can be seen.
+    // Without a permit to decode, only a cached image can be returned.
     gallery.viewer.decoders.forget_permits(DECODERS);
     assert_eq!(gallery.view("a", Detail::High).await, first);
 }

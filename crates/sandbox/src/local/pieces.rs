@@ -1,46 +1,46 @@
-//! The buffers that files are read into and leave from, used again and again: fresh memory costs more than the reading.
+//! Reusable buffers for file contents: allocating fresh memory costs more than reading.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// How long each is.
+/// Size of a buffer in bytes.
 pub(super) const PIECE: usize = 128 << 10;
-/// How many wait to be used again; more than are ever under way at the usual number of threads.
-const KEPT: usize = 16;
+/// Number of free buffers that are retained; more than are in use at the default number of threads.
+const POOL_LIMIT: usize = 16;
 
-/// Buffers that nobody uses at the moment.
+/// Free buffers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Pool {
     /// An empty piece.
     pub(super) fn take(&self) -> Piece {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Piece { room: kept.unwrap_or_else(|| vec![0; PIECE]), used: 0, home: self.clone() }
+        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Piece { buffer: free.unwrap_or_else(|| vec![0; PIECE]), used: 0, pool: self.clone() }
     }
 }
 
-/// Bytes that leave together. Its room goes back to where it came from when nobody needs it any more.
+/// Bytes that are sent together. When it is dropped, its buffer returns to the pool.
 #[derive(Debug)]
 pub(super) struct Piece {
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     used: usize,
-    home: Pool,
+    pool: Pool,
 }
 
 impl Piece {
-    /// What may still be filled. What was there before shows; count only what was written with [`Piece::filled`].
+    /// Unused part of the buffer. It contains old data; [`Piece::filled`] adds only the part that was written.
     pub(super) fn spare(&mut self) -> &mut [u8] {
-        self.room.get_mut(self.used..).unwrap_or_default()
+        self.buffer.get_mut(self.used..).unwrap_or_default()
     }
 
-    /// This much of the spare room was filled.
+    /// Marks `count` bytes of the unused part as written.
     pub(super) fn filled(&mut self, count: usize) {
-        self.used = (self.used + count).min(self.room.len());
+        self.used = (self.used + count).min(self.buffer.len());
     }
 
-    /// Takes what fits of these bytes, and says how much that was.
+    /// Appends as many of these bytes as fit, and returns their number.
     pub(super) fn add(&mut self, bytes: &[u8]) -> usize {
         let spare = self.spare();
         let fits = bytes.len().min(spare.len());
@@ -50,7 +50,7 @@ impl Piece {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.used == self.room.len()
+        self.used == self.buffer.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -60,7 +60,7 @@ impl Piece {
 
 impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
-        self.room.get(..self.used).unwrap_or_default()
+        self.buffer.get(..self.used).unwrap_or_default()
     }
 }
 
@@ -72,9 +72,9 @@ impl From<Piece> for Bytes {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let mut kept = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT {
-            kept.push(std::mem::take(&mut self.room));
+        let mut free = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < POOL_LIMIT {
+            free.push(std::mem::take(&mut self.buffer));
         }
     }
 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_used_again_and_shows_nothing_of_before() {
+    fn a_buffer_is_reused_without_its_old_content() {
         let pool = Pool::default();
         let mut piece = pool.take();
         assert_eq!(piece.add(b"secret"), 6);

@@ -1,4 +1,4 @@
-//! The directories of the host that a manifest may take files from, and opening something below one of them.
+//! The directories of the host that a manifest may read from, and how a file below them is opened.
 
 use std::{
     os::fd::OwnedFd,
@@ -10,7 +10,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Where sources may lie: below the manifest's own directory, or below what trusted code granted.
+/// Directories that sources may be in: the manifest's own directory, and those that trusted code granted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roots {
     base: PathBuf,
@@ -18,23 +18,23 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    /// Sources below `base`; relative ones are meant from there.
+    /// Allows sources below `base`, the directory that relative sources start from.
     pub(crate) fn new(base: impl Into<PathBuf>) -> Self {
         Self { base: base.into(), granted: Vec::new() }
     }
 
-    /// The same with more places.
-    pub(crate) fn grant(mut self, places: impl IntoIterator<Item = PathBuf>) -> Self {
-        self.granted.extend(places);
+    /// The same with more directories.
+    pub(crate) fn grant(mut self, directories: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.granted.extend(directories);
         self
     }
 
-    /// The whole path a source means.
+    /// Absolute path of a source.
     pub(crate) fn resolve(&self, src: &Path) -> PathBuf {
         lexical(&self.base.join(src))
     }
 
-    /// Opens a source without following a single symbolic link below the directory it was allowed for. FIFOs do not block.
+    /// Opens a source without following any symbolic link below the directory that allows it. FIFOs do not block.
     pub(crate) fn open(&self, src: &Path) -> Result<OwnedFd, String> {
         let whole = self.resolve(src);
         let roots = std::iter::once(&self.base).chain(&self.granted);
@@ -50,14 +50,14 @@ impl Roots {
             rustix::fs::open(root, flags, Mode::empty()).map_err(|error| format!("{}: {error}", root.display()))?;
         open_beneath(dir, &below).map_err(|error| match error {
             Errno::LOOP => "symlink_not_supported: a symbolic link is on the way".to_owned(),
-            Errno::XDEV => "outside_base_dir: it leads out of the directory it must stay in".to_owned(),
+            Errno::XDEV => "outside_base_dir: it leads out of the allowed directory".to_owned(),
             Errno::NOENT => "it does not exist".to_owned(),
             other => other.to_string(),
         })
     }
 }
 
-/// What is opened at the end of a way; a FIFO is not waited for.
+/// Flags for the last component of a path; opening a FIFO does not block.
 const LAST: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 #[cfg(target_os = "linux")]
@@ -66,20 +66,20 @@ fn open_beneath(dir: OwnedFd, below: &Path) -> rustix::io::Result<OwnedFd> {
     openat2(&dir, below, LAST, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
 }
 
-/// One part at a time, as there is no call for all of them; the path was made plain before.
+/// Opens one component at a time, since this system has no `openat2`. The path has no `..` any more.
 #[cfg(not(target_os = "linux"))]
 fn open_beneath(dir: OwnedFd, below: &Path) -> rustix::io::Result<OwnedFd> {
     let mut here = dir;
     let mut parts = below.components().peekable();
     while let Some(part) = parts.next() {
-        let way = LAST.union(OFlags::NOFOLLOW);
-        let flags = if parts.peek().is_some() { way.union(OFlags::DIRECTORY) } else { way };
+        let last = LAST.union(OFlags::NOFOLLOW);
+        let flags = if parts.peek().is_some() { last.union(OFlags::DIRECTORY) } else { last };
         here = rustix::fs::openat(&here, part.as_os_str(), flags, Mode::empty())?;
     }
     Ok(here)
 }
 
-/// The path without `.` and `..`, by its letters alone.
+/// The path without `.` and `..`, resolved by its text alone.
 fn lexical(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for part in path.components() {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_lie_below_what_was_allowed() {
+    fn sources_are_below_an_allowed_directory() {
         let temp = tempfile::tempdir().unwrap();
         let at = |name: &str| temp.path().join(name);
         std::fs::create_dir_all(at("base/sub")).unwrap();
@@ -122,8 +122,8 @@ mod tests {
             ("dirlink/file", "symlink_not_supported"),
             ("missing", "does not exist"),
         ] {
-            let said = roots.open(Path::new(bad)).unwrap_err();
-            assert!(said.contains(reason), "{bad}: {said}");
+            let error = roots.open(Path::new(bad)).unwrap_err();
+            assert!(error.contains(reason), "{bad}: {error}");
         }
     }
 }

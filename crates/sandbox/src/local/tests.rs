@@ -1,4 +1,4 @@
-//! Trees with everything in them that a tree can have, read into a machine that only lives in memory.
+//! Trees with all kinds of files, read into an in-memory machine.
 
 use std::{
     fs::{self, File},
@@ -85,7 +85,7 @@ async fn many_files_of_all_sizes_keep_their_bytes_and_their_order() {
 }
 
 #[tokio::test]
-async fn what_is_ignored_stays_behind() {
+async fn ignored_files_are_left_out() {
     let temp = tempfile::tempdir().unwrap();
     for path in ["keep.rs", "target/x", "sub/target/y", "sub/a.log", "sub/keep.log", "secret.env", "sub/only.tmp"] {
         write(temp.path(), path, "x");
@@ -104,7 +104,7 @@ async fn what_is_ignored_stays_behind() {
 }
 
 #[tokio::test]
-async fn what_sandbar_left_half_way_is_left_out_and_named() {
+async fn leftovers_of_sandbar_are_left_out_and_reported() {
     let temp = tempfile::tempdir().unwrap();
     for path in [".sandbar-0123456789abcdef", "sub/.sandbar-apply-x/y", ".sandbar-notes", "sub/keep"] {
         write(temp.path(), path, "x");
@@ -137,7 +137,7 @@ async fn links_that_lead_out_are_refused_or_left_out() {
 }
 
 #[tokio::test]
-async fn what_is_no_file_is_left_out_and_never_waited_for() {
+async fn a_fifo_is_left_out_and_does_not_block() {
     let temp = tempfile::tempdir().unwrap();
     write(temp.path(), "file", "x");
     rustix::fs::mknodat(
@@ -157,7 +157,7 @@ async fn what_is_no_file_is_left_out_and_never_waited_for() {
 }
 
 #[tokio::test]
-async fn a_terabyte_of_nothing_is_refused_before_it_is_read() {
+async fn a_sparse_terabyte_is_refused_before_it_is_read() {
     let temp = tempfile::tempdir().unwrap();
     File::create(temp.path().join("sparse")).unwrap().set_len(1 << 40).unwrap();
     let (path, reason) = fault(copy(temp.path(), TreeOptions { max_bytes: 1 << 34, ..options() }).await.0);
@@ -171,7 +171,7 @@ async fn a_file_that_shrinks_while_it_is_read_is_an_error() {
     fs::write(&path, vec![1; 8 << 20]).unwrap();
     let opened = Roots::new(temp.path()).open(Path::new("shrinks")).unwrap();
     let mut feed = file(File::from(opened), b"shrinks".to_vec(), 0o644, 1 << 30);
-    // Only a few pieces are read ahead of whoever takes them, so most of it is still to be read, and its size is known.
+    // Only a few pieces are read ahead, so most of the file is not read yet, but its size is already known.
     let first = feed.tar.next().await.unwrap();
     File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
     let tar = Box::pin(stream::iter([first]).chain(feed.tar));
@@ -180,7 +180,7 @@ async fn a_file_that_shrinks_while_it_is_read_is_an_error() {
 }
 
 #[tokio::test]
-async fn whoever_stops_taking_stops_the_reading() {
+async fn dropping_the_stream_stops_reading() {
     let temp = tempfile::tempdir().unwrap();
     for at in 0..50 {
         write(temp.path(), &format!("f{at}"), vec![0; 1 << 20]);

@@ -127,10 +127,10 @@ impl<'de> Deserialize<'de> for EntryGroup {
     }
 }
 
-/// Whom a machine must know for a manifest: its users and groups, and those that its entries bring themselves.
+/// The accounts that a machine needs for a manifest: its users and groups, and those that its entries declare.
 ///
 /// # Errors
-/// `account_unavailable` for an entry whose group nobody declares.
+/// `account_unavailable` for an entry whose group is not declared.
 pub(crate) fn wanted(manifest: &Manifest) -> SandboxResult<Accounts> {
     let mut groups: Vec<Group> = manifest.groups.clone();
     let entries = manifest.flatten();
@@ -156,7 +156,7 @@ pub(crate) fn wanted(manifest: &Manifest) -> SandboxResult<Accounts> {
             .map(|group| AccountGroup { name: group.name, members: group.users.iter().map(name).collect() })
             .collect(),
     };
-    let known = owning(manifest);
+    let known = known_owners(manifest);
     match owners.into_iter().find(|owner| !known.contains(owner.name())) {
         Some(owner) => Err(SandboxError::account_unavailable(owner.name(), UNDECLARED)),
         None => Ok(accounts),
@@ -167,7 +167,7 @@ pub(crate) fn wanted(manifest: &Manifest) -> SandboxResult<Accounts> {
 pub(crate) const UNDECLARED: &str = "an entry belongs to it, but the manifest declares no such group or user";
 
 /// The names that entries of a manifest may belong to.
-pub(crate) fn owning(manifest: &Manifest) -> HashSet<&str> {
+pub(crate) fn known_owners(manifest: &Manifest) -> HashSet<&str> {
     let groups = manifest.all_groups().into_iter().map(|group| group.name.as_str());
     groups.chain(manifest.all_users()).chain(["agent"]).collect()
 }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_must_know_everyone_a_manifest_names() {
+    fn a_machine_must_know_every_account_that_a_manifest_names() {
         let staff = Group::new("staff").user("ada");
         let file = |group: EntryGroup| crate::File::new("x").group(group);
         let manifest = Manifest::new()

@@ -87,14 +87,14 @@ fn accounts<'a>(what: &str, names: impl Iterator<Item = &'a str>, faults: &mut F
     }
 }
 
-struct Found {
+struct EntryShape {
     path: String,
     shape: Shape,
 }
 
 struct Walk<'a> {
     faults: &'a mut Faults,
-    found: Vec<Found>,
+    found: Vec<EntryShape>,
     paths: usize,
 }
 
@@ -128,7 +128,7 @@ impl Walk<'_> {
             if let Some(dir) = entry.as_dir() {
                 self.entries(&dir.children, &at.field("children"), &whole, nesting + 1);
             }
-            self.found.push(Found { path: whole, shape: entry.shape() });
+            self.found.push(EntryShape { path: whole, shape: entry.shape() });
         }
     }
 
@@ -148,7 +148,7 @@ impl Walk<'_> {
         self.found.sort_by_cached_key(|found| order(&found.path));
         let mut file: Option<&str> = None;
         let mut before: Option<&str> = None;
-        for Found { path, shape } in &self.found {
+        for EntryShape { path, shape } in &self.found {
             let below_file = file.is_some_and(|file| path.strip_prefix(file).is_some_and(|rest| rest.starts_with('/')));
             if before == Some(path) || below_file {
                 self.faults.push(Fault::path(&At::top("entries").key(path), path, PathFault::Duplicate));

@@ -221,16 +221,16 @@ impl Environment {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// Whether there are none.
+    /// Whether no variable is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Every variable with its value, secrets looked up.
+    /// Every variable with its value; secrets are looked up in `secrets`.
     ///
     /// # Errors
-    /// `secret_not_found` for the first secret that nobody gave.
+    /// `secret_not_found` for the first secret that `secrets` does not contain.
     pub fn resolve(&self, secrets: &SecretStore) -> Result<BTreeMap<String, String>> {
         let resolve = |(name, value): (&String, &EnvValue)| {
             let value = match &value.source {
@@ -242,7 +242,7 @@ impl Environment {
         self.0.iter().map(resolve).collect()
     }
 
-    /// Reads one variable more, or says why not.
+    /// Reads one more variable; the error says why its text is refused.
     pub(crate) fn read(&mut self, name: String, value: Value) -> Result<(), String> {
         let value = EnvValue::read(value)?;
         self.0.insert(name, value);
@@ -250,7 +250,7 @@ impl Environment {
     }
 
     /// Takes the ephemeral variables out and says which they were.
-    pub(crate) fn forget_ephemeral(&mut self) -> Vec<String> {
+    pub(crate) fn remove_ephemeral(&mut self) -> Vec<String> {
         let gone = self.iter().filter(|(_, value)| value.ephemeral).map(|(name, _)| name.to_owned()).collect();
         self.0.retain(|_, value| !value.ephemeral);
         gone

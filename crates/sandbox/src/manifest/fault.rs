@@ -1,4 +1,4 @@
-//! What is wrong with a manifest, and where in it.
+//! A fault of a manifest, and its place in the document.
 
 use std::fmt;
 
@@ -54,11 +54,11 @@ impl fmt::Display for At<'_> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fault {
     at: String,
-    what: What,
+    kind: FaultKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum What {
+enum FaultKind {
     Invalid(String),
     Path(String, PathFault),
     GitSubpath { repo: String, subpath: String, reason: String },
@@ -68,15 +68,15 @@ enum What {
 
 impl Fault {
     pub(crate) fn invalid(at: &At<'_>, reason: impl Into<String>) -> Self {
-        Self { at: at.to_string(), what: What::Invalid(reason.into()) }
+        Self { at: at.to_string(), kind: FaultKind::Invalid(reason.into()) }
     }
 
     pub(crate) fn path(at: &At<'_>, given: &str, fault: PathFault) -> Self {
         let end = given.floor_char_boundary(200);
-        Self { at: at.to_string(), what: What::Path(given[..end].to_owned(), fault) }
+        Self { at: at.to_string(), kind: FaultKind::Path(given[..end].to_owned(), fault) }
     }
 
-    /// What was said when the path was made.
+    /// The fault of an invalid path.
     pub(crate) fn of_path(at: &At<'_>, given: &str, error: &SandboxError) -> Self {
         match error {
             SandboxError::InvalidManifestPath { reason, .. } => Self::path(at, given, *reason),
@@ -85,16 +85,16 @@ impl Fault {
     }
 
     pub(crate) fn git_subpath(at: &At<'_>, repo: impl Into<String>, subpath: &str, reason: &str) -> Self {
-        let what = What::GitSubpath { repo: repo.into(), subpath: subpath.to_owned(), reason: reason.to_owned() };
-        Self { at: at.to_string(), what }
+        let kind = FaultKind::GitSubpath { repo: repo.into(), subpath: subpath.to_owned(), reason: reason.to_owned() };
+        Self { at: at.to_string(), kind }
     }
 
     pub(crate) fn mount(at: &At<'_>, reason: impl Into<String>) -> Self {
-        Self { at: at.to_string(), what: What::Mount(reason.into()) }
+        Self { at: at.to_string(), kind: FaultKind::Mount(reason.into()) }
     }
 
     pub(crate) fn limit(at: &At<'_>, limit: u64, actual: u64) -> Self {
-        Self { at: at.to_string(), what: What::Limit { limit, actual } }
+        Self { at: at.to_string(), kind: FaultKind::Limit { limit, actual } }
     }
 
     /// Where it is.
@@ -105,7 +105,7 @@ impl Fault {
 
     /// The same, seen from further up.
     pub(super) fn below(&self, at: &At<'_>) -> Self {
-        Self { at: format!("{at}{}", self.at), what: self.what.clone() }
+        Self { at: format!("{at}{}", self.at), kind: self.kind.clone() }
     }
 
     /// As an error that also says how many more there are.
@@ -116,14 +116,14 @@ impl Fault {
             more => format!(" (and {more} more faults)"),
         };
         let place = format!("in {}{others}", self.at);
-        match self.what {
-            What::Invalid(reason) => SandboxError::manifest_invalid(self.at, format!("{reason}{others}")),
-            What::Path(given, fault) => SandboxError::invalid_manifest_path(given, fault).because(place),
-            What::GitSubpath { repo, subpath, reason } => {
+        match self.kind {
+            FaultKind::Invalid(reason) => SandboxError::manifest_invalid(self.at, format!("{reason}{others}")),
+            FaultKind::Path(given, fault) => SandboxError::invalid_manifest_path(given, fault).because(place),
+            FaultKind::GitSubpath { repo, subpath, reason } => {
                 SandboxError::git_subpath_error(repo, subpath, reason).because(place)
             }
-            What::Mount(reason) => SandboxError::mount_config_invalid(self.at, format!("{reason}{others}")),
-            What::Limit { limit, actual } => SandboxError::limit_exceeded(self.at, limit, actual),
+            FaultKind::Mount(reason) => SandboxError::mount_config_invalid(self.at, format!("{reason}{others}")),
+            FaultKind::Limit { limit, actual } => SandboxError::limit_exceeded(self.at, limit, actual),
         }
     }
 }
@@ -137,16 +137,16 @@ impl fmt::Display for Fault {
 /// Faults in the order they were found. Beyond a thousand they are only counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Faults {
-    kept: Vec<Fault>,
+    faults: Vec<Fault>,
     more: usize,
 }
 
-const KEPT: usize = 1000;
+const LIMIT: usize = 1000;
 
 impl Faults {
     pub(crate) fn push(&mut self, fault: Fault) {
-        if self.kept.len() < KEPT {
-            self.kept.push(fault);
+        if self.faults.len() < LIMIT {
+            self.faults.push(fault);
         } else {
             self.more += 1;
         }
@@ -154,7 +154,7 @@ impl Faults {
 
     pub(crate) fn extend(&mut self, other: Self) {
         self.more += other.more;
-        for fault in other.kept {
+        for fault in other.faults {
             self.push(fault);
         }
     }
@@ -162,25 +162,25 @@ impl Faults {
     /// Adds what was found further down.
     pub(super) fn extend_below(&mut self, at: &At<'_>, other: &Self) {
         self.more += other.more;
-        for fault in &other.kept {
+        for fault in &other.faults {
             self.push(fault.below(at));
         }
     }
 
     pub(crate) fn take_first(&mut self) -> Option<Fault> {
-        if self.kept.is_empty() { None } else { Some(self.kept.remove(0)) }
+        if self.faults.is_empty() { None } else { Some(self.faults.remove(0)) }
     }
 
     /// The first, saying how many more there are.
     pub(crate) fn into_result(mut self) -> crate::Result<()> {
-        let more = self.more + self.kept.len().saturating_sub(1);
+        let more = self.more + self.faults.len().saturating_sub(1);
         self.take_first().map_or(Ok(()), |fault| Err(fault.into_error(more)))
     }
 
     /// All of them; the last says how many were only counted.
     pub(crate) fn into_errors(self) -> Vec<SandboxError> {
-        let last = self.kept.len().saturating_sub(1);
+        let last = self.faults.len().saturating_sub(1);
         let more = |index| if index == last { self.more } else { 0 };
-        self.kept.into_iter().enumerate().map(|(index, fault)| fault.into_error(more(index))).collect()
+        self.faults.into_iter().enumerate().map(|(index, fault)| fault.into_error(more(index))).collect()
     }
 }

@@ -3,14 +3,14 @@
 use super::{At, Manifest};
 use crate::{Entry, Result, SandboxError};
 
-/// Where a manifest comes from: later ones are trusted less.
+/// Where a manifest comes from; later variants are trusted less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
-    /// Made by code.
+    /// Built by code.
     Built,
-    /// Read, by somebody who answers for its mounts.
+    /// Read from text; the caller vouches for its mounts.
     Trusted,
-    /// Read from text that anybody may have written.
+    /// Read from text of unknown origin.
     Read,
 }
 

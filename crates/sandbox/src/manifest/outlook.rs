@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     Entries, Manifest,
-    account::{UNDECLARED, owning},
+    account::{UNDECLARED, known_owners},
     fault::At,
     origin::{Origin, WRITABLE},
 };
@@ -35,9 +35,10 @@ impl Manifest {
     /// read without a directory, and those that a server has, are only named.
     #[must_use]
     pub fn outlook(&self) -> Outlook {
-        let mut look = Look { manifest: self, roots: self.roots(), groups: owning(self), seen: Outlook::default() };
-        look.entries(&self.entries, &At::top("entries"));
-        look.seen
+        let mut check =
+            HostCheck { manifest: self, roots: self.roots(), groups: known_owners(self), outlook: Outlook::default() };
+        check.entries(&self.entries, &At::top("entries"));
+        check.outlook
     }
 
     /// The places of the host that sources may lie in: below the manifest's own directory, or this process's one.
@@ -55,16 +56,16 @@ impl Manifest {
     }
 }
 
-struct Look<'a> {
+struct HostCheck<'a> {
     manifest: &'a Manifest,
     roots: Result<Roots>,
     groups: HashSet<&'a str>,
-    seen: Outlook,
+    outlook: Outlook,
 }
 
-impl Look<'_> {
+impl HostCheck<'_> {
     fn fault(&mut self, at: &At<'_>, error: SandboxError) {
-        self.seen.faults.push(error.because(format!("in {at}")));
+        self.outlook.faults.push(error.because(format!("in {at}")));
     }
 
     fn entries(&mut self, entries: &Entries, at: &At<'_>) {
@@ -93,7 +94,7 @@ impl Look<'_> {
     }
 
     fn not_checked(&mut self, at: &At<'_>, source: String) {
-        self.seen.unchecked.push(Unchecked { path: at.to_string(), source });
+        self.outlook.unchecked.push(Unchecked { path: at.to_string(), source });
     }
 
     fn local(&mut self, path: &str, entry: &Entry, at: &At<'_>) {
@@ -164,7 +165,7 @@ mod tests {
         );
         assert_eq!(seen.unchecked.len(), 1);
         assert!(!seen.unchecked[0].source.contains("pw"), "{seen:?}");
-        // Nobody knows where its sources begin.
+        // Without a base directory, relative sources cannot be checked.
         let adrift = manifest.outlook();
         assert_eq!((adrift.faults.len(), adrift.unchecked.len()), (1, 8), "{adrift:?}");
     }

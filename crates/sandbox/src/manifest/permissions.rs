@@ -1,4 +1,4 @@
-//! Who may read, write and execute an entry, in the spellings people use: `0644`, `-rw-r--r--`, 420, or field by field.
+//! Permissions of an entry, read in the usual spellings: `0644`, `-rw-r--r--`, 420, or field by field.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Permissions {
     pub owner: u8,
     /// What the group may do.
     pub group: u8,
-    /// What everybody else may do.
+    /// What other users may do.
     pub other: u8,
     /// Whether this describes a directory.
     pub directory: bool,

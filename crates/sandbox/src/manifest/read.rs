@@ -10,7 +10,7 @@ use super::{
     origin::Origin,
     spelling::{snake, snake_keys},
 };
-use crate::{Entry, entry::Complaint};
+use crate::{Entry, entry::EntryError};
 
 /// How many directories may be inside each other by `children`; every one is two levels of the document.
 pub(super) const NESTING: usize = 60;
@@ -129,7 +129,7 @@ impl Reader {
         read
     }
 
-    /// Where a place comes from on the host is for trusted code to say: whoever wrote this text may not be that.
+    /// Reads the granted paths. Only trusted code may name the host path of a grant, and this text may not be trusted.
     fn grants(&mut self, grants: Option<Value>, manifest: &mut Manifest) {
         let at = At::top("extra_path_grants");
         for (index, fields) in self.list::<Map<String, Value>>(grants, &at).into_iter().enumerate() {
@@ -198,11 +198,11 @@ impl Reader {
         let children = children.map(|children| self.entries(children, &at.field("children")));
         let mut entry = match Entry::read(fields) {
             Ok(entry) => entry,
-            Err(Complaint { field: Some(field), reason }) => {
+            Err(EntryError { field: Some(field), reason }) => {
                 self.refuse(&at.field(&field), reason);
                 return None;
             }
-            Err(Complaint { field: None, reason }) => {
+            Err(EntryError { field: None, reason }) => {
                 self.refuse(at, reason);
                 return None;
             }

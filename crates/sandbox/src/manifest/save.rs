@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 use super::{Entries, Manifest};
 use crate::{Entry, WorkspacePath};
 
-/// What is left of a manifest when nothing in it may be secret, and what was taken out.
+/// A manifest without secrets, and the names of what was removed from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedManifest {
-    /// What is left.
+    /// The manifest without its secrets.
     pub manifest: Manifest,
-    /// The granted places whose host paths were taken out; whoever resumes must give them again.
+    /// Granted paths whose host paths were removed; the caller that resumes the session must name them again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redacted_grants: Vec<MachinePath>,
-    /// The entries whose host paths or credentials were taken out. Each says so itself, too.
+    /// Entries whose host paths or credentials were removed. Each of these entries is marked as redacted, too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redacted_entries: Vec<WorkspacePath>,
-    /// The names of the variables that were taken out.
+    /// Names of the variables that were removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redacted_environment: Vec<String>,
 }
 
-/// What was taken out of a manifest and not put back, so that it is not forgotten when it is saved again.
+/// Redactions of a loaded manifest that were not restored; they are listed again when the manifest is saved again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Unrestored {
     grants: Vec<MachinePath>,
@@ -35,7 +35,7 @@ pub(super) struct Unrestored {
 impl Manifest {
     /// The manifest as it may be saved: without ephemeral variables, without paths of the host (of grants, and the sources
     /// of `local_file`, `local_dir` and `mount`), without the queries of addresses, and without credentials. Secrets stay:
-    /// they are only names. [`SavedManifest::restore`] puts back what somebody trusted says again.
+    /// they are only names. [`SavedManifest::restore`] puts back what a trusted manifest contains.
     #[must_use]
     pub fn for_saving(&self) -> SavedManifest {
         let mut manifest = self.clone();
@@ -43,7 +43,7 @@ impl Manifest {
         let unrestored = std::mem::take(&mut manifest.unrestored);
         let mut redacted_environment = unrestored.environment;
         redacted_environment.retain(|name| manifest.environment.get(name).is_none());
-        redacted_environment.extend(manifest.environment.forget_ephemeral());
+        redacted_environment.extend(manifest.environment.remove_ephemeral());
         let mut redacted_grants = Vec::new();
         for grant in &mut manifest.extra_path_grants {
             if grant.host_path.take().is_some() || unrestored.grants.contains(&grant.path) {
@@ -51,7 +51,7 @@ impl Manifest {
             }
         }
         let mut redacted_entries = Vec::new();
-        forget(&mut manifest.entries, None, &mut redacted_entries);
+        redact(&mut manifest.entries, None, &mut redacted_entries);
         SavedManifest { manifest, redacted_grants, redacted_entries, redacted_environment }
     }
 }
@@ -110,12 +110,12 @@ impl SavedManifest {
     }
 }
 
-fn forget(entries: &mut Entries, below: Option<&WorkspacePath>, redacted: &mut Vec<WorkspacePath>) {
+fn redact(entries: &mut Entries, below: Option<&WorkspacePath>, redacted: &mut Vec<WorkspacePath>) {
     for (path, entry) in entries.values_mut() {
         let path = below.map_or_else(|| path.clone(), |below| below.join(path));
-        let _marked_by_itself = entry.forget();
+        let _marked_by_itself = entry.redact();
         if let Some(dir) = entry.as_dir_mut() {
-            forget(&mut dir.children, Some(&path), redacted);
+            redact(&mut dir.children, Some(&path), redacted);
         }
         if entry.is_redacted() {
             redacted.push(path);

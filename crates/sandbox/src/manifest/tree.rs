@@ -17,29 +17,29 @@ const TEXT: usize = super::load::TEXT_LIMIT;
 
 /// Reads a document of any format.
 pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
-    let left = Left { values: Cell::new(VALUES), text: Cell::new(TEXT) };
-    Tree { left: &left, depth: DEPTH }.deserialize(deserializer)
+    let budget = Budget { values: Cell::new(VALUES), text: Cell::new(TEXT) };
+    Tree { budget: &budget, depth: DEPTH }.deserialize(deserializer)
 }
 
 /// What may still come.
-struct Left {
+struct Budget {
     values: Cell<usize>,
     text: Cell<usize>,
 }
 
 #[derive(Clone, Copy)]
 struct Tree<'a> {
-    left: &'a Left,
+    budget: &'a Budget,
     depth: usize,
 }
 
 impl Tree<'_> {
     fn value<E: Error>(&self) -> Result<(), E> {
-        take(&self.left.values, 1).ok_or_else(|| E::custom(format!("has more than {VALUES} values")))
+        take(&self.budget.values, 1).ok_or_else(|| E::custom(format!("has more than {VALUES} values")))
     }
 
     fn text<E: Error>(&self, text: String) -> Result<String, E> {
-        let fits = take(&self.left.text, text.len());
+        let fits = take(&self.budget.text, text.len());
         fits.map(|()| text).ok_or_else(|| E::custom(format!("has more than {TEXT} bytes of text")))
     }
 
@@ -52,8 +52,8 @@ impl Tree<'_> {
     }
 }
 
-fn take(left: &Cell<usize>, count: usize) -> Option<()> {
-    left.set(left.get().checked_sub(count)?);
+fn take(budget: &Cell<usize>, count: usize) -> Option<()> {
+    budget.set(budget.get().checked_sub(count)?);
     Some(())
 }
 

@@ -1,4 +1,4 @@
-//! Entries whose bytes the manifest itself holds, as one tar stream, however many they are.
+//! Sends entries whose content is in the manifest as one tar stream.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,14 +16,15 @@ use sha2::Digest;
 use super::Receipt;
 use crate::{Entry, EntryGroup, WorkspacePath};
 
-/// Members are put together until they are this long, as a message each would cost more than their bytes.
+/// Members are collected until they have this many bytes: one message per member would cost more than its bytes.
 const BATCH: usize = 256 << 10;
 
-/// What becomes one member of an archive: its path, its permissions, its bytes if it is a file.
+/// One member of an archive: its path, its permissions, and its content if it is a file.
 pub(super) type Piece = (String, u32, Option<Bytes>);
 
-/// The archives that entries travel in, in this order: one, or where entries belong to several groups one for each, as what
-/// is unpacked belongs to one. Then directories get their own group and permissions last, when all is in them.
+/// Archives for the entries, in this order. One archive is enough for one group; for several groups there is one archive for
+/// each, since an archive is unpacked with one group. Then more archives follow that set the group and permissions of
+/// directories, after everything is in them.
 pub(super) fn batches<'a>(entries: &[(WorkspacePath, &'a Entry)]) -> Vec<(Option<&'a str>, Vec<Piece>)> {
     let mut filling: BTreeMap<Option<&str>, Vec<Piece>> = BTreeMap::new();
     let mut closing: BTreeMap<Option<&str>, Vec<Piece>> = BTreeMap::new();
@@ -49,22 +50,22 @@ pub(super) fn batches<'a>(entries: &[(WorkspacePath, &'a Entry)]) -> Vec<(Option
 
 /// Puts receipts into the order of their entries.
 pub(super) fn in_order(receipts: &mut [Receipt], entries: &[(WorkspacePath, &Entry)]) {
-    let places: HashMap<&str, usize> = entries.iter().enumerate().map(|(at, (path, _))| (path.as_str(), at)).collect();
-    receipts.sort_by_key(|receipt| places.get(receipt.path.as_str()).copied());
+    let order: HashMap<&str, usize> = entries.iter().enumerate().map(|(at, (path, _))| (path.as_str(), at)).collect();
+    receipts.sort_by_key(|receipt| order.get(receipt.path.as_str()).copied());
 }
 
-/// A stream of all of them, in order, to be unpacked at the root, made as it is taken; and their receipts, when it is.
+/// Tar stream of the members, in order, to be unpacked at the root. Receipts are added while the stream is read.
 pub(super) fn archive(members: Vec<Piece>) -> (ByteStream, Arc<Mutex<Vec<Receipt>>>) {
     let receipts = Arc::new(Mutex::new(Vec::with_capacity(members.len())));
-    let book = receipts.clone();
+    let written = receipts.clone();
     let batches = stream::unfold(Some(members.into_iter()), move |left| {
-        let book = book.clone();
+        let written = written.clone();
         async move {
             let mut left = left?;
             let mut batch = Vec::with_capacity(BATCH);
             for (path, mode, content) in left.by_ref() {
                 let receipt = add(&mut batch, path, mode, content);
-                book.lock().unwrap_or_else(PoisonError::into_inner).extend(receipt);
+                written.lock().unwrap_or_else(PoisonError::into_inner).extend(receipt);
                 if batch.len() >= BATCH {
                     return Some((Ok(Bytes::from(batch)), Some(left)));
                 }

@@ -1,31 +1,31 @@
-//! In which order entries become files: as much at once as possible, but what lies over another thing comes after it.
+//! The order in which entries are created: as many at once as possible, but overlapping entries one after the other.
 
 use std::collections::HashMap;
 
 use crate::{Entry, WorkspacePath};
 
-/// Entries that do not disturb each other.
+/// Entries that do not overlap.
 #[derive(Debug, Default)]
 pub(super) struct Wave<'a> {
-    /// Those whose bytes the manifest itself holds: they travel together, in order.
+    /// Entries whose content is in the manifest: they are sent together, in order.
     pub(super) inline: Vec<(WorkspacePath, &'a Entry)>,
-    /// Those that must be read or fetched: each travels alone.
+    /// Entries that must be read or fetched: each is sent alone.
     pub(super) sources: Vec<(WorkspacePath, &'a Entry)>,
 }
 
-/// Puts entries into waves. Linear in the number of path parts.
+/// Sorts entries into waves. Linear in the number of path components.
 pub(super) fn waves(entries: Vec<(WorkspacePath, &Entry)>) -> Vec<Wave<'_>> {
     let mut waves: Vec<Wave<'_>> = Vec::new();
-    // The last wave in which a source fills exactly this path, and the last in which anything is at or below it.
+    // The last wave with a source at exactly this path, and the last wave with anything at or below this path.
     let mut filled: HashMap<String, usize> = HashMap::new();
     let mut touched: HashMap<String, usize> = HashMap::new();
     for (path, entry) in entries {
         let is_source = !matches!(entry, Entry::File(_) | Entry::Dir(_));
-        let after_above = above(path.as_str()).filter_map(|place| filled.get(place)).max().map(|wave| wave + 1);
+        let after_above = above(path.as_str()).filter_map(|part| filled.get(part)).max().map(|wave| wave + 1);
         let after_below = touched.get(path.as_str()).filter(|_| is_source).map(|wave| wave + 1);
         let wave = after_above.max(after_below).unwrap_or(0);
-        for place in above(path.as_str()) {
-            let last = touched.entry(place.to_owned()).or_default();
+        for part in above(path.as_str()) {
+            let last = touched.entry(part.to_owned()).or_default();
             *last = wave.max(*last);
         }
         if is_source {
@@ -38,7 +38,7 @@ pub(super) fn waves(entries: Vec<(WorkspacePath, &Entry)>) -> Vec<Wave<'_>> {
     waves
 }
 
-/// The path itself and everything above it.
+/// The path itself and its parents.
 fn above(path: &str) -> impl Iterator<Item = &str> {
     let ends = path.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| at);
     ends.chain([path.len()]).map(|end| &path[..end])
@@ -66,13 +66,13 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_overlap_goes_at_once() {
+    fn entries_that_do_not_overlap_share_a_wave() {
         let entries = [("a", file()), ("b", tree()), ("c/d", file()), ("e", tree()), ("c", Dir::new().into())];
         assert_eq!(plan(&entries), ["a c/d c | b e"]);
     }
 
     #[test]
-    fn what_lies_over_a_source_comes_after_it() {
+    fn an_entry_inside_a_source_comes_after_it() {
         let entries =
             [("repo", tree()), ("repo/a", file()), ("repo/sub", tree()), ("repo/sub/b", file()), ("x", file())];
         assert_eq!(plan(&entries), ["x | repo", "repo/a | repo/sub", "repo/sub/b | "]);

@@ -1,4 +1,4 @@
-//! What an entry asks the network for.
+//! Turns entries into requests to the network.
 
 use sandbar_machine::Sha256;
 
@@ -48,7 +48,7 @@ fn request<'a>(
     Ok(request)
 }
 
-/// A digest from its digits; the manifest was checked, so there are 64 of them.
+/// A digest from its 64 hexadecimal digits. The manifest has checked them.
 fn digest(digits: &str) -> Option<Sha256> {
     let mut bytes = [0; 32];
     for (at, byte) in bytes.iter_mut().enumerate() {
@@ -70,14 +70,14 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_comes_from_where_the_entry_says() {
+    fn a_repository_request_has_the_fields_of_its_entry() {
         let request = repository(&GitRepo::new("owner/name").at("main").subpath("."), Some(Secret::new("x")));
         assert_eq!(request.url, "https://github.com/owner/name.git");
         assert_eq!((request.reference.as_deref(), request.depth, request.subpath), (Some("main"), Some(1), None));
     }
 
     #[test]
-    fn headers_are_looked_up() {
+    fn secrets_in_headers_are_looked_up() {
         let entry =
             RemoteFile::new("https://example.org/x").header("Authorization", Credential::prefixed("Bearer ", "T"));
         assert_eq!(file(&entry, &SecretStore::new()).unwrap_err().code(), "secret_not_found");

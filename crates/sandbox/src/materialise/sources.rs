@@ -1,4 +1,4 @@
-//! Entries that come from elsewhere: the host's files, a repository, an address.
+//! Sends entries whose content is elsewhere: files of the host, repositories, downloads.
 
 use std::{
     fs::File as HostFile,
@@ -22,20 +22,20 @@ use crate::{
     local::{self, Feed, TreeOptions},
 };
 
-/// What a local source may have if its entry does not say.
+/// Default limit of a local source, in bytes.
 const LOCAL_LIMIT: u64 = 16 << 30;
-/// How often the bytes of one entry are reported.
+/// Bytes of one entry between two progress reports.
 const REPORT_EVERY: u64 = 4 << 20;
 
 impl Materialiser<'_> {
     pub(super) async fn source(&self, path: &WorkspacePath, entry: &Entry) -> Result<Materialised> {
         if entry.is_redacted() {
-            let place = format!("entries[{:?}]", path.as_str());
+            let field = format!("entries[{:?}]", path.as_str());
             let reason =
-                "was saved without what it takes to make it again; give the manifest the session was made with";
-            return Err(SandboxError::manifest_invalid(place, reason));
+                "was saved without its host path or credential; give the manifest that the session was created with";
+            return Err(SandboxError::manifest_invalid(field, reason));
         }
-        self.tell(|| ProgressEvent::Begun { path: path.to_string(), kind: entry.kind() });
+        self.notify(|| ProgressEvent::Begun { path: path.to_string(), kind: entry.kind() });
         let mode = entry.attributes().permissions.mode() & 0o777;
         let work = async {
             match entry {
@@ -44,7 +44,7 @@ impl Materialiser<'_> {
                 Entry::GitRepo(repo) => self.git_repo(path, repo, mode).await,
                 Entry::RemoteFile(file) => self.remote_file(path, file, mode).await,
                 Entry::RemoteDir(dir) => self.remote_dir(path, dir, mode).await,
-                // What is bound or mounted was put in place when the machine was made.
+                // Mounts were made when the machine was created.
                 _ => Ok(Materialised::default()),
             }
         };
@@ -95,7 +95,7 @@ impl Materialiser<'_> {
         Ok(Materialised { receipts: receipts.collect(), left_out: left_out.collect() })
     }
 
-    /// Sends a feed. When reading failed, that is the reason; what the machine said about the broken stream is not.
+    /// Sends a feed. If reading failed, that error is returned, not the machine's error about the broken stream.
     async fn feed(
         &self,
         path: &WorkspacePath,
@@ -107,8 +107,8 @@ impl Materialiser<'_> {
         match (unpacked, feed.report.await.map_err(gone)?) {
             (Ok(()), report) => Ok(report),
             (Err(cause), Ok(_)) => Err(SandboxError::writing(path.as_str(), cause)),
-            // Nobody read on: the machine refused something, and that came first.
-            (Err(cause), Err((_, reason))) if reason == local::NOBODY_READS => {
+            // The machine stopped reading because it refused something: its error came first.
+            (Err(cause), Err((_, reason))) if reason == local::READER_GONE => {
                 Err(SandboxError::writing(path.as_str(), cause))
             }
             (Err(_), report) => Ok(report),
@@ -134,12 +134,12 @@ impl Materialiser<'_> {
         };
         let copied = copied.await;
         if let Err(error) = checkout.close().await {
-            tracing::warn!(%error, "cannot remove the machine a repository was fetched in");
+            tracing::warn!(%error, "cannot remove the machine that cloned a repository");
         }
         Ok(Materialised { receipts: vec![copied?], left_out: Vec::new() })
     }
 
-    /// The same request, as far as this session may go.
+    /// The same request, with the session's restrictions and proxies.
     fn download(&self, request: HttpRequest) -> HttpRequest {
         HttpRequest { public_only: self.public_only, ..request }.proxies(self.proxies.clone())
     }
@@ -179,13 +179,13 @@ impl Materialiser<'_> {
         })
     }
 
-    /// The directory an entry fills, with the entry's own permissions.
+    /// Creates the directory of an entry, with the entry's own permissions.
     async fn directory(&self, target: &Target, mode: u32) -> Result<()> {
         let made = self.machine.make_dir(&target.clone().mode(mode)).await;
         made.map_err(|cause| SandboxError::writing(target.path.to_string(), cause))
     }
 
-    /// The same stream; its bytes are reported now and then.
+    /// The same stream with progress reports.
     fn counted(&self, path: &WorkspacePath, stream: ByteStream) -> ByteStream {
         let Some(progress) = self.progress.clone() else { return stream };
         let (path, bytes) = (path.to_string(), Arc::new(AtomicU64::new(0)));
@@ -204,16 +204,16 @@ fn group(attributes: &Attributes) -> Option<&str> {
     attributes.group.as_ref().map(EntryGroup::name)
 }
 
-/// The digest and the number of bytes so far.
+/// Digest and number of bytes so far.
 type Sums = Arc<Mutex<(sha2::Sha256, u64)>>;
 
-/// The same stream, hashed and counted on its way.
+/// The same stream, hashed and counted.
 fn hashed(stream: ByteStream) -> (ByteStream, Sums) {
     let sums = Sums::default();
-    let book = sums.clone();
+    let totals = sums.clone();
     let stream = stream.inspect(move |piece: &Result<bytes::Bytes, MachineError>| {
         if let Ok(piece) = piece {
-            let mut sums = book.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sums = totals.lock().unwrap_or_else(PoisonError::into_inner);
             sums.0.update(piece);
             sums.1 += piece.len() as u64;
         }
@@ -221,7 +221,7 @@ fn hashed(stream: ByteStream) -> (ByteStream, Sums) {
     (Box::pin(stream), sums)
 }
 
-/// The directory an entry is in, if it is not the root, and its name.
+/// Parent directory of an entry (`None` is the root), and its name.
 fn split(path: &WorkspacePath) -> (Option<WorkspacePath>, String) {
     match path.as_str().rsplit_once('/') {
         None => (None, path.to_string()),

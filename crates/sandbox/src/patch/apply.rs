@@ -14,19 +14,19 @@ use super::{
 };
 use crate::{Op, Paths, Result, SandboxError};
 
-/// What is decided without leaving the thread, in bytes that operations look at; more would hold up whoever shares it.
+/// Number of bytes up to which a patch is planned on the current thread; more would delay the other tasks of the thread.
 const INLINE: usize = 256 << 10;
 
-/// Applies a patch: all of it or, with an error, nothing. Operations see what those before them did.
+/// Applies a patch: all of it or, with an error, nothing. Each operation sees the results of those before it.
 ///
-/// Do not drop the future once it runs: what was written by then would stay. With a [journal](PatchOptions::journal), what
-/// is interrupted (by this, by `kill -9`, by a power cut) is taken back by the next call for the same directory, before
-/// anything else.
+/// Do not drop the future once it runs: changes written by then would stay. With a [journal](PatchOptions::journal), an
+/// interrupted patch (by a dropped future, by `kill -9`, by a power cut) is first undone by the next call for the same
+/// directory.
 ///
 /// # Errors
 /// `apply_patch_invalid_path`, `apply_patch_file_not_found`, `apply_patch_decode_error`, `apply_patch_invalid_diff` and
-/// `limit_exceeded` leave everything as it was, `apply_patch_invalid_diff` also when somebody else changed a file meanwhile;
-/// `apply_patch_write_error` says whether what was written is undone.
+/// `limit_exceeded` leave everything as it was, `apply_patch_invalid_diff` also if another process changed a file meanwhile;
+/// `apply_patch_write_error` says whether the written changes are undone.
 pub async fn apply(machine: &dyn Machine, paths: &Paths, patch: &Patch, options: &PatchOptions) -> Result<Applied> {
     let lock = lock(machine, paths, options.journal.as_ref(), &options.limits).await?;
     let sites = Sites::read(machine, paths, patch, options).await?;
@@ -43,7 +43,7 @@ pub async fn apply(machine: &dyn Machine, paths: &Paths, patch: &Patch, options:
     Ok(Applied { done, delta, made, limits: options.limits })
 }
 
-/// The right to patch a directory that has a journal, after what was interrupted there is taken back.
+/// Locks the journal of a directory and undoes an interrupted patch.
 async fn lock(
     machine: &dyn Machine,
     paths: &Paths,
@@ -72,7 +72,7 @@ async fn begin(
     Ok(Some(record))
 }
 
-/// Forgets the record once everything is as it was, or as it shall be.
+/// Clears the record if the patch is complete or undone.
 async fn finish(lock: Option<&JournalLock>, record: Option<Record>, committed: Result<()>) -> Result<()> {
     let is_mixed = matches!(&committed, Err(SandboxError::ApplyPatchWrite { undone: false, .. }));
     let (Some(lock), Some(record), false) = (lock, record, is_mixed) else { return committed };
@@ -80,7 +80,7 @@ async fn finish(lock: Option<&JournalLock>, record: Option<Record>, committed: R
     committed.and(cleared)
 }
 
-/// Plans on a thread that nobody else waits for.
+/// Plans on a thread for blocking work.
 async fn aside(sites: Sites, patch: &Patch, options: &PatchOptions) -> Result<Planned> {
     let (patch, options) = (patch.clone(), options.clone());
     let planned = tokio::task::spawn_blocking(move || plan(sites, &patch, &options)).await;

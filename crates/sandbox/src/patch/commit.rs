@@ -1,4 +1,4 @@
-//! Writing what was decided: every file in one step, and all taken back when one fails.
+//! Writing the planned changes: each file in one step, and all of them undone if one fails.
 
 use std::{
     io,
@@ -14,15 +14,15 @@ use super::{
 };
 use crate::{Result, SandboxError};
 
-/// How far a change came.
+/// Result of one change.
 #[derive(Debug)]
 enum Outcome {
     /// Not begun.
-    Left,
-    /// Not begun, because it is not what was read any more, or nobody can tell.
+    Skipped,
+    /// Not begun: the file has changed since it was read, or could not be checked because of this error.
     Stale(Option<MachineError>),
     Made,
-    /// It failed; what is there now has to be looked at.
+    /// Failed; the file may or may not have changed.
     Failed(MachineError),
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn commit(
     let failed = outcomes.into_iter().find_map(|(change, outcome)| match outcome {
         Outcome::Failed(error) | Outcome::Stale(Some(error)) => Some((change, Some(error))),
         Outcome::Stale(None) => Some((change, None)),
-        Outcome::Left | Outcome::Made => None,
+        Outcome::Skipped | Outcome::Made => None,
     });
     let Some((Change { path, .. }, error)) = failed else { return Ok(()) };
     let changed = format!("{path} changed while the patch was being applied; read it again");
@@ -74,7 +74,7 @@ async fn step<'c>(
     stop: &AtomicBool,
 ) -> (&'c Change, Outcome) {
     if stop.load(Ordering::Relaxed) {
-        return (change, Outcome::Left);
+        return (change, Outcome::Skipped);
     }
     // The machine looks at a file right before it replaces it; only a removal has to be preceded by a look from here.
     let still = match change.after {
@@ -96,7 +96,7 @@ async fn step<'c>(
     (change, outcome)
 }
 
-/// Makes one place what it shall be, keeping the permissions where they do not change.
+/// Writes or removes one file. Permissions that the change does not name are kept.
 pub(super) async fn put(
     machine: &dyn Machine,
     target: &Target,
@@ -110,7 +110,7 @@ pub(super) async fn put(
     within(limits, "write a file", machine.write(&target, once(after.bytes.clone()))).await
 }
 
-/// Brings everything back; whether that worked.
+/// Undoes all changes; returns whether that worked.
 async fn take_back(
     machine: &dyn Machine,
     outcomes: &[(&Change, Outcome)],
@@ -128,7 +128,7 @@ async fn take_back(
     for (change, outcome) in touched {
         if matches!(outcome, Outcome::Failed(_)) {
             let found = now(machine, &change.target, limits).await;
-            // Still as it was, or somebody else's: either way this patch did not change it.
+            // The file is unchanged, or another process has changed it: there is nothing of this patch to undo.
             if found.is_ok_and(|found| !found.is(change.after.as_ref())) {
                 continue;
             }
@@ -138,8 +138,8 @@ async fn take_back(
     undone & remove_empty(machine, made, limits).await
 }
 
-/// Removes directories that were made and are empty, children first; whether none of them is left but those that somebody
-/// else put something into.
+/// Removes the created directories that are empty, children first. Returns whether all of them are gone, except those that have
+/// other files in them.
 pub(super) async fn remove_empty(machine: &dyn Machine, made: &[Target], limits: &PatchLimits) -> bool {
     let mut gone = true;
     for target in made.iter().rev() {

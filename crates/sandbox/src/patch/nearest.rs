@@ -1,4 +1,4 @@
-//! The lines of a file that come nearest to those a patch did not find, for whoever writes the next patch.
+//! The lines of a file that are nearest to those a patch did not find, shown to the author of the next patch.
 
 use std::{borrow::Cow, collections::HashMap, fmt::Write};
 

@@ -213,7 +213,7 @@ impl<'h> Placing<'_, 'h> {
     }
 }
 
-/// The first lines, as far as anybody reads them.
+/// The first lines, bounded by `CLIP_LINES` and `CLIP_BYTES`.
 fn clipped(lines: &[Cow<'_, str>]) -> String {
     let mut text = String::new();
     for (at, line) in lines.iter().enumerate() {

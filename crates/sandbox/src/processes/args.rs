@@ -1,4 +1,4 @@
-//! What a model may say to `exec_command` and `write_stdin`, and what of it becomes a command.
+//! The arguments that a model gives to `exec_command` and `write_stdin`, and the command they become.
 
 use std::{fmt, num::NonZeroUsize};
 
@@ -8,48 +8,48 @@ use serde::{
 };
 use serde_json::{Value, json};
 
-/// The shell when none is named.
+/// The default shell.
 const SHELL: &str = "sh";
 
-/// The arguments of `exec_command`. Unknown ones are ignored.
+/// The arguments of `exec_command`. Unknown fields are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecCommandArgs {
-    /// What to run, for a shell.
+    /// Command line for a shell.
     #[serde(deserialize_with = "not_empty")]
     pub cmd: String,
-    /// Where to run it; `None` is the workspace.
+    /// Working directory; `None` is the workspace.
     #[serde(default)]
     pub workdir: Option<String>,
-    /// Which shell.
+    /// The shell; `None` is `sh`.
     #[serde(default)]
     pub shell: Option<String>,
-    /// Whether the shell reads the user's profile first.
+    /// Whether the shell is a login shell, which reads the user's profile first.
     #[serde(default)]
     pub login: Login,
-    /// Whether it gets a terminal.
+    /// Whether the command gets a terminal.
     #[serde(default)]
     pub tty: bool,
-    /// How many milliseconds to wait for it; 10,000 unless said.
+    /// How many milliseconds to wait for the command; 10,000 by default.
     #[serde(default = "exec_yield", deserialize_with = "whole")]
     pub yield_time_ms: u64,
-    /// How much of its output to return.
+    /// How many tokens of its output to return.
     #[serde(default, deserialize_with = "whole_or_null")]
     pub max_output_tokens: Option<NonZeroUsize>,
 }
 
-/// The arguments of `write_stdin`. Unknown ones are ignored.
+/// The arguments of `write_stdin`. Unknown fields are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteStdinArgs {
-    /// Which process.
+    /// Number of the process.
     #[serde(deserialize_with = "whole")]
     pub session_id: u64,
-    /// What to type; nothing only asks for news.
+    /// Text to write; an empty text only polls.
     #[serde(default)]
     pub chars: String,
-    /// How many milliseconds to wait for an answer; 250 unless said.
+    /// How many milliseconds to wait for an answer; 250 by default.
     #[serde(default = "write_yield", deserialize_with = "whole")]
     pub yield_time_ms: u64,
-    /// How much output to return.
+    /// How many tokens of output to return.
     #[serde(default, deserialize_with = "whole_or_null")]
     pub max_output_tokens: Option<NonZeroUsize>,
 }
@@ -58,19 +58,19 @@ pub struct WriteStdinArgs {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Option<bool>", into = "Option<bool>")]
 pub enum Login {
-    /// Nothing was said. A shell that was named is one then; the usual shell is not, because a command could have
-    /// changed the profile that it would run first.
+    /// Not specified. A named shell is then a login shell; the default shell is not, because an earlier command could
+    /// have changed the profile that it would run first.
     #[default]
     Unsaid,
-    /// It is one.
+    /// A login shell.
     Yes,
-    /// It is none.
+    /// Not a login shell.
     No,
 }
 
 impl From<Option<bool>> for Login {
-    fn from(said: Option<bool>) -> Self {
-        match said {
+    fn from(given: Option<bool>) -> Self {
+        match given {
             None => Self::Unsaid,
             Some(true) => Self::Yes,
             Some(false) => Self::No,
@@ -97,7 +97,7 @@ fn write_yield() -> u64 {
 }
 
 impl ExecCommandArgs {
-    /// This line, with every default.
+    /// This command line, with default settings.
     pub fn new(cmd: impl Into<String>) -> Self {
         Self {
             cmd: cmd.into(),
@@ -110,35 +110,35 @@ impl ExecCommandArgs {
         }
     }
 
-    /// Runs it in this directory.
+    /// Sets the working directory.
     #[must_use]
     pub fn workdir(mut self, dir: impl Into<String>) -> Self {
         self.workdir = Some(dir.into());
         self
     }
 
-    /// Where to run it, as a path: without space around it, and with slashes for backslashes; `None` for a blank one.
+    /// The working directory as a path: trimmed, and with slashes instead of backslashes; `None` if it is blank.
     #[must_use]
     pub fn directory(&self) -> Option<String> {
         let dir = self.workdir.as_deref()?.trim();
         (!dir.is_empty()).then(|| dir.replace('\\', "/"))
     }
 
-    /// Gives it a terminal.
+    /// Gives the command a terminal.
     #[must_use]
     pub fn tty(mut self) -> Self {
         self.tty = true;
         self
     }
 
-    /// Waits this long for it.
+    /// Sets how long to wait for the command.
     #[must_use]
     pub fn yield_time_ms(mut self, time: u64) -> Self {
         self.yield_time_ms = time;
         self
     }
 
-    /// The JSON schema a model is given.
+    /// The JSON schema for the model.
     #[must_use]
     pub fn schema() -> Value {
         json!({"type": "object", "required": ["cmd"], "properties": {
@@ -152,7 +152,7 @@ impl ExecCommandArgs {
         }})
     }
 
-    /// The argument vector that runs it.
+    /// The argument vector that runs the command.
     #[must_use]
     pub fn argv(&self) -> Vec<String> {
         shell_argv(&self.cmd, self.shell.as_deref(), self.login)
@@ -160,25 +160,25 @@ impl ExecCommandArgs {
 }
 
 impl WriteStdinArgs {
-    /// Types this, with every default.
+    /// Writes this text, with default settings.
     pub fn new(session_id: u64, chars: impl Into<String>) -> Self {
         Self { session_id, chars: chars.into(), yield_time_ms: write_yield(), max_output_tokens: None }
     }
 
-    /// Only asks for news.
+    /// Only polls.
     #[must_use]
     pub fn poll(session_id: u64) -> Self {
         Self::new(session_id, "")
     }
 
-    /// Waits this long for an answer.
+    /// Sets how long to wait for an answer.
     #[must_use]
     pub fn yield_time_ms(mut self, time: u64) -> Self {
         self.yield_time_ms = time;
         self
     }
 
-    /// The JSON schema a model is given.
+    /// The JSON schema for the model.
     #[must_use]
     pub fn schema() -> Value {
         json!({"type": "object", "required": ["session_id"], "properties": {
@@ -190,7 +190,7 @@ impl WriteStdinArgs {
     }
 }
 
-/// The argument vector that has a shell run `cmd`. A blank name is no name.
+/// The argument vector with which a shell runs `cmd`. A blank shell name is the default shell.
 #[must_use]
 pub fn shell_argv(cmd: &str, shell: Option<&str>, login: Login) -> Vec<String> {
     let named = shell.map(str::trim).filter(|shell| !shell.is_empty());
@@ -201,8 +201,8 @@ pub fn shell_argv(cmd: &str, shell: Option<&str>, login: Login) -> Vec<String> {
     [named.unwrap_or(SHELL), option, cmd].map(str::to_owned).into()
 }
 
-/// Variables that keep colours, pagers and foreign character sets out of what a model reads. Set them under those of
-/// the manifest.
+/// Variables that keep colours, pagers and other character sets out of the output that a model reads. Variables of the
+/// manifest override them.
 #[must_use]
 pub fn model_env() -> &'static [(&'static str, &'static str)] {
     &[
@@ -230,7 +230,7 @@ fn whole_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroUsi
     from.deserialize_option(OrNull)
 }
 
-/// Text that says something. Whatever is wrong is said while the value is read: only then is it known where it stands.
+/// A text that is not empty. It is checked while it is parsed, so that the error contains its position.
 struct NotEmpty;
 
 impl Visitor<'_> for NotEmpty {
@@ -245,7 +245,7 @@ impl Visitor<'_> for NotEmpty {
     }
 }
 
-/// A number as models write them: `250` and `250.0` are the same.
+/// A whole number; models write `250` as well as `250.0`.
 struct Whole {
     least: u64,
 }
@@ -268,7 +268,7 @@ impl Visitor<'_> for Whole {
         }
     }
 
-    // Above 2^53 a float says nothing about single units; nobody means such a number.
+    // Above 2^53 a float cannot represent every integer, so larger values are refused.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be whole and in range")]
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<u64, E> {
         if number.fract() == 0.0 && (0.0..9e15).contains(&number) {
@@ -279,7 +279,7 @@ impl Visitor<'_> for Whole {
     }
 }
 
-/// A number that is not zero, or none.
+/// A number that is not zero, or null.
 struct OrNull;
 
 impl<'de> Visitor<'de> for OrNull {
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_is_a_login_shell_when_that_was_said_or_it_was_named() {
+    fn a_shell_is_a_login_shell_if_requested_or_if_it_is_named() {
         let table = [
             (None, Login::Unsaid, ["sh", "-c"]),
             (None, Login::Yes, ["sh", "-lc"]),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_has_its_default() {
+    fn missing_arguments_have_defaults() {
         let args: ExecCommandArgs = serde_json::from_value(json!({"cmd": "ls", "justification": "because"})).unwrap();
         assert_eq!((args.yield_time_ms, args.tty, args.max_output_tokens), (10_000, false, None));
         assert_eq!(args.argv(), ["sh", "-c", "ls"]);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_a_path_however_it_was_written() {
+    fn a_working_directory_is_normalised() {
         let table = [
             (None, None),
             (Some(""), None),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schemas_say_what_is_parsed() {
+    fn the_schemas_have_the_fields_that_are_parsed() {
         for (schema, example) in
             [(ExecCommandArgs::schema(), json!({"cmd": "x"})), (WriteStdinArgs::schema(), json!({"session_id": 1}))]
         {

@@ -1,16 +1,16 @@
-//! What a process prints, while it prints it, for whoever wants to watch.
+//! A subscription to the live output of a process.
 
 use bytes::Bytes;
 use tokio::sync::broadcast;
 
-/// The largest piece.
+/// The largest piece, in bytes.
 pub(super) const PIECE: usize = 8192;
 
-/// Pieces that wait for a slow watcher.
+/// Maximum number of pieces that wait for a slow subscriber.
 pub(super) const WAITING: usize = 64;
 
-/// A process's output in pieces of at most 8,192 bytes that never split a character. Watching takes nothing away from
-/// the table's own calls, and a watcher that is too slow misses pieces instead of holding anybody up.
+/// The output of a process in pieces of at most 8,192 bytes that never split a character. The table's own calls still
+/// return all output. A subscriber that is too slow misses pieces; it delays neither the process nor other callers.
 #[derive(Debug)]
 pub struct Deltas {
     pieces: broadcast::Receiver<Bytes>,
@@ -22,7 +22,7 @@ impl Deltas {
         Self { pieces, missed: 0 }
     }
 
-    /// The next piece; `None` once the process is no longer in the table or nobody holds its streams.
+    /// The next piece; `None` once the process is no longer in the table or its streams are closed.
     pub async fn next(&mut self) -> Option<Bytes> {
         loop {
             match self.pieces.recv().await {
@@ -33,7 +33,7 @@ impl Deltas {
         }
     }
 
-    /// How many pieces were missed so far.
+    /// Number of pieces that were missed so far.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed

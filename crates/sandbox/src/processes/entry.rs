@@ -1,4 +1,4 @@
-//! One process of the table: its channels, its record, and how a call waits for news of it.
+//! One process of the table: its channels, its record, and how a call waits for it.
 
 use std::{
     ffi::OsString,
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{Result, SandboxError};
 
-/// The largest piece of input that is handed over at once.
+/// The largest piece of input that is sent at once, in bytes.
 const INPUT_PIECE: usize = 4096;
 
 /// What a model sends for Ctrl-C.
@@ -35,14 +35,14 @@ pub(super) struct Entry {
     pub(super) argv: Vec<OsString>,
     pub(super) tty: bool,
     pub(super) started: SystemTime,
-    /// What the machine knows it by, where that outlives the table.
+    /// Id on the machine, if the process can outlive the table.
     pub(super) process: Option<ProcessId>,
     pub(super) stdin: Option<mpsc::Sender<Bytes>>,
     pub(super) control: mpsc::Sender<Control>,
     pub(super) record: Arc<Record>,
-    /// Held by the one call that talks to it.
+    /// Held by the call that currently uses the process.
     pub(super) turn: Mutex<()>,
-    /// The table's count of calls when it was last used.
+    /// The table's clock when the process was last used.
     pub(super) used: AtomicU64,
 }
 
@@ -50,13 +50,13 @@ pub(super) struct Entry {
 pub(super) enum Until {
     /// The exit.
     Exit,
-    /// The exit, or an answer: output after now, followed by silence.
+    /// The exit, or an answer: new output followed by silence.
     Answer(watch::Receiver<u64>),
 }
 
 impl Entry {
     pub(super) fn command(&self) -> Vec<String> {
-        self.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+        self.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
     }
 
     pub(super) fn info(&self) -> ProcessInfo {
@@ -82,7 +82,7 @@ impl Entry {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether input still waits, so that a character would wait behind it.
+    /// Whether earlier input is still queued, so that new input would wait behind it.
     fn is_jammed(&self) -> bool {
         self.stdin.as_ref().is_some_and(|stdin| stdin.capacity() < stdin.max_capacity())
     }
@@ -92,7 +92,7 @@ impl Entry {
         let _sender_is_ours = phase.wait_for(|phase| *phase > Phase::Running).await;
     }
 
-    /// Waits for what the call waits for, but not past the deadline. After an exit the streams get a moment to close.
+    /// Waits until the condition holds, but not past the deadline. After an exit the streams get a short time to close.
     pub(super) async fn settle(&self, until: Until, deadline: Instant, options: &TableOptions) {
         let answered = async {
             match until {
@@ -113,7 +113,7 @@ impl Entry {
         }
     }
 
-    /// Hands over input, and says how many bytes of it were not taken before the deadline.
+    /// Sends input, and returns how many bytes of it were not accepted before the deadline.
     pub(super) async fn type_in(&self, chars: &str, deadline: Instant) -> Result<usize> {
         if chars == INTERRUPT && (!self.tty || self.is_jammed()) {
             let sent = timeout_at(deadline, self.control.send(Control::Signal(Signal::Interrupt))).await;
@@ -124,7 +124,7 @@ impl Entry {
         let typing = async {
             while !left.is_empty() {
                 let Ok(permit) = stdin.reserve().await else {
-                    // Nobody reads any more; the exit says more than a broken pipe.
+                    // The process closed its input; the exit says more than a broken pipe.
                     left.clear();
                     return;
                 };
@@ -142,7 +142,7 @@ impl Entry {
         Ok(if self.has_exited() { 0 } else { left.len() })
     }
 
-    /// Kills the command and everything it started; whether its exit was seen in time.
+    /// Kills the command and every process it started; whether its exit was seen in time.
     pub(super) async fn kill(&self, patience: Duration) -> bool {
         let killed = async {
             let _already_gone = self.control.send(Control::Signal(Signal::Kill)).await;
@@ -152,7 +152,7 @@ impl Entry {
     }
 }
 
-/// Waits for output and then for silence.
+/// Waits for output, then for silence.
 async fn answer(mut arrivals: watch::Receiver<u64>, silence: Duration) {
     if arrivals.changed().await.is_err() {
         return;

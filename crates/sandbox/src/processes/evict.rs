@@ -1,18 +1,18 @@
-//! Which process has to go when the table is full.
+//! Chooses the process to evict when the table is full.
 
-/// What the choice depends on.
+/// The facts about a process that the choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) id: u64,
-    /// The higher, the more recent.
+    /// Time of the last use; higher is more recent.
     pub(super) used: u64,
     pub(super) exited: bool,
-    /// A call is waiting for it right now.
+    /// Whether a call is waiting for the process.
     pub(super) busy: bool,
 }
 
-/// The least recently used that has exited, else the least recently used; never one of the `protected` most recently
-/// used, and never one that a call waits for.
+/// The least recently used process that has exited, else the least recently used one; never one of the `protected` most
+/// recently used, and never one that a call waits for.
 pub(super) fn victim(mut candidates: Vec<Candidate>, protected: usize) -> Option<u64> {
     candidates.sort_unstable_by_key(|candidate| candidate.used);
     candidates.truncate(candidates.len().saturating_sub(protected));
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_exited_goes_first_then_the_oldest() {
+    fn the_oldest_exited_process_is_evicted_first_then_the_oldest() {
         let table = [
             ("rrxrxrr", 2, Some(2)),
             ("rrrr", 2, Some(0)),

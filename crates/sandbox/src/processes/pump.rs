@@ -1,4 +1,4 @@
-//! The task that reads what a process prints, so that a process is never held up by a table nobody asks.
+//! The task that reads the output of a process, so that the process never blocks on a table without callers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -13,27 +13,28 @@ use super::{
 };
 use crate::{MaskStream, SecretMask};
 
-/// How far a process has come.
+/// The phase of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Running,
-    /// The command exited; something else may still hold its streams.
+    /// The command exited; a child may still hold its streams.
     Exited,
-    /// Nothing more will come.
+    /// The streams are closed.
     Closed,
 }
 
-/// What the pump writes and the table's calls read.
+/// The state of a process that the pump writes and the table's calls read.
 #[derive(Debug)]
 pub(super) struct Record {
-    told: Mutex<Told>,
-    /// Counts pieces of output. Watch channels remember, so a waiter that subscribes before it looks misses nothing.
+    state: Mutex<RecordState>,
+    /// Counts pieces of output. A watch channel keeps its last value, so a waiter that subscribes before it checks
+    /// misses nothing.
     pub(super) arrivals: watch::Sender<u64>,
     pub(super) phase: watch::Sender<Phase>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct RecordState {
     ring: Ring,
     exit: Option<Exit>,
     lost: Option<MachineError>,
@@ -43,21 +44,21 @@ struct Told {
 impl Record {
     pub(super) fn new(buffer: usize) -> Self {
         Self {
-            told: Mutex::new(Told { ring: Ring::new(buffer), exit: None, lost: None, watchers: None }),
+            state: Mutex::new(RecordState { ring: Ring::new(buffer), exit: None, lost: None, watchers: None }),
             arrivals: watch::Sender::new(0),
             phase: watch::Sender::new(Phase::Running),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RecordState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn exit_code(&self) -> Option<i32> {
         self.lock().exit.map(|exit| exit.code)
     }
 
-    /// The machine's limit that ended it, in words a model can act on.
+    /// The limit of the machine that ended the process, as a text for the model.
     pub(super) fn limit(&self) -> Option<&'static str> {
         self.lock().exit.and_then(|exit| exit.reason.limit())
     }
@@ -66,27 +67,27 @@ impl Record {
         self.lock().ring.len()
     }
 
-    /// How much was printed that nobody was told of.
+    /// Number of printed bytes that no call has reported.
     pub(super) fn unread(&self) -> u64 {
         self.lock().ring.printed()
     }
 
-    /// Everything since the last time.
+    /// Takes the output since the last call.
     pub(super) fn drain(&self) -> Drained {
         self.lock().ring.drain()
     }
 
-    /// Why there will never be an exit; told once.
+    /// Takes the reason why the exit will never be known.
     pub(super) fn take_lost(&self) -> Option<MachineError> {
         self.lock().lost.take()
     }
 
     pub(super) fn watch(&self) -> Deltas {
-        let mut told = self.lock();
+        let mut state = self.lock();
         let pieces = if *self.phase.borrow() == Phase::Closed {
             broadcast::Sender::new(1).subscribe()
         } else {
-            told.watchers.get_or_insert_with(|| broadcast::Sender::new(WAITING)).subscribe()
+            state.watchers.get_or_insert_with(|| broadcast::Sender::new(WAITING)).subscribe()
         };
         Deltas::new(pieces)
     }
@@ -95,18 +96,18 @@ impl Record {
         if bytes.is_empty() {
             return;
         }
-        let mut told = self.lock();
-        told.ring.push(bytes);
-        if let Some(watchers) = told.watchers.as_ref().filter(|watchers| watchers.receiver_count() > 0) {
+        let mut state = self.lock();
+        state.ring.push(bytes);
+        if let Some(watchers) = state.watchers.as_ref().filter(|watchers| watchers.receiver_count() > 0) {
             for piece in utf8::pieces(bytes, PIECE) {
-                let _nobody_watches = watchers.send(Bytes::copy_from_slice(piece));
+                let _no_subscriber = watchers.send(Bytes::copy_from_slice(piece));
             }
         }
-        drop(told);
+        drop(state);
         self.arrivals.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// So much was printed that nobody will ever see.
+    /// Counts bytes that were printed but are lost.
     pub(super) fn skip(&self, count: u64) {
         self.lock().ring.skip(count);
     }
@@ -117,22 +118,22 @@ impl Record {
     }
 
     fn closed(&self, lost: Option<MachineError>) {
-        let mut told = self.lock();
-        if told.exit.is_none() {
-            told.lost = Some(lost.unwrap_or_else(|| MachineError::transport("run a command", "its exit never came")));
+        let mut state = self.lock();
+        if state.exit.is_none() {
+            state.lost = Some(lost.unwrap_or_else(|| MachineError::transport("run a command", "its exit never came")));
         }
         self.phase.send_replace(Phase::Closed);
-        told.watchers = None;
+        state.watchers = None;
     }
 }
 
-/// One stream on its way to the record: whole characters, and no secret value wherever the machine has cut it.
-struct Lane {
+/// Filters one stream: passes whole characters only, and hides secret values even if the machine splits them.
+struct StreamFilter {
     carry: Carry,
     mask: Option<MaskStream>,
 }
 
-impl Lane {
+impl StreamFilter {
     fn new(mask: Option<&SecretMask>) -> Self {
         Self { carry: Carry::default(), mask: mask.map(SecretMask::stream) }
     }
@@ -154,13 +155,13 @@ impl Lane {
     }
 }
 
-/// Reads until nobody holds the streams. Once the table has forgotten the process, what comes is thrown away.
+/// Reads until the streams are closed. Once the table has forgotten the process, its output is discarded.
 async fn run(
     mut output: mpsc::Receiver<sandbar_machine::Result<Output>>,
     record: Weak<Record>,
     mask: Option<SecretMask>,
 ) {
-    let (mut stdout, mut stderr) = (Lane::new(mask.as_ref()), Lane::new(mask.as_ref()));
+    let (mut stdout, mut stderr) = (StreamFilter::new(mask.as_ref()), StreamFilter::new(mask.as_ref()));
     let push = |bytes: &Bytes| record.upgrade().inspect(|record| record.push(bytes));
     let mut lost = None;
     while let Some(event) = output.recv().await {
@@ -169,7 +170,7 @@ async fn run(
             Ok(Output::Stderr(bytes)) => drop(push(&stderr.push(bytes))),
             Ok(Output::Omitted(count)) => drop(record.upgrade().inspect(|record| record.skip(count))),
             Ok(Output::Exit(exit)) => {
-                // The call that hears of the exit is the last one, so nothing may wait for a rest.
+                // The call that reports the exit is the last one, so incomplete characters are passed on now.
                 [stdout.finish(), stderr.finish()].iter().for_each(|rest| drop(push(rest)));
                 drop(record.upgrade().inspect(|record| record.exited(exit)));
             }
@@ -185,7 +186,7 @@ async fn run(
     }
 }
 
-/// The record of a process, and its pump. Whoever wants to watch is there before the first piece is.
+/// Starts the pump of a process and returns its record. The watcher is subscribed before the first piece arrives.
 pub(super) fn start(
     tasks: &mut tokio::task::JoinSet<()>,
     output: mpsc::Receiver<sandbar_machine::Result<Output>>,

@@ -1,4 +1,4 @@
-//! What a process printed since it was last asked: the beginning, the end, and how much lay between.
+//! The buffered output of a process: its beginning, its end, and the number of bytes omitted between them.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::utf8;
 
-/// Keeps the first and the last bytes of what is pushed, half of the limit each, and counts the rest.
+/// Keeps the first and the last bytes that are pushed, half of the limit each, and counts the omitted ones.
 #[derive(Debug)]
 pub(crate) struct Ring {
     half: usize,
@@ -15,31 +15,31 @@ pub(crate) struct Ring {
     omitted: u64,
 }
 
-/// Everything a ring held.
+/// The content of a ring.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Drained {
-    /// As text, with a line that says how much is missing where it is missing.
+    /// The text, with a line at the gap that says how many bytes are omitted.
     pub(crate) text: String,
-    /// How many bytes are missing.
+    /// Number of omitted bytes.
     pub(crate) omitted: u64,
-    /// How many bytes there were altogether.
+    /// Number of bytes that were printed, including omitted ones.
     pub(crate) printed: u64,
-    /// Where in the text the line about it is.
+    /// Position in the text of the line about the gap.
     pub(crate) gap: Option<Range<usize>>,
 }
 
 impl Ring {
-    /// A ring for at most `limit` bytes; memory is taken as it is needed.
+    /// A ring for at most `limit` bytes; memory is allocated as it is needed.
     pub(crate) fn new(limit: usize) -> Self {
         Self { half: limit / 2, head: Vec::new(), tail: VecDeque::new(), omitted: 0 }
     }
 
-    /// How many bytes it holds.
+    /// Number of bytes in the ring.
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.tail.len()
     }
 
-    /// How many bytes there were altogether.
+    /// Number of bytes that were printed, including omitted ones.
     pub(crate) fn printed(&self) -> u64 {
         self.omitted.saturating_add(self.len() as u64)
     }
@@ -48,33 +48,33 @@ impl Ring {
         let into_head = if self.tail.is_empty() && self.omitted == 0 { self.half - self.head.len() } else { 0 };
         let (first, rest) = bytes.split_at(into_head.min(bytes.len()));
         self.head.extend_from_slice(first);
-        // Only the last half can be seen again.
+        // Only the last `half` bytes can remain.
         let (gone, kept) = rest.split_at(rest.len().saturating_sub(self.half));
         let displaced = (self.tail.len() + kept.len()).saturating_sub(self.half);
         self.tail.drain(..displaced);
         self.omitted = self.omitted.saturating_add((gone.len() + displaced) as u64);
         let needed = self.tail.len() + kept.len();
         if needed > self.tail.capacity() {
-            // Doubling by itself could take twice the limit.
+            // The usual doubling could allocate twice the limit.
             let goal = needed.max(self.tail.capacity() * 2).min(self.half);
             self.tail.reserve_exact(goal - self.tail.len());
         }
         self.tail.extend(kept);
     }
 
-    /// So many bytes were printed here that nobody has.
+    /// Counts bytes that were printed here but are lost.
     pub(crate) fn skip(&mut self, count: u64) {
         self.omitted = self.omitted.saturating_add(count);
     }
 
-    /// Takes everything out as it came: the beginning, the end, and how many bytes are missing between them.
+    /// Takes the content as bytes: beginning and end, and the number of bytes omitted between them.
     pub(crate) fn take(&mut self) -> (Bytes, u64) {
         let mut bytes = std::mem::take(&mut self.head);
         bytes.extend(std::mem::take(&mut self.tail));
         (bytes.into(), std::mem::take(&mut self.omitted))
     }
 
-    /// Takes everything out as text. Characters cut at the gap are left out on both sides, and counted.
+    /// Takes the content as text. Characters that the gap splits are left out on both sides, and counted.
     pub(crate) fn drain(&mut self) -> Drained {
         let printed = self.printed();
         let mut head = std::mem::take(&mut self.head);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_is_what_goes() {
+    fn the_middle_is_omitted() {
         let table: &[(&[&[u8]], &str, u64)] = &[
             (&[], "", 0),
             (&[b"abc"], "abc", 0),
@@ -150,7 +150,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_kept_and_what_is_omitted_is_what_was_pushed(
+        fn kept_and_omitted_bytes_add_up_to_the_pushed_bytes(
             pieces in prop::collection::vec(prop::collection::vec(b'a'..=b'z', 0..40), 0..12), limit in 0_usize..32,
         ) {
             let all = pieces.concat();

@@ -1,4 +1,4 @@
-//! The table itself: who is in it, who may come in, and what a call returns.
+//! The table itself: which processes it holds, which it admits, and what a call returns.
 
 use std::{
     collections::BTreeMap,
@@ -25,66 +25,66 @@ use super::{
     entry::{Entry, Until},
     evict::{Candidate, victim},
     pump::{self, Record},
-    resume::Left,
+    resume::InheritedProcess,
     truncate::{Gap, tokens, truncate_around},
 };
 use crate::{Op, Result, SandboxError, SecretMask};
 
-/// Why nothing starts any more.
+/// The reason for refusing a start while the session stops.
 const STOPPING: &str = "the session is stopping";
 
-/// The longest wait that means anything: thirty years.
+/// The longest wait, thirty years: adding more to an `Instant` could overflow.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// The moment after some time, however long that is.
+/// The deadline after this time, which may be any duration.
 fn after(time: Duration) -> Instant {
     Instant::now() + time.min(FOR_EVER)
 }
 
-fn words(command: &Command) -> Vec<String> {
-    command.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+fn argv_text(command: &Command) -> Vec<String> {
+    command.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// The processes of one session. Calls about different processes run side by side, calls about the same one after the
-/// other. Dropping the table kills what still runs, unless the machine outlives it.
+/// The processes of one session. Calls for different processes run concurrently, calls for the same process one after
+/// the other. Dropping the table kills every running process, unless the machine outlives the table.
 #[derive(Debug)]
 pub struct ProcessTable {
     machine: Arc<dyn Machine>,
     options: TableOptions,
     mask: Option<SecretMask>,
     rows: Mutex<Rows>,
-    /// Told whenever a start is over, one way or the other.
+    /// Notified whenever a start has ended, successfully or not.
     started: Notify,
     chunks: AtomicU64,
-    /// Held by the one call that takes a process over.
+    /// Held by the call that adopts a process.
     adopting: tokio::sync::Mutex<()>,
 }
 
-/// What is known of a process from its beginning on.
-pub(super) struct About {
+/// The facts about a process that are known at its start.
+pub(super) struct ProcessFacts {
     pub(super) argv: Vec<OsString>,
     pub(super) tty: bool,
     pub(super) started: SystemTime,
-    /// Bytes it printed that nobody has any more.
+    /// Number of output bytes that no table has any more.
     pub(super) unread: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub(super) entries: BTreeMap<u64, Arc<Entry>>,
-    /// Processes of an earlier table that nobody asked for yet.
-    pub(super) left: BTreeMap<u64, Left>,
-    /// Numbers of processes that are being started, and the round in which that began.
+    /// Processes of an earlier table that no call has used yet.
+    pub(super) inherited: BTreeMap<u64, InheritedProcess>,
+    /// Numbers of processes that are being started, and the round in which each start began.
     reserved: BTreeMap<u64, u64>,
-    /// Counts how often everything was ended: what began in an earlier round must not come in.
+    /// Counts the calls that end all processes; a start of an earlier round is not admitted.
     round: u64,
-    /// Whether nothing may be started any more.
+    /// Whether every start is refused.
     pub(super) closed: bool,
     /// Counts the uses of processes.
     clock: u64,
-    /// Counts numbers given out.
+    /// Counts the numbers that were assigned.
     given: u64,
-    /// One pump per process; they end with the streams, or with the table.
+    /// One task per process that reads its output; it ends with the streams, or with the table.
     pumps: JoinSet<()>,
 }
 
@@ -96,7 +96,7 @@ impl ProcessTable {
         Self { machine, options, mask: None, rows, started: Notify::new(), chunks: AtomicU64::new(0), adopting }
     }
 
-    /// Hides these secrets in everything that processes print from now on.
+    /// Hides these secrets in the output of processes that start from now on.
     #[must_use]
     pub fn hiding(mut self, mask: Option<SecretMask>) -> Self {
         self.mask = mask;
@@ -116,36 +116,37 @@ impl ProcessTable {
     }
 
     pub(super) fn rows(&self) -> MutexGuard<'_, Rows> {
-        // No holder leaves the rows half changed.
+        // A panic cannot leave the rows inconsistent.
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a command and waits for its exit, or until the yield time is over; then it stays in the table under the
-    /// number in the update. A start that is dropped before it returns kills the command: nobody knows its number.
+    /// Runs a command and waits for its exit, at most for the yield time. A command that still runs then stays in the
+    /// table under the number in the update. A start that is dropped before it returns kills the command, because no
+    /// caller knows its number.
     ///
     /// # Errors
-    /// `exec_transport_error` when the machine cannot start it or is lost, when the table is full of processes that calls
-    /// are waiting for, or when everything was ended meanwhile.
+    /// `exec_transport_error` if the machine cannot start the command or is lost, if calls are waiting for every
+    /// process of a full table, or if all processes were ended meanwhile.
     pub async fn start(&self, mut start: Start) -> Result<Update> {
         let begun = Instant::now();
         let mut slot = self.reserve(&start)?;
         let evicted = std::mem::take(&mut slot.evicted);
-        let words = || words(&start.command);
+        let argv_of = || argv_text(&start.command);
         let command = start.command.clone().joined();
         let command = if self.machine.commands().is_some() { command.kept() } else { command };
         let spawned = timeout(self.options.patience, self.machine.spawn(command)).await;
         let process = spawned
-            .map_err(|_elapsed| SandboxError::exec_transport_error(words(), "it did not start in time"))?
-            .map_err(|error| SandboxError::exec_transport_error(words(), error.to_string()).because(error))?;
+            .map_err(|_elapsed| SandboxError::exec_transport_error(argv_of(), "it did not start in time"))?
+            .map_err(|error| SandboxError::exec_transport_error(argv_of(), error.to_string()).because(error))?;
         let watcher = start.watcher.take();
         let (argv, tty) = (start.command.argv.clone(), start.command.tty.is_some());
-        let about = About { argv, tty, started: SystemTime::now(), unread: 0 };
-        let entry = self.entry(slot.id, about, process, watcher);
-        // Before others can see it, so that it cannot be pushed out meanwhile.
+        let facts = ProcessFacts { argv, tty, started: SystemTime::now(), unread: 0 };
+        let entry = self.entry(slot.id, facts, process, watcher);
+        // Take the turn before the entry is visible, so that it cannot be evicted meanwhile.
         let _turn = entry.turn.lock().await;
         if let Err(_still_reserved) = slot.fill(&entry) {
             entry.kill(self.options.kill_patience).await;
-            return Err(SandboxError::exec_transport_error(words(), STOPPING));
+            return Err(SandboxError::exec_transport_error(argv_of(), STOPPING));
         }
         let unannounced = Unannounced { table: self, entry: &entry };
         let yield_time = start.yield_time.unwrap_or(self.options.start_yield);
@@ -161,19 +162,20 @@ impl ProcessTable {
         Ok(update)
     }
 
-    /// Types to a process, or only asks for news when there is nothing to type. Input returns early: once something was
-    /// printed after it and nothing more for 50 ms. Without input the call waits for the exit or the full yield time,
-    /// which is at least 5 s then.
+    /// Writes to a process, or only polls it if the input is empty. A call with input returns as soon as the process
+    /// has printed something and then nothing for 50 ms. A call without input waits for the exit or the full yield
+    /// time, which is at least 5 s.
     ///
     /// # Errors
-    /// `pty_session_not_found`, `pty_stdin_unavailable` for input to a process that takes none, `exec_transport_error`
-    /// when the machine is lost or the process stays busy with another call.
+    /// `pty_session_not_found`, `pty_stdin_unavailable` for input to a process without a terminal,
+    /// `exec_transport_error` if the machine is lost or another call keeps using the process.
     pub async fn write(&self, id: u64, write: Write<'_>) -> Result<Update> {
         let begun = Instant::now();
-        let entry = self.reach(id).await?;
-        let busy = |_elapsed| SandboxError::exec_transport_error(entry.command(), "another call keeps waiting for it");
+        let entry = self.find_or_adopt(id).await?;
+        let busy =
+            |_elapsed| SandboxError::exec_transport_error(entry.command(), "another call is still waiting for it");
         let _turn = timeout(self.options.poll_max, entry.turn.lock()).await.map_err(busy)?;
-        // The call before may have been the last.
+        // The previous call may have reported the exit.
         if !Arc::ptr_eq(&self.find(id)?, &entry) {
             return Err(SandboxError::pty_session_not_found(id));
         }
@@ -188,18 +190,18 @@ impl ProcessTable {
         self.report(&entry, begun, write.max_output_tokens, unaccepted)
     }
 
-    /// What is in the table, newest first.
+    /// The processes in the table, newest first.
     #[must_use]
     pub fn list(&self) -> Vec<ProcessInfo> {
         let rows = self.rows();
         let mut infos: Vec<ProcessInfo> = rows.entries.values().map(|entry| entry.info()).collect();
-        infos.extend(rows.left.iter().map(|(id, left)| left.info(*id)));
+        infos.extend(rows.inherited.iter().map(|(id, process)| process.info(*id)));
         drop(rows);
         infos.sort_by_key(|info| std::cmp::Reverse((info.started, info.id)));
         infos
     }
 
-    /// What a process prints from now on, as it prints it.
+    /// Subscribes to the live output of a process from now on.
     ///
     /// # Errors
     /// `pty_session_not_found`.
@@ -207,32 +209,34 @@ impl ProcessTable {
         Ok(self.find(id)?.record.watch())
     }
 
-    /// Sends a signal to a process, or tells it the new size of its terminal, without waiting for other calls.
+    /// Sends a signal or the new size of the terminal to a process, without waiting for other calls.
     ///
     /// # Errors
-    /// `pty_session_not_found`, `exec_transport_error` when the machine does not take it in time.
+    /// `pty_session_not_found`, `exec_transport_error` if the machine does not accept the request in time.
     pub async fn control(&self, id: u64, control: Control) -> Result<()> {
-        let entry = self.reach(id).await?;
+        let entry = self.find_or_adopt(id).await?;
         let sent = timeout(self.options.patience, entry.control.send(control)).await;
-        // A command that exited meanwhile cannot be reached and need not be.
-        sent.map(drop).map_err(|_| SandboxError::exec_transport_error(entry.command(), "the machine does not listen"))
+        // The channel of an exited command is closed, which is not an error.
+        sent.map(drop).map_err(|_| SandboxError::exec_transport_error(entry.command(), "the machine does not respond"))
     }
 
-    /// Kills a process and everything it started, and forgets it. A call that waits for it still gets its last output.
+    /// Kills a process and every process it started, and removes it from the table. A call that waits for it still gets
+    /// its last output.
     ///
     /// # Errors
-    /// `pty_session_not_found`, `machine_error` when the machine did not confirm it in time; it is forgotten all the same.
+    /// `pty_session_not_found`, `machine_error` if the machine did not confirm the kill in time; the process is removed
+    /// from the table anyway.
     pub async fn terminate(&self, id: u64) -> Result<()> {
-        let entry = self.reach(id).await?;
+        let entry = self.find_or_adopt(id).await?;
         let confirmed = entry.kill(self.options.kill_patience).await;
         self.forget(&entry);
         if confirmed { Ok(()) } else { Err(SandboxError::machine_error(Op::PtyTerminate, id.to_string())) }
     }
 
-    /// Kills and forgets every process, those that are just being started too; returns when all are gone, or the machine
-    /// had its time to do it. What is started after this was called is not touched.
+    /// Kills every process, also those that are being started, and removes them from the table. Returns when all are
+    /// gone, or after the kill timeout. Processes that are started after this call are not affected.
     pub async fn terminate_all(&self) {
-        let _held_by_others = timeout(self.options.kill_patience, self.reach_all()).await;
+        let _held_by_others = timeout(self.options.kill_patience, self.adopt_all()).await;
         let (entries, round) = {
             let mut rows = self.rows();
             rows.round += 1;
@@ -244,17 +248,17 @@ impl ProcessTable {
         entries.iter().for_each(|entry| self.forget(entry));
     }
 
-    /// Refuses every later start, then ends everything as [`terminate_all`](Self::terminate_all) does.
+    /// Refuses every later start, then calls [`terminate_all`](Self::terminate_all).
     pub async fn close(&self) {
         self.rows().closed = true;
         self.terminate_all().await;
     }
 
-    /// Waits until every start of an earlier round is over.
+    /// Waits until every start of an earlier round has ended.
     async fn starts_before(&self, round: u64) {
         loop {
             let mut over = pin!(self.started.notified());
-            // From here on no notice is missed.
+            // From here on no notification is missed.
             over.as_mut().enable();
             if self.rows().reserved.values().all(|begun| *begun >= round) {
                 return;
@@ -263,13 +267,13 @@ impl ProcessTable {
         }
     }
 
-    /// An error as an answer a model can read: exit code 1, and what is wrong.
+    /// An error as an update that a model can read: exit code 1, and the error message.
     #[must_use]
     pub fn refusal(&self, error: &SandboxError, wall_time: Duration) -> Update {
         Update::refusal(self.chunk_id(), wall_time, error)
     }
 
-    /// Something that was done without a process, as an answer a model can read: exit code 0.
+    /// A result without a process as an update that a model can read: exit code 0.
     #[must_use]
     pub fn report_done(&self, output: String, wall_time: Duration) -> Update {
         Update {
@@ -285,7 +289,7 @@ impl ProcessTable {
         }
     }
 
-    /// How many pumps are known.
+    /// Number of output tasks.
     #[cfg(test)]
     pub(super) fn tasks(&self) -> usize {
         self.rows().pumps.len()
@@ -305,7 +309,7 @@ impl ProcessTable {
         format!("{:06x}", count & 0xFF_FFFF)
     }
 
-    /// The process of this number; looking it up counts as using it.
+    /// The process with this number; the lookup counts as a use.
     pub(super) fn find(&self, id: u64) -> Result<Arc<Entry>> {
         let mut rows = self.rows();
         let entry = rows.entries.get(&id).cloned().ok_or_else(|| SandboxError::pty_session_not_found(id))?;
@@ -321,9 +325,9 @@ impl ProcessTable {
         }
     }
 
-    /// Makes room and takes a number, before anything runs.
+    /// Evicts processes if the table is full, and reserves a number, before the command runs.
     fn reserve(&self, start: &Start) -> Result<Slot<'_>> {
-        let refused = |reason: &str| Err(SandboxError::exec_transport_error(words(&start.command), reason));
+        let refused = |reason: &str| Err(SandboxError::exec_transport_error(argv_text(&start.command), reason));
         let mut rows = self.rows();
         if rows.closed {
             return refused(STOPPING);
@@ -353,20 +357,20 @@ impl ProcessTable {
     pub(super) fn entry(
         &self,
         id: u64,
-        about: About,
+        facts: ProcessFacts,
         process: Process,
         watcher: Option<oneshot::Sender<Deltas>>,
     ) -> Arc<Entry> {
         let record = Record::new(self.options.buffer);
-        record.skip(about.unread);
+        record.skip(facts.unread);
         let mut rows = self.rows();
         while rows.pumps.try_join_next().is_some() {}
         rows.clock += 1;
         Arc::new(Entry {
             id,
-            argv: about.argv,
-            tty: about.tty,
-            started: about.started,
+            argv: facts.argv,
+            tty: facts.tty,
+            started: facts.started,
             process: process.id,
             stdin: process.stdin,
             control: process.control,
@@ -376,8 +380,8 @@ impl ProcessTable {
         })
     }
 
-    /// What there is to tell now. Nothing is awaited between taking the output and returning it, so that a call that is
-    /// dropped loses nothing.
+    /// The update for a call. Nothing is awaited between taking the output and returning it, so that a dropped call
+    /// loses no output.
     fn report(
         &self,
         entry: &Arc<Entry>,
@@ -418,7 +422,7 @@ impl ProcessTable {
     }
 }
 
-/// Ends an output with a line of our own.
+/// Appends a line of the table to an output.
 fn append(output: &mut String, notice: &str) {
     let line_break = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
     output.push_str(&format!("{line_break}[{notice}]\n"));
@@ -446,7 +450,7 @@ impl Rows {
                 Ids::Sequential => 1000 + self.given,
             };
             self.given += 1;
-            let taken = self.left.contains_key(&id) || self.reserved.contains_key(&id);
+            let taken = self.inherited.contains_key(&id) || self.reserved.contains_key(&id);
             if !taken && !self.entries.contains_key(&id) {
                 return id;
             }
@@ -454,16 +458,16 @@ impl Rows {
     }
 }
 
-/// A number that is taken while its process is being started.
+/// A number that is reserved while its process is being started.
 struct Slot<'a> {
     table: &'a ProcessTable,
     id: u64,
-    /// Processes that were ended for it.
+    /// Processes that were evicted for it.
     evicted: Vec<u64>,
 }
 
 impl Slot<'_> {
-    /// Lets the process in, unless everything was ended since its start began.
+    /// Admits the process, unless all processes were ended since its start began.
     fn fill(self, entry: &Arc<Entry>) -> std::result::Result<(), Self> {
         let mut rows = self.table.rows();
         if rows.reserved.get(&self.id) != Some(&rows.round) {
@@ -482,7 +486,7 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// A process whose number nobody was told yet: it ends with the call that started it.
+/// A process whose number was not reported yet: it ends with the call that started it.
 struct Unannounced<'a> {
     table: &'a ProcessTable,
     entry: &'a Arc<Entry>,

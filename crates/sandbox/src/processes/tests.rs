@@ -1,4 +1,4 @@
-//! The table on a scripted machine, on a clock that only moves when everything waits.
+//! Tests of the table on a scripted machine, with a paused clock that only advances when every task waits.
 
 mod ends;
 mod output;
@@ -18,7 +18,7 @@ use tokio::{
 
 use super::*;
 
-/// The other side of a process.
+/// The machine's side of a process.
 struct Puppet {
     stdin: mpsc::Receiver<Bytes>,
     control: mpsc::Receiver<Control>,
@@ -35,7 +35,7 @@ impl Puppet {
     }
 }
 
-/// A machine whose processes are played by the test.
+/// A machine whose processes are simulated by the test.
 #[derive(Debug)]
 struct Stage {
     features: Features,
@@ -135,7 +135,7 @@ async fn waiting_times_are_kept_within_their_bounds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exit_returns_at_once_and_is_told_once() {
+async fn an_exit_returns_at_once_and_is_reported_once() {
     let (table, mut stage) = stage(TableOptions::default());
     let play = async {
         let puppet = stage.recv().await.unwrap();
@@ -165,7 +165,7 @@ async fn streams_that_a_child_holds_open_cost_fifty_milliseconds() {
     let update = update.unwrap();
     assert_eq!((update.output.as_str(), millis(update.wall_time)), ("late", 50));
     assert!(table.list().is_empty());
-    // The child is neither held up nor heard.
+    // The child is not blocked, and its output is discarded.
     for _ in 0..1000 {
         puppet.print(vec![b'x'; 4096]).await;
     }
@@ -267,7 +267,7 @@ async fn input_that_is_not_taken_is_reported_and_waits_no_longer_than_it_may() {
     let update = table.write(1000, Write::new(&long)).await.unwrap();
     assert_eq!((update.unaccepted_bytes, millis(update.wall_time)), (10_000 - 8192, 250));
     assert!(update.output.contains("1808 bytes"), "{}", update.output);
-    // A Ctrl-C does not wait behind it.
+    // A Ctrl-C does not wait behind the queued input.
     table.write(1000, Write::new("\u{3}")).await.unwrap();
     assert_eq!(puppet.control.recv().await, Some(Control::Signal(Signal::Interrupt)));
 }
@@ -287,7 +287,7 @@ async fn calls_to_one_process_take_turns_and_calls_to_two_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_turn_learns_that_the_process_is_gone() {
+async fn a_call_that_waits_for_a_turn_fails_when_the_process_is_gone() {
     let (table, mut stage) = stage(TableOptions::default());
     table.start(pipes()).await.unwrap();
     let puppet = stage.recv().await.unwrap();
@@ -303,7 +303,7 @@ async fn whoever_waits_for_a_turn_learns_that_the_process_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn times_without_end_are_no_error() {
+async fn infinite_times_are_no_error() {
     let ever = Duration::MAX;
     let (table, mut stage) = stage(TableOptions {
         yield_min: ever,
@@ -338,7 +338,7 @@ async fn times_without_end_are_no_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_list_tells_what_there_is() {
+async fn the_list_describes_every_process() {
     let (table, mut stage) = stage(TableOptions::default());
     table.start(pipes()).await.unwrap();
     table.start(terminal()).await.unwrap();

@@ -1,38 +1,38 @@
-//! Cutting the middle out of a text that is too long for a model, so that its beginning and its end remain.
+//! Cuts the middle out of a text that is too long for a model, so that its beginning and its end remain.
 //!
-//! A token is taken to be four bytes. The cut never splits a character.
+//! A token counts as four bytes. The cut never splits a character.
 
 use std::ops::Range;
 
 /// Bytes that count as one token.
 const TOKEN: usize = 4;
 
-/// A place in a text where something is missing already, and the line that says so.
+/// A gap that a text already has, and the line that describes it.
 #[derive(Clone, Debug)]
 pub(super) struct Gap {
-    /// Where the line is.
+    /// Position of the line.
     pub(super) notice: Range<usize>,
-    /// How many bytes are missing there.
+    /// Number of bytes that are missing in the gap.
     pub(super) omitted: u64,
 }
 
-/// The text within `max_tokens`, and how many tokens it had if that was more.
+/// The text within `max_tokens`, and the original number of tokens if it was higher.
 ///
-/// What is returned never exceeds `4 * max_tokens` bytes, the notices about the cut included: a first line with the number
-/// of lines, and the number of tokens that were cut, where they were. When not even those fit, they are cut too.
+/// The result never exceeds `4 * max_tokens` bytes, including the notices about the cut: a first line with the number
+/// of lines, and at the cut the number of truncated tokens. If the notices do not fit, they are cut too.
 #[must_use]
 pub fn truncate(text: &str, max_tokens: usize) -> (String, Option<u64>) {
     truncate_around(text, None, max_tokens)
 }
 
-/// The same for a text with a gap. Where the cut swallows the line about the gap, its own count says what both took.
+/// Truncates a text that has a gap. If the cut includes the line about the gap, the count of the cut covers both.
 pub(super) fn truncate_around(text: &str, gap: Option<Gap>, max_tokens: usize) -> (String, Option<u64>) {
     let budget = max_tokens.saturating_mul(TOKEN);
     if text.len() <= budget {
         return (text.to_owned(), None);
     }
     let original = tokens(text.len());
-    // The largest count it can become: the one that is shown in the end is not longer.
+    // Reserve space for the largest possible count; the actual one is not longer.
     let omitted = gap.as_ref().map_or(0, |gap| gap.omitted);
     let reserve = marker(tokens_of(omitted.saturating_add(text.len() as u64)), "tokens");
     if reserve.len() > budget {
@@ -52,7 +52,8 @@ pub(super) fn truncate_around(text: &str, gap: Option<Gap>, max_tokens: usize) -
     (format!("{notice}{head}{}{tail}", marker(count, "tokens")), Some(original))
 }
 
-/// The text with at most `max_bytes` of its own bytes; the notices about the cut come on top and count characters.
+/// The text with at most `max_bytes` of its own bytes; the notices about the cut are added to that and count
+/// characters.
 #[must_use]
 pub fn truncate_bytes(text: &str, max_bytes: usize) -> String {
     if text.len() <= max_bytes {
@@ -64,7 +65,7 @@ pub fn truncate_bytes(text: &str, max_bytes: usize) -> String {
     format!("{}{head}{}{tail}", line_notice(text), marker(count, "chars"))
 }
 
-/// Tokens in so many bytes.
+/// Number of tokens in this many bytes.
 pub(super) fn tokens(bytes: usize) -> u64 {
     tokens_of(bytes as u64)
 }
@@ -81,15 +82,15 @@ fn line_notice(text: &str) -> String {
     format!("Total output lines: {}\n\n", lines(text))
 }
 
-/// What lies between a beginning and an end that have at most `budget` bytes together.
+/// The range between a beginning and an end that have at most `budget` bytes together.
 fn split(text: &str, budget: usize) -> Range<usize> {
     let head = text.floor_char_boundary(budget / 2);
     let tail = text.ceil_char_boundary(text.len() - (budget - budget / 2)).max(head);
     head..tail
 }
 
-/// Lines as other sandboxes count them: every Unicode line break ends one, `\r\n` is a single break, and an end without
-/// a break counts.
+/// Number of lines as other sandboxes count them: every Unicode line break ends a line, `\r\n` is one break, and a last
+/// line without a break counts.
 fn lines(text: &str) -> usize {
     let breaks = |c: char| {
         matches!(c, '\n' | '\u{b}' | '\u{c}' | '\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
@@ -107,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// What the Python SDK (0.24) made of `unit` written `repeat` times.
+    /// The result of the Python SDK (0.24) for `unit` repeated `repeat` times.
     #[derive(Deserialize)]
     struct Case {
         mode: String,
@@ -149,7 +150,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_left_fits_and_comes_from_both_ends(text in "(?s).{0,300}", max in 0_usize..90) {
+        fn the_result_fits_and_consists_of_both_ends(text in "(?s).{0,300}", max in 0_usize..90) {
             let (output, original) = truncate(&text, max);
             prop_assert!(output.len() <= max * 4);
             match original {

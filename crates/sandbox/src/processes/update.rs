@@ -1,4 +1,4 @@
-//! What a call to the process table tells: in the words models know, and as a JSON object.
+//! The result of a call to the process table: as the text that models know, and as a JSON object.
 
 use std::{fmt::Write, time::Duration};
 
@@ -6,32 +6,32 @@ use serde::{Serialize, Serializer};
 
 use crate::{Op, SandboxError};
 
-/// What happened since the last call.
+/// What happened to a process since the last call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Update {
-    /// Six hexadecimal digits that tell this answer from others.
+    /// Six hexadecimal digits that identify this update.
     pub chunk_id: String,
-    /// How long the call took.
+    /// Duration of the call.
     #[serde(rename = "wall_time_seconds", serialize_with = "seconds")]
     pub wall_time: Duration,
-    /// The exit code, once it exited: then the process is no longer in the table.
+    /// Exit code, if the process has exited; it is then no longer in the table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The process, while it runs.
+    /// Number of the process, while it runs.
     #[serde(rename = "session_id", skip_serializing_if = "Option::is_none")]
     pub process_id: Option<u64>,
-    /// How many tokens there were, if some are missing from `output`.
+    /// Number of printed tokens, if some are missing from `output`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_token_count: Option<u64>,
-    /// What it printed, cut to size.
+    /// Output of the process, truncated if necessary.
     pub output: String,
-    /// How many bytes were printed but not kept, because nobody asked in time.
+    /// Number of bytes that were dropped because no call read them in time.
     #[serde(skip)]
     pub omitted_bytes: u64,
-    /// How many bytes of the input the process did not take in time; `output` ends with a line about it.
+    /// Number of input bytes that the process did not accept in time; `output` ends with a line about it.
     #[serde(skip)]
     pub unaccepted_bytes: usize,
-    /// Processes that were ended because the table was full; `output` ends with a line about each.
+    /// Processes that were evicted because the table was full; `output` ends with a line about each.
     #[serde(skip)]
     pub evicted: Vec<u64>,
 }
@@ -41,7 +41,7 @@ fn seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Update {
-    /// What a model reads.
+    /// The update as a model reads it.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = format!("Chunk ID: {}\nWall time: {:.4} seconds\n", self.chunk_id, self.wall_time.as_secs_f64());
@@ -52,7 +52,7 @@ impl Update {
         text + "Output:\n" + &self.output
     }
 
-    /// An error as an answer with exit code 1, for failures a model should read and act on.
+    /// An error as an update with exit code 1, for failures that a model can read and act on.
     pub(super) fn refusal(chunk_id: String, wall_time: Duration, error: &SandboxError) -> Self {
         let typed = matches!(error, SandboxError::PtySessionNotFound { .. } | SandboxError::PtyStdinUnavailable { .. });
         let tool = if typed || error.op() == Op::PtyStdin { "write_stdin" } else { "exec_command" };
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_what_models_know() {
+    fn the_text_has_the_format_that_models_know() {
         let head = "Chunk ID: 00beef\nWall time: 1.2346 seconds\n";
         let table = [
             (update(), "Output:\nhello\n"),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn as_json_only_what_is_known_is_there() {
+    fn json_contains_only_known_fields() {
         let json = |update: Update| serde_json::to_string(&update).unwrap();
         assert_eq!(json(update()), r#"{"chunk_id":"00beef","wall_time_seconds":1.234567,"output":"hello\n"}"#);
         assert_eq!(

@@ -1,15 +1,15 @@
-//! Where bytes can be cut without splitting a character, and the part of one that has to wait for its rest.
+//! Splits bytes between UTF-8 characters, and holds back an incomplete character at the end of a piece.
 
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
 
-/// Whether the byte is inside a character, not its first.
+/// Whether this is a continuation byte of a character.
 pub(super) fn continues(byte: u8) -> bool {
     byte & 0xC0 == 0x80
 }
 
-/// How many bytes the character that begins with this one has.
+/// Number of bytes of the character that begins with this byte.
 fn width(first: u8) -> usize {
     match first {
         0xC2..=0xDF => 2,
@@ -19,8 +19,7 @@ fn width(first: u8) -> usize {
     }
 }
 
-/// The length without a character at the end that lacks its last bytes. Bytes that can never become a character are not
-/// waited for.
+/// The length without an incomplete character at the end. Bytes that can never become a character count as complete.
 pub(super) fn complete(bytes: &[u8]) -> usize {
     let window = bytes.len().saturating_sub(3);
     let Some(back) = bytes[window..].iter().rev().position(|byte| !continues(*byte)) else { return bytes.len() };
@@ -29,30 +28,30 @@ pub(super) fn complete(bytes: &[u8]) -> usize {
     if width(bytes[start]) <= unfinished.len() {
         return bytes.len();
     }
-    // The library knows which second bytes are possible at all: an error without a length may still become a character.
+    // `from_utf8` knows the valid second bytes: an error without a length may still become a character.
     match std::str::from_utf8(unfinished) {
         Err(error) if error.error_len().is_none() => start,
         _ => bytes.len(),
     }
 }
 
-/// The text; what is no UTF-8 becomes U+FFFD.
+/// The text, with U+FFFD for invalid UTF-8.
 pub(super) fn lossy(bytes: Vec<u8>) -> String {
     match String::from_utf8_lossy(&bytes) {
         Cow::Owned(text) => text,
-        // It was valid, so nothing has to be looked at or copied again.
+        // The bytes are valid, so this copies nothing.
         Cow::Borrowed(_) => String::from_utf8(bytes).unwrap_or_default(),
     }
 }
 
-/// One stream's unfinished character: what comes out of it never ends inside one.
+/// Holds the incomplete character at the end of a stream, so that the output never ends inside a character.
 #[derive(Debug, Default)]
 pub(super) struct Carry {
     held: Bytes,
 }
 
 impl Carry {
-    /// Adds bytes and gives those that are complete.
+    /// Adds bytes and returns those that are complete.
     pub(super) fn push(&mut self, bytes: Bytes) -> Bytes {
         let mut all = if self.held.is_empty() {
             bytes
@@ -62,18 +61,18 @@ impl Carry {
             joined.freeze()
         };
         let held = all.split_off(complete(&all));
-        // A copy, so that three bytes do not keep a whole piece.
+        // A copy, so that three bytes do not keep a whole piece in memory.
         self.held = Bytes::copy_from_slice(&held);
         all
     }
 
-    /// What never became a character.
+    /// Returns the bytes that never became a character.
     pub(super) fn finish(&mut self) -> Bytes {
         std::mem::take(&mut self.held)
     }
 }
 
-/// The bytes in pieces of at most `limit`, cut between characters.
+/// Splits the bytes between characters into pieces of at most `limit` bytes.
 pub(super) fn pieces(mut bytes: &[u8], limit: usize) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_may_still_become_a_character_is_held_back() {
+    fn only_an_incomplete_character_is_held_back() {
         let table: &[(&[u8], usize)] = &[
             (b"", 0),
             (b"abc", 3),
@@ -103,7 +102,8 @@ mod tests {
             (b"a\xe2", 1),
             (b"\xf0\x9f\x98", 0),
             ("😀".as_bytes(), 4),
-            // Never a character: a stray middle, a stray first before text, an impossible second byte, an overlong form.
+            // Never a character: a stray continuation byte, a stray first byte before text, an invalid second byte, an
+            // overlong form.
             (b"a\x82", 2),
             (b"\x82\x82\x82", 3),
             (b"\xe2a", 2),
@@ -120,7 +120,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_text_in_pieces_of_any_size_is_whole_at_every_moment(text in "\\PC{0,60}", size in 1_usize..9) {
+        fn a_text_in_pieces_of_any_size_is_never_split_inside_a_character(text in "\\PC{0,60}", size in 1_usize..9) {
             let mut carry = Carry::default();
             let mut seen = String::new();
             for piece in text.as_bytes().chunks(size) {
@@ -132,7 +132,7 @@ mod tests {
         }
 
         #[test]
-        fn pieces_join_to_what_was_cut(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "\\PC{0,60}", limit in 4_usize..20) {
+        fn pieces_join_to_the_original_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "\\PC{0,60}", limit in 4_usize..20) {
             for bytes in [&bytes, text.as_bytes()] {
                 let all: Vec<&[u8]> = pieces(bytes, limit).collect();
                 prop_assert!(all.iter().all(|piece| (1..=limit).contains(&piece.len())));

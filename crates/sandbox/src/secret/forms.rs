@@ -1,44 +1,45 @@
-//! The forms in which programs print a secret value: as it is, line by line, JSON- or URL-escaped, in base64.
+//! The encodings in which programs print a secret value: plain, line by line, JSON- or URL-escaped, base64.
 
 use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// The shortest value that is hidden. Shorter ones are parts of so many other words that the text would be lost, and its
-/// gaps would give them away.
+/// The shortest value that is hidden, in bytes. Shorter ones occur in so many other words that the text would be
+/// unreadable, and its gaps would reveal them.
 pub(super) const SHORTEST: usize = 8;
 
-/// The longest value of several lines that is also looked for as a whole; of a longer one only the lines are.
+/// The longest multi-line value that is also searched as a whole, in bytes; of a longer one only the lines are
+/// searched.
 const WHOLE: usize = 4096;
 
-/// The columns at which base64 is commonly broken into lines.
+/// The columns at which programs break base64 into lines.
 const WRAPS: [usize; 2] = [76, 64];
 
-/// How a value was written down.
+/// The encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
     Plain,
-    /// The inside of a JSON string; `ascii` writes everything else as `\uXXXX`.
+    /// The content of a JSON string; with `ascii`, other characters are written as `\uXXXX`.
     Json {
         ascii: bool,
     },
     Url(UrlCode),
-    /// The characters that depend on the value alone when `shift` bytes (modulo 3) stand before it.
+    /// The base64 characters that depend on the value alone when `shift` bytes (modulo 3) precede it.
     Base64 {
         url_safe: bool,
         shift: usize,
     },
 }
 
-/// How a value was escaped for a URL.
+/// One way to escape a value for a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UrlCode {
-    /// Punctuation that stays as it is.
+    /// Punctuation that is not escaped.
     safe: &'static str,
-    /// Whether a space is a plus sign.
+    /// Whether a space is written as a plus sign.
     plus: bool,
-    /// Whether digits above 9 are capitals.
+    /// Whether hexadecimal digits above 9 are capitals.
     capitals: bool,
 }
 
@@ -46,7 +47,7 @@ const fn url(safe: &'static str, plus: bool, capitals: bool) -> Code {
     Code::Url(UrlCode { safe, plus, capitals })
 }
 
-/// Each form with the name by which a saved run refers to it. Names are never given to another form.
+/// Each encoding with the name by which a saved run refers to it. A name is never reused for another encoding.
 pub(super) const CODES: [(&str, Code); 17] = [
     ("plain", Code::Plain),
     ("json", Code::Json { ascii: false }),
@@ -77,7 +78,7 @@ impl Code {
                 let mut bytes = vec![0; shift];
                 bytes.extend_from_slice(value.as_bytes());
                 let text = if url_safe { URL_SAFE_NO_PAD.encode(&bytes) } else { STANDARD_NO_PAD.encode(&bytes) };
-                // A character of six bits that another byte has a part in says nothing about this value alone.
+                // Leave out base64 characters whose six bits include bits of a neighbouring byte.
                 let (from, to) = ((shift * 8).div_ceil(6), bytes.len() * 8 / 6);
                 text.get(from..to).unwrap_or_default().to_owned()
             }
@@ -122,8 +123,8 @@ impl UrlCode {
     }
 }
 
-/// The parts of a value that are looked for: itself (number 0) and, if it has several, its lines (from 1 on). Spaces at
-/// either end are not counted, nor are lines that are too short or that only frame a key.
+/// The parts of a value that are searched: the whole value (number 0) and, if it has several lines, each line (from 1
+/// on). White space at either end is trimmed; lines that are too short or that only frame a key are left out.
 pub(super) fn parts(value: &str) -> Vec<(usize, &str)> {
     let whole = value.trim();
     let mut parts = Vec::new();
@@ -139,12 +140,12 @@ pub(super) fn parts(value: &str) -> Vec<(usize, &str)> {
     parts
 }
 
-/// The part of this number, if the value has it.
+/// The part with this number, if the value has it.
 pub(super) fn part(value: &str, number: usize) -> Option<&str> {
     parts(value).into_iter().find(|(at, _)| *at == number).map(|(_, part)| part)
 }
 
-/// The lines of a part's base64 where a program has broken it, when the value is all that was encoded.
+/// The lines of a part's base64 text as programs wrap it, if nothing but the value was encoded.
 pub(super) fn wrapped(part: &str) -> Vec<String> {
     let text = Code::Base64 { url_safe: false, shift: 0 }.write(part);
     let lines = WRAPS.iter().filter(|wrap| text.len() > **wrap).flat_map(|wrap| text.as_bytes().chunks(*wrap));
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_known_in_the_forms_that_programs_print() {
+    fn a_value_is_encoded_as_programs_print_it() {
         let value = "p/ä ss\"w+rd~(1)\t";
         let written = |name: &str| {
             let code = CODES.iter().find(|(known, _)| *known == name).expect("a form").1;
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_known_wherever_the_value_stands_in_what_was_encoded() {
+    fn base64_is_found_at_every_offset_in_the_encoded_text() {
         for before in ["", "u", "us", "user:", "x-access-token:"] {
             for after in ["", "\n", "@host"] {
                 for url_safe in [false, true] {
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_several_lines_is_known_by_its_lines() {
+    fn a_multi_line_value_is_found_by_its_lines() {
         let key = "-----BEGIN KEY-----\nMIIEvQIBADANBg\r\nshort\n  kqhkiG9w0BAQEF  \n-----END KEY-----\n";
         let found: Vec<_> = parts(key).into_iter().skip(1).collect();
         assert_eq!(found, [(2, "MIIEvQIBADANBg"), (4, "kqhkiG9w0BAQEF")]);

@@ -1,4 +1,4 @@
-//! Hiding known secret values in text: one search for every value in all its forms, in whole texts and in streams.
+//! Hides known secret values in texts and streams: one search for every value in all its encodings.
 
 use std::{
     borrow::Cow,
@@ -15,39 +15,41 @@ use super::{
     seal::References,
 };
 
-/// What stands in the place of a value.
+/// The replacement for a value.
 pub(super) const HIDDEN: &[u8] = b"[secret]";
 
-/// The longest pattern; longer ones are looked for piece by piece, so that a stream never holds back more than this.
+/// The longest pattern, in bytes. Longer values are searched in pieces, so that a stream never buffers more than this.
 const LONGEST: usize = 2048;
 
-/// Hides known secret values in what is shown: as they are, JSON-, URL- or base64-escaped, and line by line if they have
-/// several. Cheap to clone.
+/// Hides known secret values in text: plain, JSON- or URL-escaped, in base64, and each line of a multi-line value.
+/// Cheap to clone.
 ///
-/// It is a net against accidents, not a wall: a program that has a value can write it in a form that is not known here.
+/// A mask protects against accidents, not against an attacker: a program that has a value can print it in an unknown
+/// encoding.
 #[derive(Clone)]
 pub struct SecretMask(Arc<Shared>);
 
 struct Shared {
     search: Search,
-    /// Values that may be referred to by name, also those that are shown.
+    /// Values that references may name, also those that are shown.
     named: Vec<(String, String)>,
     references: OnceLock<References>,
 }
 
-/// Where the values are in a text.
+/// Finds values in a text.
 struct Search {
-    /// Nothing if it could not be built: then everything is hidden.
+    /// `None` if the automaton could not be built: then all text is hidden.
     automaton: Option<AhoCorasick>,
-    /// In order.
+    /// Sorted.
     patterns: Vec<Vec<u8>>,
     longest: usize,
-    /// Whether a pattern begins with this byte.
+    /// For each byte, whether a pattern begins with it.
     begins: [bool; 256],
 }
 
 impl SecretMask {
-    /// Hides `values`; `named` can be referred to in saved runs. Nothing if neither has anything that is long enough.
+    /// Hides `values`; saved runs can refer to the values in `named`. `None` if neither contains a value that is long
+    /// enough.
     pub(super) fn new<'v>(
         values: impl Iterator<Item = &'v str>,
         named: impl Iterator<Item = (&'v str, &'v str)>,
@@ -67,7 +69,7 @@ impl SecretMask {
         Some(Self(Arc::new(Shared { search, named, references: OnceLock::new() })))
     }
 
-    /// The text with `[secret]` in the place of every value.
+    /// Replaces every value in the text by `[secret]`.
     #[must_use]
     pub fn hide<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if !self.0.search.is_in(text.as_bytes()) {
@@ -79,23 +81,24 @@ impl SecretMask {
         Cow::Owned(into_text(bytes))
     }
 
-    /// Hides values in a text that comes in pieces, wherever those are cut.
+    /// Hides values in a text that arrives in pieces, also values that are split between pieces.
     #[must_use]
     pub fn stream(&self) -> MaskStream {
         MaskStream { mask: self.clone(), held: Vec::new(), covered: 0, hiding: false }
     }
 
-    /// The text with a reference in the place of every value that has a name, and the names; nothing if there is none.
-    /// `mark` must not be known to the writer of the text: a reference without it means nothing to [`fill`](Self::fill).
+    /// Replaces every named value in the text by a reference, and returns the names; `None` if the text has no such
+    /// value. `mark` must be unknown to the writer of the text: [`fill`](Self::fill) ignores references with another
+    /// mark.
     #[must_use]
     pub fn seal(&self, text: &str, mark: &str) -> Option<(String, BTreeSet<String>)> {
         self.references().seal(text, mark)
     }
 
-    /// The text with values in the place of its references; nothing if it has none.
+    /// Replaces the references in the text by values; `None` if the text has no reference.
     ///
     /// # Errors
-    /// The name of a secret that is not known, or that does not have the line any more that is referred to.
+    /// The name of a secret that is unknown, or that no longer has the line that the reference names.
     pub fn fill(&self, text: &str, mark: &str) -> Result<Option<String>, String> {
         self.references().fill(text, mark)
     }
@@ -124,12 +127,12 @@ pub(super) fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// The same pattern if it is short, else parts of it that together are the whole.
+/// Splits a pattern that is too long; a short one stays whole.
 fn pieces(text: String) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
     let mut rest = text.as_str();
     while rest.len() > LONGEST {
-        // What is left must be long enough to be a pattern itself.
+        // The rest must be long enough to be a pattern itself.
         let at = rest.floor_char_boundary(LONGEST - SHORTEST);
         let (piece, after) = rest.split_at(at);
         pieces.push(piece.as_bytes().to_vec());
@@ -147,7 +150,7 @@ impl Search {
         }
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::Standard)
-            // The faster kinds take many times the memory for a long value.
+            // The faster kinds use many times the memory for a long value.
             .kind(Some(AhoCorasickKind::ContiguousNFA))
             .build(&patterns);
         let longest = patterns.iter().map(Vec::len).max().unwrap_or_default();
@@ -161,7 +164,7 @@ impl Search {
         }
     }
 
-    /// Every stretch that belongs to a value, in order; those that touch are one.
+    /// The ranges that belong to values, in order; adjacent and overlapping ranges are merged.
     fn stretches(&self, text: &[u8]) -> Vec<Range<usize>> {
         if !self.is_in(text) {
             return Vec::new();
@@ -170,7 +173,7 @@ impl Search {
         let mut found: Vec<Range<usize>> = Vec::new();
         for at in automaton.find_overlapping_iter(text) {
             let mut stretch = at.range();
-            // They come by their ends, so only the last ones can touch.
+            // Matches are sorted by their end, so only the last ranges can touch this one.
             while let Some(before) = found.pop_if(|before| before.end >= stretch.start) {
                 stretch.start = stretch.start.min(before.start);
             }
@@ -179,33 +182,34 @@ impl Search {
         found
     }
 
-    /// Where the longest end of a text begins that more text could make a value; its length if there is none.
+    /// The start of the longest suffix that more text could complete to a value; the length of the text if there is
+    /// none.
     fn unfinished(&self, text: &[u8]) -> usize {
         let from = (text.len() + 1).saturating_sub(self.longest);
         let may_begin = |at: &usize| self.begins[usize::from(text[*at])] && self.begins_with(&text[*at..]);
         (from..text.len()).find(may_begin).unwrap_or(text.len())
     }
 
-    /// Whether a pattern begins like this and goes on.
+    /// Whether `start` is a proper prefix of a pattern.
     fn begins_with(&self, start: &[u8]) -> bool {
         let at = self.patterns.partition_point(|pattern| pattern.as_slice() <= start);
         self.patterns.get(at).is_some_and(|pattern| pattern.starts_with(start))
     }
 }
 
-/// Hides values in a stream. An end that could become a value is held back until it is known whether it does.
+/// Hides values in a stream. A suffix that could be the start of a value is held back until the next bytes decide.
 #[derive(Debug)]
 pub struct MaskStream {
     mask: SecretMask,
     held: Vec<u8>,
-    /// How much of what is held belongs to a value that began before it.
+    /// Number of held bytes that belong to a value that began before them.
     covered: usize,
-    /// Whether the last thing that went out stands for a value.
+    /// Whether the last output was the replacement for a value.
     hiding: bool,
 }
 
 impl MaskStream {
-    /// Adds a piece, and gives what can be shown by now.
+    /// Adds a piece, and returns the text that can be shown now.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut text = std::mem::take(&mut self.held);
         text.extend_from_slice(piece);
@@ -213,7 +217,7 @@ impl MaskStream {
         self.pass(text, end)
     }
 
-    /// What is left at the end. The stream can be used for another text then.
+    /// Returns the rest of the text. The stream can then be used for another text.
     pub fn finish(&mut self) -> Vec<u8> {
         let text = std::mem::take(&mut self.held);
         let end = text.len();
@@ -227,7 +231,7 @@ impl MaskStream {
         self.held.len()
     }
 
-    /// Gives the text up to `end`, with its values hidden, and holds the rest.
+    /// Returns the text up to `end`, with its values hidden, and holds the rest.
     fn pass(&mut self, mut text: Vec<u8>, end: usize) -> Vec<u8> {
         let mut stretches = self.mask.0.search.stretches(&text);
         if self.covered > 0 {

@@ -1,4 +1,4 @@
-//! References: what stands for a secret value in a saved run, and how the value comes back.
+//! References: placeholders for secret values in a saved run, and how they become values again.
 
 use std::{cell::OnceCell, collections::BTreeSet, fmt::Write as _};
 
@@ -7,11 +7,11 @@ use serde::de::IgnoredAny;
 
 use super::forms::{CODES, SHORTEST, part, parts};
 
-/// The values that have a name, and where they are in a text.
+/// The named values, and the search that finds them in a text.
 pub(super) struct References {
     named: Vec<(String, String)>,
     search: Option<AhoCorasick>,
-    /// For each pattern: whose it is, which part of the value, and in which form.
+    /// For each pattern: index in `named`, number of the part, name of the encoding.
     forms: Vec<(usize, usize, &'static str)>,
 }
 
@@ -23,7 +23,7 @@ impl References {
             for (number, text) in parts(value) {
                 for (name, code) in CODES {
                     let pattern = code.write(text);
-                    // The plainest form of the first secret wins where several look alike.
+                    // If several patterns are equal, the first encoding of the first secret wins.
                     if pattern.len() >= SHORTEST && known.insert(pattern.clone()) {
                         patterns.push(pattern);
                         forms.push((owner, number, name));
@@ -47,7 +47,7 @@ impl References {
         for found in search.find_iter(text) {
             let (owner, number, form) = self.forms[found.pattern().as_usize()];
             let name = &self.named[owner].0;
-            // Inside JSON another value may have to be escaped that this one does not.
+            // Inside JSON, a rotated value may need escaping even if this one does not.
             let form = if form == "plain" && *is_json.get_or_init(|| holds_json(text)) { "json" } else { form };
             sealed.push_str(&text[at..found.start()]);
             let _into_memory = write!(sealed, "{}{} {number} {form}]", opening(mark), escaped(name));
@@ -78,10 +78,10 @@ impl References {
         Ok(Some(filled))
     }
 
-    /// What `NAME PART FORM` stands for.
+    /// The value that the reference `NAME PART FORM` stands for.
     fn value(&self, reference: &str) -> Result<String, String> {
-        let mut words = reference.split(' ');
-        let (name, number, form) = (words.next(), words.next(), words.next());
+        let mut fields = reference.split(' ');
+        let (name, number, form) = (fields.next(), fields.next(), fields.next());
         let wanted = name.unwrap_or_default();
         let known = self.named.iter().find(|(name, _)| escaped(name) == wanted);
         let code = CODES.iter().find(|(name, _)| Some(*name) == form).map(|(_, code)| code);
@@ -96,7 +96,7 @@ impl References {
     }
 }
 
-/// Whether a text is a JSON document with texts in it, as the arguments of a call are.
+/// Whether a text is a JSON object, array or string, such as the arguments of a tool call.
 fn holds_json(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[', '"']) && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
@@ -105,7 +105,7 @@ fn opening(mark: &str) -> String {
     format!("[secret {mark} ")
 }
 
-/// A name in letters that stay what they are in JSON, in shells and between brackets.
+/// Percent-encodes a name so that it needs no escaping in JSON, in shells and between brackets.
 fn escaped(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {

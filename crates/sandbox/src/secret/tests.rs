@@ -1,4 +1,4 @@
-//! Hiding and referring to secret values, in every form and across every border.
+//! Tests of hiding and sealing secret values, in every encoding and across every split.
 
 use proptest::prelude::*;
 
@@ -35,14 +35,14 @@ fn a_missing_secret_is_named() {
 }
 
 #[test]
-fn a_secret_is_let_through_by_name() {
+fn a_secret_is_shown_by_name() {
     let store = SecretStore::new().with("TOKEN", "hunter22-a").with("REGION", "eu-central-1");
     let mask = store.mask().unwrap();
     assert_eq!(mask.hide("hunter22-a eu-central-1"), "[secret] [secret]");
     let shown = store.shown("REGION");
     assert_eq!(shown.mask().unwrap().hide("hunter22-a eu-central-1"), "[secret] eu-central-1");
     assert_eq!(shown.redact("hunter22-a eu-central-1"), "[secret] [secret]");
-    // Nothing is hidden, and a saved run can still refer to it.
+    // A shown value is not hidden, but a saved run can still refer to it.
     let only = SecretStore::new().with("REGION", "eu-central-1").shown("REGION");
     assert_eq!(only.mask().unwrap().hide("eu-central-1"), "eu-central-1");
     assert!(only.mask().unwrap().seal("eu-central-1", "m").is_some());
@@ -50,13 +50,13 @@ fn a_secret_is_let_through_by_name() {
 }
 
 #[test]
-fn short_values_are_named() {
+fn names_of_short_values_are_reported() {
     let store = SecretStore::new().with("PIN", "1234567").with("TOKEN", "12345678").with("LINES", "ab\ncd\nefgh\n");
     assert_eq!(store.too_short().collect::<Vec<_>>(), ["PIN"]);
 }
 
 #[test]
-fn every_form_and_every_line_is_hidden() {
+fn every_encoding_and_every_line_is_hidden() {
     let key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj\nAgEAAoIBAQC7VJTUt9Us8cKj\nab==\n-----END KEY-----\n";
     let store = SecretStore::new().with("A", "p/ä s\"w+rd~(1)").with("KEY", key);
     let mask = store.mask().unwrap();
@@ -111,7 +111,7 @@ fn a_long_value_is_hidden_whole_and_holds_back_little() {
 }
 
 #[test]
-fn a_reference_stands_for_a_value_and_comes_back_as_the_one_given_then() {
+fn a_reference_is_filled_with_the_current_value_of_the_secret() {
     let first = SecretStore::new().with("A b]", "p\"ssw/rd-1").with("KEY", "line-one-1\nline-two-2").shown("KEY");
     let mask = first.mask().unwrap();
     let text = r#"{"cmd":"curl -u p\"ssw/rd-1 x?p%22ssw%2Frd-1 p\"ssw/rd-1 line-two-2"}"#;
@@ -121,7 +121,7 @@ fn a_reference_stands_for_a_value_and_comes_back_as_the_one_given_then() {
     assert!(serde_json::from_str::<serde_json::Value>(&sealed).is_ok(), "{sealed}");
     assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), ["A b]", "KEY"]);
     assert_eq!(mask.fill(&sealed, "m4rk").unwrap().as_deref(), Some(text));
-    // Another mark is another text's, or forged.
+    // A reference with another mark belongs to another text, or is forged.
     assert_eq!(mask.fill(&sealed, "m5rk"), Ok(None));
     assert_eq!(mask.seal("nothing here", "m4rk"), None);
 
@@ -135,7 +135,7 @@ fn a_reference_stands_for_a_value_and_comes_back_as_the_one_given_then() {
     assert!(mask.fill("[secret m4rk KEY 0", "m4rk").is_err());
 }
 
-/// Values that are near each other, so that ends of one are beginnings of another.
+/// Similar values: the end of one is the beginning of another.
 fn any_store() -> impl Strategy<Value = SecretStore> {
     let value = proptest::collection::vec(prop_oneof!["[ab]{1,5}", Just("é".to_owned()), Just("\n".to_owned())], 2..7);
     proptest::collection::vec(value, 1..4).prop_map(|values| {
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_sealed_comes_back(
+    fn a_sealed_text_is_restored(
         (store, text) in any_store().prop_flat_map(|store| { let text = any_text(&store); (Just(store), text) })
     ) {
         let Some(mask) = store.mask() else { return Ok(()) };

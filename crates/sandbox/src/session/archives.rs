@@ -1,4 +1,4 @@
-//! Whole archives into and out of a workspace: judged completely before the first file is touched.
+//! Archives into and out of a workspace: an archive is checked completely before the first file is changed.
 
 use std::ffi::{OsStr, OsString};
 
@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{
     SandboxSession,
-    streams::watched,
-    swap::{Kept, replace},
+    streams::audited,
+    swap::{PreservedPaths, replace},
 };
 use crate::{
     ArchiveLimits, Intent, Op, Result, SandboxError, WorkspacePath,
@@ -25,12 +25,12 @@ pub struct Extract {
 }
 
 impl Extract {
-    /// An archive by its name, which also tells its format unless [`format`](Self::format) does.
+    /// An archive with its name, which also determines the format unless [`format`](Self::format) sets it.
     pub fn new(name: impl Into<String>, bytes: ByteStream) -> Self {
         Self { name: name.into(), bytes, format: None, limits: None, policy: Policy::default() }
     }
 
-    /// Says the format.
+    /// Sets the format.
     #[must_use]
     pub fn format(mut self, format: Format) -> Self {
         self.format = Some(format);
@@ -44,7 +44,7 @@ impl Extract {
         self
     }
 
-    /// Says what may be in it and what becomes of its paths.
+    /// Sets which members are allowed, and how their paths are changed.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
@@ -53,7 +53,8 @@ impl Extract {
 }
 
 impl SandboxSession {
-    /// Unpacks an archive below a directory, which is made if missing. Everything in it is judged before anything is written.
+    /// Unpacks an archive below a directory, which is created if missing. The whole archive is checked before a file is
+    /// written.
     ///
     /// # Errors
     /// `invalid_compression_scheme`, `archive_refused`, `limit_exceeded`, `workspace_archive_write_error`.
@@ -74,22 +75,22 @@ impl SandboxSession {
         .await
     }
 
-    /// The workspace as one archive, without what is ephemeral, mounted or granted.
+    /// The workspace as one archive, without ephemeral entries, mounts and grants.
     ///
     /// # Errors
-    /// `workspace_archive_read_error`; also as the stream's last word, when something cannot be read.
+    /// `workspace_archive_read_error`; also as the last item of the stream, if a file cannot be read.
     pub async fn persist_workspace(&self) -> Result<ByteStream> {
         let root = self.shared.paths.root().clone();
         let span = self.begin(Op::PersistWorkspace, json!({"workspace_root": root.to_string()}));
         let opened = async {
             let target = self.target(root.as_os_str(), Intent::Read)?;
-            let skip: Vec<OsString> = self.kept_paths().iter().map(|path| path.as_str().into()).collect();
+            let skip: Vec<OsString> = self.preserved_paths().iter().map(|path| path.as_str().into()).collect();
             let pack = self.shared.machine.pack(&target, &skip);
             let packed = self.within(self.shared.limits.operation, Op::PersistWorkspace, "the workspace", pack).await?;
             packed.map_err(|cause| SandboxError::reading(root.to_string(), cause))
         };
         match opened.await {
-            Ok(stream) => Ok(watched(stream, span, root.to_string(), self.shared.limits.operation)),
+            Ok(stream) => Ok(audited(stream, span, root.to_string(), self.shared.limits.operation)),
             Err(error) => {
                 let error = Err(error);
                 span.finish(&error, json!({}));
@@ -98,9 +99,10 @@ impl SandboxSession {
         }
     }
 
-    /// Replaces everything in the workspace, except what is ephemeral, mounted or granted, by an archive from
-    /// [`persist_workspace`](Self::persist_workspace). The archive is judged whole and unpacked aside before anything is
-    /// moved; when that fails, everything is as it was. It is finished even if nobody waits for it any more.
+    /// Replaces everything in the workspace, except ephemeral entries, mounts and grants, by an archive from
+    /// [`persist_workspace`](Self::persist_workspace). The archive is checked completely and unpacked into a temporary
+    /// directory before a file is moved; if that fails, the workspace is unchanged. The replacement completes even if
+    /// the caller drops this future.
     ///
     /// # Errors
     /// `archive_refused`, `limit_exceeded`, `workspace_archive_write_error`.
@@ -108,35 +110,38 @@ impl SandboxSession {
         let root = self.shared.paths.root().clone();
         self.observed(Op::HydrateWorkspace, json!({"workspace_root": root.to_string()}), async {
             let target = self.target(root.as_os_str(), Intent::Write)?;
-            // What left a workspace may come back to it: absolute links of a virtual environment, any name at all.
+            // An archive of a workspace may contain what a workspace may: absolute links of a virtual environment, any
+            // name.
             let policy = Policy { links: Links::KeepAll, modes: Modes::Exact, names: Names::Any, ..Policy::default() };
             let check = archive::check(tar, Format::Tar, &self.shared.limits.hydrate, &policy, "workspace.tar");
             let checked =
                 self.within(self.shared.limits.transfer, Op::HydrateWorkspace, "the workspace", check).await??;
-            let (shared, kept) = (self.shared.clone(), Kept::new(&self.kept_paths()));
+            let (shared, preserved) = (self.shared.clone(), PreservedPaths::new(&self.preserved_paths()));
             let limit = self.shared.limits.transfer;
-            let swap = async move { replace(&*shared.machine, &target, &kept, checked.into_tar()).await };
+            let swap = async move { replace(&*shared.machine, &target, &preserved, checked.into_tar()).await };
             let swapped = tokio::spawn(async move { tokio::time::timeout(limit, swap).await }).await;
             let failed = |reason: &str| SandboxError::workspace_archive_write_error(root.to_string(), reason);
             match swapped {
                 Ok(Ok(done)) => done.map_err(|cause| SandboxError::writing(root.to_string(), cause)),
-                Ok(Err(_)) => Err(SandboxError::operation_timeout(Op::HydrateWorkspace, "it", limit.as_secs_f64())),
-                Err(cause) => Err(failed("it ended early").because(cause)),
+                Ok(Err(_)) => {
+                    Err(SandboxError::operation_timeout(Op::HydrateWorkspace, "the workspace", limit.as_secs_f64()))
+                }
+                Err(cause) => Err(failed("the replacement did not complete").because(cause)),
             }
         })
         .await
     }
 
-    /// What is neither saved nor replaced: ephemeral entries, and where mounts and grants show up in the workspace.
-    fn kept_paths(&self) -> Vec<WorkspacePath> {
+    /// Paths that are neither saved nor replaced: ephemeral entries, and mounts and grants inside the workspace.
+    fn preserved_paths(&self) -> Vec<WorkspacePath> {
         let manifest = self.manifest();
-        let mut kept = manifest.ephemeral_paths();
+        let mut preserved = manifest.ephemeral_paths();
         let mounted = manifest.mounts().unwrap_or_default().into_iter().map(|(_, path, _)| path);
         let granted = manifest.extra_path_grants.iter().map(|grant| grant.path.clone());
-        for place in mounted.chain(granted) {
-            let inside = place.is_within(self.shared.paths.root()).then(|| self.shared.paths.shown(&place));
-            kept.extend(inside.and_then(|path| WorkspacePath::new(path).ok()));
+        for path in mounted.chain(granted) {
+            let inside = path.is_within(self.shared.paths.root()).then(|| self.shared.paths.shown(&path));
+            preserved.extend(inside.and_then(|path| WorkspacePath::new(path).ok()));
         }
-        kept
+        preserved
     }
 }

@@ -1,4 +1,4 @@
-//! Running a command to its end: with a deadline, with bounded output, and without waiting for what it left behind.
+//! Runs a command to its end: with a timeout, with bounded output, and without waiting for background children.
 
 use std::{ffi::OsString, fmt, time::Duration};
 
@@ -15,9 +15,9 @@ use crate::{
     processes::{HeadTail, truncate_bytes},
 };
 
-/// How long streams may stay open after a command has ended: what a background child prints later is not its result.
+/// How long to wait for open streams after a command has exited: later output of a background child is not its result.
 const AFTER_EXIT: Duration = Duration::from_millis(50);
-/// How much longer than its deadline a command may take to be reported dead.
+/// How much later than its timeout the exit of a command may be reported.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A command for [`SandboxSession::exec`].
@@ -37,7 +37,7 @@ impl Exec {
         Self { argv: argv.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// A line for the machine's shell.
+    /// A command line for the machine's shell.
     pub fn shell(line: impl Into<OsString>) -> Self {
         // tidy: allow(shell) — the caller's own line is passed on; none is built here
         Self::new([OsString::from("sh"), OsString::from("-c"), line.into()])
@@ -50,44 +50,44 @@ impl Exec {
         self
     }
 
-    /// Starts it in this directory of the workspace.
+    /// Sets the working directory, inside the workspace.
     #[must_use]
     pub fn cwd(mut self, cwd: impl Into<OsString>) -> Self {
         self.cwd = Some(cwd.into());
         self
     }
 
-    /// Gives it something to read.
+    /// Sets the standard input.
     #[must_use]
     pub fn stdin(mut self, input: impl Into<Bytes>) -> Self {
         self.stdin = Some(input.into());
         self
     }
 
-    /// Kills it, and everything it started, after this long.
+    /// Kills the command, and every process it started, after this time.
     #[must_use]
     pub fn timeout(mut self, after: Duration) -> Self {
         self.timeout = Some(after);
         self
     }
 
-    /// Keeps this many bytes of each stream.
+    /// Sets the maximum number of bytes that are kept of each stream.
     #[must_use]
     pub fn output_limit(mut self, bytes: usize) -> Self {
         self.output_limit = Some(bytes);
         self
     }
 
-    /// The longest a command may run whatever is asked for; more would not fit into a clock.
+    /// The longest timeout: adding more to an `Instant` could overflow.
     const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
     fn shown(&self) -> Vec<String> {
-        self.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+        self.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
     }
 }
 
 impl fmt::Debug for Exec {
-    /// Without values and input, which may be secret.
+    /// Leaves out values of variables and the input, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
         f.debug_struct("Exec")
@@ -98,49 +98,50 @@ impl fmt::Debug for Exec {
     }
 }
 
-/// How a command ended and what it said. An exit code other than zero is not an error; [`check`](Self::check) makes it one.
+/// The exit and the output of a command. An exit code other than zero is not an error; [`check`](Self::check) makes it
+/// one.
 #[derive(Clone, Debug)]
 pub struct ExecResult {
-    /// What it printed, or its beginning and its end.
+    /// Standard output, or its beginning and its end.
     pub stdout: Bytes,
-    /// What it complained, or its beginning and its end.
+    /// Standard error, or its beginning and its end.
     pub stderr: Bytes,
-    /// Bytes left out of the middle of `stdout`.
+    /// Number of bytes that are missing in the middle of `stdout`.
     pub stdout_omitted: u64,
-    /// Bytes left out of the middle of `stderr`.
+    /// Number of bytes that are missing in the middle of `stderr`.
     pub stderr_omitted: u64,
-    /// How it ended.
+    /// Exit code and reason.
     pub exit: Exit,
-    /// How long it took.
+    /// Duration of the command.
     pub duration: Duration,
     command: Vec<String>,
-    /// What is hidden in an error's words.
+    /// Secrets that are hidden in error messages.
     secrets: SecretStore,
 }
 
 impl ExecResult {
-    /// Whether it returned zero.
+    /// Whether the command exited with zero.
     #[must_use]
     pub fn success(&self) -> bool {
         self.exit.success()
     }
 
-    /// What it printed, as text.
+    /// Standard output as text.
     #[must_use]
     pub fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// What it complained, as text.
+    /// Standard error as text.
     #[must_use]
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// The same result, if the command returned zero.
+    /// Returns the result if the command exited with zero.
     ///
     /// # Errors
-    /// `exec_nonzero` with what it said.
+    /// `exec_nonzero` with the output.
     pub fn check(self) -> Result<Self> {
         if self.success() {
             return Ok(self);
@@ -154,8 +155,8 @@ impl SandboxSession {
     /// Runs a command to its end.
     ///
     /// # Errors
-    /// `exec_timeout` when it took too long (it is dead then, with everything it started), `exec_transport_error` when it
-    /// could not be started or followed.
+    /// `exec_timeout` if the command exceeded its timeout (it was killed, with every process it started),
+    /// `exec_transport_error` if it could not be started or the connection to it was lost.
     pub async fn exec(&self, exec: Exec) -> Result<ExecResult> {
         let timeout = exec.timeout.unwrap_or(self.shared.limits.exec_timeout).min(Exec::LONGEST);
         let data = json!({"command": exec.shown(), "timeout_s": timeout.as_secs_f64(), "user": self.user});
@@ -189,13 +190,14 @@ impl SandboxSession {
         let begun = Instant::now();
         let until = begun + timeout + GRACE;
         let spawned = timeout_at(until, self.shared.machine.spawn(request)).await;
-        let silent = || MachineError::transport("spawn", "the machine does not answer");
+        let silent = || MachineError::transport("spawn", "the machine does not respond");
         let process =
             spawned.unwrap_or_else(|_| Err(silent())).map_err(|cause| failed("it cannot be started", cause))?;
         let limit = exec.output_limit.unwrap_or(self.shared.limits.exec_output);
         let collected = timeout_at(until, collect(process, exec.stdin.clone(), limit)).await;
-        let (exit, mut streams) =
-            collected.unwrap_or_else(|_| Err(silent())).map_err(|cause| failed("it was lost", cause))?;
+        let (exit, mut streams) = collected
+            .unwrap_or_else(|_| Err(silent()))
+            .map_err(|cause| failed("the connection to it was lost", cause))?;
         let (stdout, stdout_omitted) = streams[0].take();
         let (stderr, stderr_omitted) = streams[1].take();
         let secrets = self.shared.secrets.clone();
@@ -208,12 +210,14 @@ impl SandboxSession {
     }
 }
 
-/// As much of what a command said as an error should carry. Hidden before it is cut, as a cut could leave half a secret.
+/// The output of a command, shortened for an error message. Secrets are hidden before the cut, which could leave half a
+/// secret.
 fn clipped(bytes: &[u8], secrets: &SecretStore) -> String {
     truncate_bytes(&secrets.redact(&String::from_utf8_lossy(bytes)), 8 << 10)
 }
 
-/// Feeds and follows a process to its exit. Dropped half way, it drops the process, which kills it.
+/// Sends input to a process and collects its output until it exits. Dropping this future drops the process, which kills
+/// it.
 async fn collect(
     mut process: Process,
     input: Option<Bytes>,
@@ -238,7 +242,7 @@ async fn collect(
             match next {
                 Some(Ok(Output::Stdout(bytes))) => streams[0].push(&bytes),
                 Some(Ok(Output::Stderr(bytes))) => streams[1].push(&bytes),
-                // Said of adopted commands only.
+                // Only adopted commands report omitted output.
                 Some(Ok(Output::Omitted(_))) => {}
                 Some(Ok(Output::Exit(how))) => {
                     exit = Some(how);
@@ -261,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_error_quotes_holds_no_part_of_a_secret() {
+    fn the_output_in_an_error_contains_no_part_of_a_secret() {
         let secrets = SecretStore::new().with("TOKEN", "first-half-second-half");
         for before in 4000..4200 {
             let text = format!("{}first-half-second-half{}", "x".repeat(before), "y".repeat(9000));

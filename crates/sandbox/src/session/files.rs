@@ -1,4 +1,4 @@
-//! The files of a session: read, written, listed, made and removed, each within the places the session may go.
+//! File operations of a session, each within the paths that the session may use.
 
 use std::ffi::OsStr;
 
@@ -6,11 +6,11 @@ use bytes::Bytes;
 use sandbar_machine::{ByteStream, DirEntry, MachineError, Target, once};
 use serde_json::json;
 
-use super::{SandboxSession, streams::watched};
+use super::{SandboxSession, streams::audited};
 use crate::{Intent, Op, Result, SandboxError};
 
 impl SandboxSession {
-    /// A whole file. For one larger than the session's limit see [`read_stream`](Self::read_stream).
+    /// Reads a whole file. For a file larger than the session's limit see [`read_stream`](Self::read_stream).
     ///
     /// # Errors
     /// `workspace_read_not_found`, `workspace_archive_read_error`, `limit_exceeded`.
@@ -29,7 +29,7 @@ impl SandboxSession {
         .await
     }
 
-    /// A file's bytes as they come.
+    /// Reads a file as a stream.
     ///
     /// # Errors
     /// `workspace_read_not_found`, `workspace_archive_read_error`.
@@ -43,7 +43,7 @@ impl SandboxSession {
             read.map_err(|cause| SandboxError::reading(&shown, cause))
         };
         match opened.await {
-            Ok(stream) => Ok(watched(stream, span, shown.clone(), self.shared.limits.operation)),
+            Ok(stream) => Ok(audited(stream, span, shown.clone(), self.shared.limits.operation)),
             Err(error) => {
                 let error = Err(error);
                 span.finish(&error, json!({}));
@@ -52,10 +52,10 @@ impl SandboxSession {
         }
     }
 
-    /// A whole file as text.
+    /// Reads a whole file as text.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and `workspace_archive_read_error` when it is not UTF-8.
+    /// As [`read`](Self::read), and `workspace_archive_read_error` if the file is not UTF-8.
     pub async fn read_text(&self, path: impl AsRef<OsStr>) -> Result<String> {
         let shown = shown(&path);
         let bytes = self.read(path).await?;
@@ -63,7 +63,7 @@ impl SandboxSession {
             .map_err(|cause| SandboxError::workspace_archive_read_error(shown, "it is not UTF-8 text").because(cause))
     }
 
-    /// Replaces or makes a file, and its missing parents, in one step.
+    /// Replaces or creates a file atomically, and creates its missing parents.
     ///
     /// # Errors
     /// `workspace_archive_write_error`, `invalid_manifest_path`.
@@ -73,7 +73,7 @@ impl SandboxSession {
         self.put(path, once(content), data).await
     }
 
-    /// The same from a stream. When the stream ends with an error, the old file stays.
+    /// Writes a file from a stream. If the stream ends with an error, the old file stays.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -93,7 +93,7 @@ impl SandboxSession {
         .await
     }
 
-    /// What is in a directory, by name.
+    /// Lists a directory, sorted by name.
     ///
     /// # Errors
     /// `workspace_read_not_found`, `workspace_archive_read_error`.
@@ -108,10 +108,10 @@ impl SandboxSession {
         .await
     }
 
-    /// What is at a path, links not followed; `None` when nothing is.
+    /// The entry at a path, without following links; `None` if the path does not exist.
     ///
     /// # Errors
-    /// `workspace_archive_read_error`; never because nothing is there.
+    /// `workspace_archive_read_error`; a missing path is not an error.
     pub async fn stat(&self, path: impl AsRef<OsStr>) -> Result<Option<DirEntry>> {
         let shown = shown(&path);
         self.observed(Op::Stat, json!({"path": shown, "user": self.user}), async {
@@ -123,7 +123,7 @@ impl SandboxSession {
         .await
     }
 
-    /// Makes a directory and its missing parents; one that exists is fine.
+    /// Creates a directory and its missing parents; an existing directory is not an error.
     ///
     /// # Errors
     /// `workspace_archive_write_error`.
@@ -138,8 +138,8 @@ impl SandboxSession {
         .await
     }
 
-    /// Removes a file, a link (never what it leads to) or a whole directory; what is not there is fine. The root itself
-    /// stays.
+    /// Removes a file, a link (never its target) or a whole directory; a missing path is not an error. The root itself
+    /// cannot be removed.
     ///
     /// # Errors
     /// `workspace_archive_write_error`.
@@ -160,7 +160,7 @@ impl SandboxSession {
         .await
     }
 
-    /// What a path means here, for whoever this session acts as.
+    /// Resolves a path for the user that this session acts as.
     pub(super) fn target(&self, path: impl AsRef<OsStr>, intent: Intent) -> Result<Target> {
         self.live()?;
         let mut target = self.shared.paths.target(path, intent)?;

@@ -1,4 +1,4 @@
-//! What a session is made of, and what it may use up; every limit has a default and none is "forever".
+//! The options and limits of a session. Every limit has a finite default.
 
 use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -15,34 +15,33 @@ use crate::{
 /// Who ends a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owner {
-    /// Whoever made it, by hand.
+    /// The caller that created it.
     #[default]
     Caller,
-    /// The run it was made for.
+    /// The run that it was created for.
     Runner,
 }
 
-/// How long things may take and how large they may get. Each can be set for a session here, and the important ones per
-/// call.
+/// Limits of time and size. Each can be set per session here, the important ones also per call.
 #[derive(Clone, Debug)]
 pub struct SessionLimits {
-    /// A command without a timeout of its own.
+    /// Timeout of a command that sets none.
     pub exec_timeout: Duration,
-    /// Bytes kept of each of a command's two streams, half from the beginning and half from the end.
+    /// Number of bytes that are kept of each output stream of a command, half from the beginning and half from the end.
     pub exec_output: usize,
-    /// Any small request: looking at a path, listing a directory, removing something.
+    /// Timeout of a small request, such as inspecting a path or listing a directory.
     pub operation: Duration,
-    /// Anything that moves files: reading, writing, unpacking, filling the workspace.
+    /// Timeout of a transfer: reading, writing, removing, unpacking, filling the workspace.
     pub transfer: Duration,
-    /// Bytes of a file read as a whole.
+    /// Maximum size of a file that is read as a whole, in bytes.
     pub read_bytes: usize,
-    /// Archives that are unpacked.
+    /// Limits of an archive that is unpacked.
     pub archive: ArchiveLimits,
-    /// Workspaces that come back: as large as any that could leave.
+    /// Limits of a workspace that is restored; none by default, because any workspace can be saved.
     pub hydrate: ArchiveLimits,
-    /// Manifest entries on their way in at once.
+    /// Number of manifest entries that are transferred concurrently.
     pub manifest_entries: NonZeroUsize,
-    /// Files of one local directory that are read at once.
+    /// Number of files of one local directory that are read concurrently.
     pub local_dir_files: NonZeroUsize,
 }
 
@@ -63,40 +62,39 @@ impl Default for SessionLimits {
     }
 }
 
-/// Everything a session is made of besides its client.
+/// The options of a session, except its client.
 pub struct SessionOptions {
-    /// How the workspace starts.
+    /// Initial content of the workspace.
     pub manifest: Manifest,
-    /// A name for people.
+    /// Name of the session, for people.
     pub name: Option<String>,
-    /// The machine below; the manifest's mounts and environment are added to it.
+    /// Specification of the machine; the manifest's mounts and environment are added to it.
     pub machine: MachineSpec,
-    /// What the manifest's secret references stand for.
+    /// Values of the secrets that the manifest names.
     pub secrets: SecretStore,
-    /// Where repositories are fetched; the session's own client if not given.
+    /// Client on whose machines repositories are fetched; `None` is the session's own client.
     pub fetch: Option<Arc<dyn SandboxClient>>,
-    /// The proxies that the manifest's downloads go through; none by default, because a proxy resolves names itself and only
-    /// addresses that are numbers can then be refused. Repositories are fetched directly.
+    /// Proxies for the manifest's downloads; none by default, because a proxy resolves names itself, and then only
+    /// numeric addresses can be refused. Repositories are fetched directly.
     pub proxies: Proxies,
-    /// Limits.
+    /// Limits of time and size.
     pub limits: SessionLimits,
-    /// How processes of the table are numbered and bounded.
+    /// Numbering and limits of the process table.
     pub processes: TableOptions,
-    /// Who hears about every operation.
+    /// Sinks that get an event for every operation.
     pub audit: Vec<Box<dyn Sink>>,
-    /// How audit events are queued and what is in them.
+    /// Queue and content of audit events.
     pub audit_options: AuditOptions,
-    /// Who hears how far the workspace is.
+    /// Function that gets the progress of filling the workspace.
     pub progress: Option<Progress>,
-    /// Who ends it.
+    /// Who ends the session.
     pub owner: Owner,
-    /// Where patches to a workspace of the host are recorded while they are applied, so that one that is interrupted is
-    /// taken back by the next.
+    /// Journal of patches to a workspace of the host: the next patch rolls back one that was interrupted.
     pub patch_journal: Option<PatchJournal>,
 }
 
 impl SessionOptions {
-    /// A session with this workspace and every default.
+    /// A session with this manifest and default options.
     #[must_use]
     pub fn new(manifest: Manifest) -> Self {
         Self {
@@ -123,14 +121,14 @@ impl SessionOptions {
         self
     }
 
-    /// Says what the machine should be.
+    /// Sets the specification of the machine.
     #[must_use]
     pub fn machine(mut self, spec: MachineSpec) -> Self {
         self.machine = spec;
         self
     }
 
-    /// Gives the secrets that the manifest names.
+    /// Sets the secrets that the manifest names.
     #[must_use]
     pub fn secrets(mut self, secrets: SecretStore) -> Self {
         self.secrets = secrets;
@@ -165,42 +163,42 @@ impl SessionOptions {
         self
     }
 
-    /// Says how long the machine lives.
+    /// Sets the lifetime of the machine.
     #[must_use]
     pub fn lifetime(mut self, lifetime: Lifetime) -> Self {
         self.machine.lifetime = lifetime;
         self
     }
 
-    /// Says who ends the session.
+    /// Sets who ends the session.
     #[must_use]
     pub fn owner(mut self, owner: Owner) -> Self {
         self.owner = owner;
         self
     }
 
-    /// Sets how processes of the table are numbered and bounded.
+    /// Sets numbering and limits of the process table.
     #[must_use]
     pub fn processes(mut self, options: TableOptions) -> Self {
         self.processes = options;
         self
     }
 
-    /// Sets how audit events are queued and what is in them.
+    /// Sets queue and content of audit events.
     #[must_use]
     pub fn audit_options(mut self, options: AuditOptions) -> Self {
         self.audit_options = options;
         self
     }
 
-    /// Tells this sink about every operation.
+    /// Adds a sink that gets an event for every operation.
     #[must_use]
     pub fn audit(mut self, sink: impl Sink + 'static) -> Self {
         self.audit.push(Box::new(sink));
         self
     }
 
-    /// Tells this function how far the workspace is.
+    /// Sets the function that gets the progress of filling the workspace.
     #[must_use]
     pub fn progress(mut self, progress: Progress) -> Self {
         self.progress = Some(progress);

@@ -1,4 +1,4 @@
-//! Where a port of a session can be reached.
+//! The exposed ports of a session.
 
 use sandbar_machine::Endpoint;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::SandboxSession;
 use crate::{Op, Result, SandboxError};
 
 impl SandboxSession {
-    /// The ports that were declared.
+    /// The declared ports.
     #[must_use]
     pub fn exposed_ports(&self) -> &[u16] {
         &self.shared.ports
@@ -16,7 +16,7 @@ impl SandboxSession {
     /// Makes a declared port reachable.
     ///
     /// # Errors
-    /// `exposed_port_unavailable`: it was not declared, or the machine cannot show it.
+    /// `exposed_port_unavailable`: the port was not declared, or the machine cannot expose it.
     pub async fn resolve_exposed_port(&self, port: u16) -> Result<Endpoint> {
         self.observed(Op::ResolveExposedPort, json!({"server.port": port}), async {
             self.live()?;

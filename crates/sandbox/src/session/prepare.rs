@@ -1,4 +1,4 @@
-//! What must be known before a machine is made: the manifest is sound, its secrets exist, its mounts can be.
+//! Checks before a machine is created: the manifest is valid, its secrets exist, its mounts are possible.
 
 use std::{collections::BTreeMap, fs::File, path::Path};
 
@@ -10,20 +10,20 @@ use crate::{
     manifest::wanted,
 };
 
-/// The machine a session needs, and where the session may go on it.
+/// The machine that a session needs, and the paths it may use there.
 pub(super) struct Prepared {
     pub(super) spec: MachineSpec,
     pub(super) paths: Paths,
 }
 
-/// Judges everything that can be judged without a machine.
+/// Checks everything that can be checked without a machine.
 pub(super) fn prepare(options: &SessionOptions) -> Result<Prepared> {
     let manifest = &options.manifest;
     manifest.check()?;
     manifest.untrusted_sources()?;
-    refuse_what_comes_later(manifest)?;
+    refuse_unsupported_entries(manifest)?;
     for (path, entry) in manifest.flatten() {
-        name_secrets(&path, entry, options)?;
+        check_secrets(&path, entry, options)?;
     }
     let mut spec = options.machine.clone();
     let variables: BTreeMap<String, String> = manifest.environment.resolve(&options.secrets)?;
@@ -43,7 +43,7 @@ pub(super) fn prepare(options: &SessionOptions) -> Result<Prepared> {
     Ok(Prepared { spec, paths: paths(manifest)? })
 }
 
-/// Where a session with this manifest may go.
+/// The paths that a session with this manifest may use.
 pub(super) fn paths(manifest: &Manifest) -> Result<Paths> {
     let access = |read_only| if read_only { Access::ReadOnly } else { Access::ReadWrite };
     let granted = manifest.extra_path_grants.iter();
@@ -55,7 +55,7 @@ pub(super) fn paths(manifest: &Manifest) -> Result<Paths> {
     Ok(Paths::new(manifest.root.clone()).grant(granted.chain(mounts)))
 }
 
-fn refuse_what_comes_later(manifest: &Manifest) -> Result<()> {
+fn refuse_unsupported_entries(manifest: &Manifest) -> Result<()> {
     for (path, entry) in manifest.flatten() {
         if let Some(reason) = entry.refusal() {
             return Err(SandboxError::mount_config_invalid(path.as_str(), reason));
@@ -64,8 +64,8 @@ fn refuse_what_comes_later(manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// Every secret that an entry names must be known before anything is made.
-fn name_secrets(path: &WorkspacePath, entry: &Entry, options: &SessionOptions) -> Result<()> {
+/// Checks that every secret that an entry names is known.
+fn check_secrets(path: &WorkspacePath, entry: &Entry, options: &SessionOptions) -> Result<()> {
     for name in secret_names(entry) {
         options.secrets.get(name).map_err(|error| {
             SandboxError::manifest_invalid(format!("entries[{:?}]", path.as_str()), "names a secret").because(error)
@@ -112,9 +112,9 @@ fn grants(manifest: &Manifest) -> Result<Vec<HostMount>> {
 fn bind(roots: &Roots, path: &WorkspacePath, inside: MachinePath, mount: &Mount) -> Result<HostMount> {
     let invalid = |reason: String| SandboxError::mount_config_invalid(path.as_str(), reason);
     let source = mount.source().ok_or_else(|| invalid("has no source".to_owned()))?;
-    // Opened once to be judged; whoever opens the path again must find the same there.
-    let judged = roots.open(source).map_err(|reason| invalid(format!("{}: {reason}", source.display())))?;
-    let found = File::from(judged).metadata().map_err(|error| invalid(format!("{}: {error}", source.display())))?;
+    // Checked here through an open file; the client that opens the path later compares the identity.
+    let checked = roots.open(source).map_err(|reason| invalid(format!("{}: {reason}", source.display())))?;
+    let found = File::from(checked).metadata().map_err(|error| invalid(format!("{}: {error}", source.display())))?;
     let access = if mount.read_only { Access::ReadOnly } else { Access::ReadWrite };
     Ok(HostMount { host: roots.resolve(source), inside, access, identity: Some(FileIdentity::from(&found)) })
 }

@@ -1,4 +1,4 @@
-//! The sessions of this user on this host, one small file each, so that another process can find them again.
+//! The saved sessions of this user on this host, one small file each, so that another process can find them.
 
 mod names;
 
@@ -17,24 +17,24 @@ use self::names::Names;
 use super::SessionState;
 use crate::{Result, SandboxError};
 
-/// A saved session is never larger than this; one whose manifest holds more is refused.
+/// Maximum size of a saved session, in bytes; a session with a larger manifest is refused.
 const STATE_LIMIT: u64 = 64 << 20;
 
-/// Longer than writing such a file takes.
+/// Longer than writing such a file takes: an older temporary file is a leftover.
 const WRITING: Duration = Duration::from_secs(5 * 60);
 
-/// What is left of a saved session whose file cannot be used any more.
+/// A saved session whose file is unusable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DamagedSession {
-    /// The id its file is called by.
+    /// Id in the name of the file.
     pub session_id: String,
-    /// What is wrong with it.
+    /// Why the file is unusable.
     pub reason: String,
-    /// Its machine, if at least that can be read.
+    /// Handle of the machine, if it can still be read.
     pub machine: Option<MachineHandle>,
 }
 
-/// Makes a directory that only its user can write to. One that others could write to is refused.
+/// Creates a directory that only its user can write to. An existing directory that other users can write to is refused.
 pub(crate) fn private_directory(dir: &Path) -> Result<()> {
     let failed = |cause: io::Error| store_error(dir, "the directory cannot be used").because(cause);
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
@@ -53,7 +53,7 @@ pub struct SessionStore {
 }
 
 impl SessionStore {
-    /// A store in this directory, which is made if missing. One that others could write to is refused.
+    /// A store in this directory, which is created if missing. A directory that other users can write to is refused.
     ///
     /// # Errors
     /// `session_store_error`.
@@ -63,24 +63,24 @@ impl SessionStore {
         Ok(Self { dir })
     }
 
-    /// Saves a session, in one step.
+    /// Saves a session atomically.
     ///
     /// # Errors
     /// `session_store_error`.
     pub fn save(&self, state: &SessionState) -> Result<()> {
-        let place = self.file(&state.session_id)?;
-        let failed = |cause: io::Error| store_error(&place, "the session cannot be saved").because(cause);
+        let path = self.file(&state.session_id)?;
+        let failed = |cause: io::Error| store_error(&path, "the session cannot be saved").because(cause);
         let text = serde_json::to_vec_pretty(state).map_err(|cause| failed(cause.into()))?;
         if text.len() as u64 > STATE_LIMIT {
             return Err(SandboxError::limit_exceeded("the saved session", STATE_LIMIT, text.len() as u64));
         }
-        // Until the record is there: another process may take the name of an id without one.
+        // Hold the lock until the record exists: another process may take the name of an id without a record.
         let _names = self.take_name(state)?;
         let temporary = self.temporary(&state.session_id);
         let written = File::options().write(true).create_new(true).mode(0o600).open(&temporary).and_then(|mut file| {
             file.write_all(&text)?;
             file.sync_all()?;
-            fs::rename(&temporary, &place)?;
+            fs::rename(&temporary, &path)?;
             File::open(&self.dir)?.sync_all()
         });
         written.map_err(|cause| {
@@ -99,7 +99,7 @@ impl SessionStore {
         Ok(owner.filter(|id| self.has_record(id)))
     }
 
-    /// Gives a session its name, unless another session has it.
+    /// Gives the session its name, unless another session has it.
     fn take_name(&self, state: &SessionState) -> Result<Option<Names>> {
         let Some(name) = &state.name else { return Ok(None) };
         let names = Names::lock(&self.dir).map_err(|cause| self.no_names(cause))?;
@@ -119,7 +119,7 @@ impl SessionStore {
         Ok(Some(names))
     }
 
-    /// What a file of this session is called until it is whole.
+    /// The name of a temporary file of this session.
     fn temporary(&self, session_id: &str) -> PathBuf {
         self.dir.join(format!(".{session_id}.{}", uuid::Uuid::new_v4().simple()))
     }
@@ -132,7 +132,7 @@ impl SessionStore {
         store_error(&self.dir, "the names of sessions cannot be used").because(cause)
     }
 
-    /// All sessions, newest first. Those whose file is [damaged](Self::damaged) are passed over.
+    /// All sessions, newest first. Sessions whose file is [damaged](Self::damaged) are left out.
     ///
     /// # Errors
     /// `session_store_error` when the directory cannot be read.
@@ -140,7 +140,7 @@ impl SessionStore {
         Ok(self.read_all()?.0)
     }
 
-    /// The files that are called like sessions and are none any more, by their names.
+    /// The sessions whose file is unusable, sorted by id.
     ///
     /// # Errors
     /// `session_store_error` when the directory cannot be read.
@@ -164,7 +164,7 @@ impl SessionStore {
                 Ok(Content::Damaged { reason, machine }) => {
                     damaged.push(DamagedSession { session_id, reason, machine })
                 }
-                // Somebody removed it just now.
+                // Another process removed it meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => damaged.push(DamagedSession { session_id, reason: error.to_string(), machine: None }),
             }
@@ -174,14 +174,15 @@ impl SessionStore {
         Ok((states, damaged))
     }
 
-    /// The session with this id, this name, or the only one whose id begins or ends so.
+    /// The session with this id or name, or the only one whose id begins or ends with this text (at least 4
+    /// characters).
     ///
     /// # Errors
-    /// `session_not_found`, also when several fit; `session_damaged` with its id when the one that fits is damaged.
+    /// `session_not_found`, also if several match; `session_damaged` with its id if the only match is damaged.
     pub fn find(&self, given: &str) -> Result<SessionState> {
         let (states, damaged) = self.read_all()?;
         let broken = |one: &DamagedSession| SandboxError::session_damaged(&one.session_id, &one.reason);
-        // An id is an id, whatever others are called.
+        // An exact id wins over names.
         let mut found: Vec<&SessionState> = states.iter().filter(|state| state.session_id == given).collect();
         if let Some(one) = damaged.iter().find(|one| one.session_id == given && found.is_empty()) {
             return Err(broken(one));
@@ -199,27 +200,27 @@ impl SessionStore {
             ([], []) => Err(SandboxError::session_not_found(given, "there is none of this id or name")),
             ([one], []) => Ok((*one).clone()),
             ([], [one]) => Err(broken(one)),
-            _ => Err(SandboxError::session_not_found(given, "several sessions fit; give the whole id")),
+            _ => Err(SandboxError::session_not_found(given, "several sessions match; give the whole id")),
         }
     }
 
-    /// Forgets a session; one that is not there is fine.
+    /// Removes the record of a session; a missing record is not an error.
     ///
     /// # Errors
     /// `session_store_error`.
     pub fn remove(&self, session_id: &str) -> Result<()> {
-        let place = self.file(session_id)?;
-        // A name whose session has no record is free; taking it back only keeps the directory small.
-        if let Ok(Content::Session(state)) = read(&place)
+        let path = self.file(session_id)?;
+        // A name without a record is free anyway; removing it only keeps the directory small.
+        if let Ok(Content::Session(state)) = read(&path)
             && let Some(name) = &state.name
         {
             let names = Names::lock(&self.dir).map_err(|cause| self.no_names(cause))?;
             names.release(name, session_id).map_err(|cause| self.no_names(cause))?;
         }
-        removed(&place)
+        removed(&path)
     }
 
-    /// What writers left that were killed before they had finished, by its names.
+    /// Names of the leftover temporary files of killed writers.
     ///
     /// # Errors
     /// `session_store_error` when the directory cannot be read.
@@ -230,7 +231,7 @@ impl SessionStore {
         for entry in fs::read_dir(&self.dir).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            // One that is gone by now was finished.
+            // A file that is gone by now was finished.
             let Ok(found) = entry.metadata() else { continue };
             let age = found.modified().ok().and_then(|at| at.elapsed().ok());
             if is_temporary(&name) && found.is_file() && age.is_some_and(|age| age > WRITING) {
@@ -241,16 +242,16 @@ impl SessionStore {
         Ok(left)
     }
 
-    /// Removes something [half written](Self::half_written); one that is not there is fine.
+    /// Removes a [half-written](Self::half_written) file; a missing file is not an error.
     ///
     /// # Errors
-    /// `session_store_error`, also for any other name.
+    /// `session_store_error`, also if the name is not that of a temporary file.
     pub fn remove_half_written(&self, name: &str) -> Result<()> {
-        let place = self.dir.join(name);
+        let path = self.dir.join(name);
         if !is_temporary(name) {
-            return Err(store_error(&place, "it is not what a writer leaves"));
+            return Err(store_error(&path, "it is not a half-written record"));
         }
-        removed(&place)
+        removed(&path)
     }
 
     fn file(&self, session_id: &str) -> Result<PathBuf> {
@@ -261,21 +262,21 @@ impl SessionStore {
     }
 }
 
-fn removed(place: &Path) -> Result<()> {
-    let is_directory = place.symlink_metadata().is_ok_and(|found| found.is_dir());
-    match if is_directory { fs::remove_dir_all(place) } else { fs::remove_file(place) } {
+fn removed(path: &Path) -> Result<()> {
+    let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    match if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) } {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-            Err(store_error(place, "the record cannot be removed").because(cause))
+            Err(store_error(path, "the record cannot be removed").because(cause))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether a file is called as one is until it is whole: a dot, the session, a dot, and something drawn.
+/// Whether this is the name of a temporary file: a dot, the id of a session, a dot, and a random hexadecimal number.
 fn is_temporary(name: &str) -> bool {
     let parts = name.strip_prefix('.').and_then(|rest| rest.split_once('.'));
-    parts.is_some_and(|(session_id, drawn)| {
-        is_id(session_id) && drawn.len() == 32 && drawn.bytes().all(|byte| byte.is_ascii_hexdigit())
+    parts.is_some_and(|(session_id, random)| {
+        is_id(session_id) && random.len() == 32 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
     })
 }
 
@@ -284,20 +285,20 @@ fn is_id(text: &str) -> bool {
     !text.is_empty() && text.len() <= 64 && text.chars().all(plain)
 }
 
-/// The session that a file is called like.
+/// The session id in the name of a file.
 fn id_of(path: &Path) -> Option<String> {
     let stem = path.file_name()?.to_str()?.strip_suffix(".json")?;
     is_id(stem).then(|| stem.to_owned())
 }
 
-/// What a file holds.
+/// The content of a file.
 enum Content {
     Session(Box<SessionState>),
     Damaged { reason: String, machine: Option<MachineHandle> },
 }
 
 fn read(path: &Path) -> io::Result<Content> {
-    // Whatever else may have been put there is neither followed nor waited for.
+    // Do not follow a link, and do not block on a FIFO, that replaced the file.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     if !file.metadata()?.is_file() {
@@ -336,6 +337,7 @@ mod tests {
             created_at: jiff::Timestamp::from_second(second).unwrap(),
             machine: MachineHandle { client: "memory".to_owned(), state: json!({"id": 7}) },
             manifest: Manifest::new().for_saving(),
+            workspace_root: None,
             exposed_ports: vec![80],
             workspace_root_ready: true,
             unfinished: false,
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_found_again_newest_first() {
+    fn saved_sessions_are_listed_newest_first() {
         let temp = tempfile::tempdir().unwrap();
         let store = SessionStore::open(temp.path().join("a/b")).unwrap();
         let (old, new) = (state("aaaa-1", Some("x"), 1), state("bbbb-2", None, 2));
@@ -365,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_said_to_be_and_can_be_removed() {
+    fn damaged_records_are_reported_and_can_be_removed() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("s");
         let store = SessionStore::open(&dir).unwrap();
@@ -396,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_fit_are_not_guessed_between() {
+    fn an_ambiguous_id_is_an_error() {
         let temp = tempfile::tempdir().unwrap();
         let store = SessionStore::open(temp.path().join("s")).unwrap();
         store.save(&state("aaaa-1", Some("one"), 1)).unwrap();
@@ -406,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_want_a_name_at_once_one_gets_it() {
+    fn one_of_many_concurrent_savers_gets_a_name() {
         let temp = tempfile::tempdir().unwrap();
         let store = SessionStore::open(temp.path().join("s")).unwrap();
         for round in 0..20 {
@@ -430,7 +432,7 @@ mod tests {
         store.remove("aaaa-1").unwrap();
         assert_eq!(store.named("x").unwrap(), None);
         store.save(&state("aaaa-2", Some("x"), 1)).unwrap();
-        // Its record is lost, not removed.
+        // The record is lost, not removed.
         fs::remove_file(temp.path().join("s/aaaa-2.json")).unwrap();
         assert_eq!(store.named("x").unwrap(), None);
         store.save(&state("aaaa-3", Some("x"), 1)).unwrap();
@@ -448,14 +450,14 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_could_fill_is_refused() {
+    fn a_directory_that_other_users_can_write_to_is_refused() {
         let temp = tempfile::tempdir().unwrap();
         fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(SessionStore::open(temp.path()).unwrap_err().code(), "session_store_error");
     }
 
     #[test]
-    fn what_killed_writers_left_is_found_once_nobody_can_be_writing_it() {
+    fn leftovers_of_killed_writers_are_found_when_they_are_old_enough() {
         let temp = tempfile::tempdir().unwrap();
         let store = SessionStore::open(temp.path()).unwrap();
         let drawn = "0123456789abcdef0123456789abcdef";

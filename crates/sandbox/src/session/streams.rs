@@ -1,4 +1,4 @@
-//! A stream that is watched to its end: it may not stall, and the audit hears how it ended, not how it began.
+//! A byte stream with an idle timeout whose audit span ends when the stream ends.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::{SandboxError, audit::Span};
 
-/// A stream, the operation it is, and how far it is.
-struct Watched {
+/// A stream, the span of its operation, and the number of bytes so far.
+struct AuditedStream {
     stream: ByteStream,
     span: Option<Span>,
     path: String,
@@ -18,22 +18,23 @@ struct Watched {
     idle: Duration,
 }
 
-/// The same stream; an error ends it when nothing comes for `idle`. Dropped before its end, the operation was cancelled.
-pub(super) fn watched(stream: ByteStream, span: Span, path: String, idle: Duration) -> ByteStream {
-    let watched = Watched { stream, span: Some(span), path, bytes: 0, idle };
-    Box::pin(stream::unfold(watched, |mut watched| async move {
-        let piece = watched.next().await?;
-        Some((piece, watched))
+/// Wraps a stream: it ends with an error if no data arrives for `idle`. If it is dropped before its end, the operation
+/// is recorded as cancelled.
+pub(super) fn audited(stream: ByteStream, span: Span, path: String, idle: Duration) -> ByteStream {
+    let audited = AuditedStream { stream, span: Some(span), path, bytes: 0, idle };
+    Box::pin(stream::unfold(audited, |mut audited| async move {
+        let piece = audited.next().await?;
+        Some((piece, audited))
     }))
 }
 
-impl Watched {
+impl AuditedStream {
     async fn next(&mut self) -> Option<Result<Bytes, MachineError>> {
-        // An error is the last thing that is said.
+        // After an error the stream has ended.
         self.span.as_ref()?;
         let next = match tokio::time::timeout(self.idle, self.stream.next()).await {
             Ok(next) => next,
-            Err(_) => Some(Err(MachineError::transport("read", format!("nothing came for {:?}", self.idle)))),
+            Err(_) => Some(Err(MachineError::transport("read", format!("no data arrived for {:?}", self.idle)))),
         };
         match &next {
             Some(Ok(piece)) => self.bytes += piece.len() as u64,
@@ -62,7 +63,7 @@ mod tests {
     async fn a_stream_that_stalls_ends_with_an_error() {
         let stalls: ByteStream = Box::pin(stream::iter([Ok(Bytes::from("a"))]).chain(stream::pending()));
         let span = Audit::off().begin(Op::Read, json!({}));
-        let mut stream = watched(stalls, span, "x".to_owned(), Duration::from_secs(5));
+        let mut stream = audited(stalls, span, "x".to_owned(), Duration::from_secs(5));
         assert_eq!(stream.next().await.unwrap().unwrap(), "a");
         assert_eq!(stream.next().await.unwrap().unwrap_err().code(), "transport");
         assert!(stream.next().await.is_none());

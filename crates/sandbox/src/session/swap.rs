@@ -1,4 +1,5 @@
-//! One tree in the place of another: unpacked aside, exchanged by renames, and put back if any of them fails.
+//! Replaces a tree by another: unpacks the new one beside it, exchanges them by renames, and rolls back if a rename
+//! fails.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -6,38 +7,43 @@ use sandbar_machine::{ByteStream, EntryKind, Machine, MachineError, MachinePath,
 
 use crate::WorkspacePath;
 
-/// What is not touched when a tree is exchanged: paths below its root, and what lies above them is taken apart.
+/// Paths below the root that an exchange does not touch. Their ancestors are not moved as a whole, but entry by entry.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct PreservedPaths {
     exact: HashSet<Vec<u8>>,
     above: HashSet<Vec<u8>>,
 }
 
-impl Kept {
+impl PreservedPaths {
     pub(super) fn new(paths: &[WorkspacePath]) -> Self {
-        let mut kept = Self::default();
+        let mut preserved = Self::default();
         for path in paths {
             let bytes = path.as_str().as_bytes();
             let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-            kept.above.extend(ends.map(|end| bytes[..end].to_vec()));
-            kept.exact.insert(bytes.to_vec());
+            preserved.above.extend(ends.map(|end| bytes[..end].to_vec()));
+            preserved.exact.insert(bytes.to_vec());
         }
-        kept
+        preserved
     }
 }
 
-/// Replaces everything below `root` but what is kept. When it fails, everything is as it was.
-pub(super) async fn replace(machine: &dyn Machine, root: &Target, kept: &Kept, tar: ByteStream) -> Result<()> {
+/// Replaces everything below `root` except the preserved paths. If it fails, the old tree is restored.
+pub(super) async fn replace(
+    machine: &dyn Machine,
+    root: &Target,
+    preserved: &PreservedPaths,
+    tar: ByteStream,
+) -> Result<()> {
     let name = format!(".sandbar-{}", uuid::Uuid::new_v4().simple());
     let aside = at(root, name.as_bytes())?;
     let (new, old) = (at(&aside, b"new")?, at(&aside, b"old")?);
     let swapped = async {
         machine.make_dir(&old).await?;
         machine.unpack(&new, tar).await?;
-        let mut swap = Swap { machine, root, new: &new, old: &old, own: name.as_bytes(), kept, done: Vec::new() };
+        let mut swap = Swap { machine, root, new: &new, old: &old, own: name.as_bytes(), preserved, done: Vec::new() };
         let moved = swap.run().await;
         if moved.is_err() {
-            swap.back().await;
+            swap.roll_back().await;
         }
         moved
     };
@@ -52,7 +58,7 @@ struct Swap<'a> {
     new: &'a Target,
     old: &'a Target,
     own: &'a [u8],
-    kept: &'a Kept,
+    preserved: &'a PreservedPaths,
     done: Vec<(Target, Target)>,
 }
 
@@ -61,18 +67,18 @@ impl Swap<'_> {
         let mut waiting = VecDeque::from([Vec::new()]);
         while let Some(dir) = waiting.pop_front() {
             for path in self.names(self.root, &dir).await? {
-                if path == self.own || self.kept.exact.contains(&path) {
+                if path == self.own || self.preserved.exact.contains(&path) {
                     continue;
                 }
-                if self.kept.above.contains(&path) && self.is_dir(self.root, &path).await? {
+                if self.preserved.above.contains(&path) && self.is_dir(self.root, &path).await? {
                     waiting.push_back(path);
                 } else {
                     self.rename(at(self.root, &path)?, at(self.old, &path)?).await?;
                 }
             }
             for path in self.names(self.new, &dir).await? {
-                // A directory around something that is kept has not been moved; what is in it follows by itself.
-                let stays = self.kept.exact.contains(&path) || waiting.contains(&path);
+                // An ancestor of a preserved path was not moved; its entries follow in a later round.
+                let stays = self.preserved.exact.contains(&path) || waiting.contains(&path);
                 if !stays {
                     self.rename(at(self.new, &path)?, at(self.root, &path)?).await?;
                 }
@@ -92,11 +98,11 @@ impl Swap<'_> {
         Ok(())
     }
 
-    /// Puts everything back, the last first.
-    async fn back(&mut self) {
+    /// Undoes all renames, the last first.
+    async fn roll_back(&mut self) {
         for (from, to) in self.done.drain(..).rev() {
             if let Err(error) = self.machine.rename(&to, &from).await {
-                tracing::error!(path = %from.path, %error, "cannot put a file back");
+                tracing::error!(path = %from.path, %error, "cannot roll back a rename");
             }
         }
     }
@@ -116,7 +122,7 @@ impl Swap<'_> {
     }
 }
 
-/// The target below another; the same when the path is empty.
+/// The target at a path below another; the same target if the path is empty.
 fn at(base: &Target, path: &[u8]) -> Result<Target> {
     let path: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(path);
     let path: MachinePath = if path.is_empty() { base.path.clone() } else { base.path.join(path)? };

@@ -1,4 +1,4 @@
-//! What a model's tools do with a session: commands that go on between looks, patches, images.
+//! The operations behind a model's tools: long-running commands, patches, images.
 
 use std::{ffi::OsStr, time::Duration};
 
@@ -16,15 +16,16 @@ use crate::{
 };
 
 impl SandboxSession {
-    /// Starts a command as a model asks for it, and waits a little for its first news.
+    /// Starts a command for a model, and waits a short time for its first output.
     ///
     /// # Errors
-    /// `invalid_manifest_path` for a working directory elsewhere, `exec_transport_error` when it cannot be started.
+    /// `invalid_manifest_path` for a working directory outside the allowed paths, `exec_transport_error` if the command
+    /// cannot be started.
     pub async fn exec_command(&self, args: ExecCommandArgs) -> Result<Update> {
         self.exec_watched(args, None).await
     }
 
-    /// The same, for somebody who also wants to see what the command prints while it does.
+    /// Like [`exec_command`](Self::exec_command), and sends a subscription to the live output to `watcher`.
     ///
     /// # Errors
     /// As [`exec_command`](Self::exec_command).
@@ -40,7 +41,7 @@ impl SandboxSession {
         let data = json!({"command": args.cmd, "tty": args.tty, "workdir": args.workdir, "user": self.user});
         let span = self.begin(Op::PtyStart, data);
         let started = self.start_command(args, watcher).instrument(span.traced().clone()).await;
-        span.finish(&started, told(&started));
+        span.finish(&started, update_facts(&started));
         started
     }
 
@@ -63,7 +64,7 @@ impl SandboxSession {
         self.shared.table.start(start).await
     }
 
-    /// Types to a running command, or asks for its news.
+    /// Writes to a running command, or polls it.
     ///
     /// # Errors
     /// `pty_session_not_found`, `pty_stdin_unavailable`.
@@ -75,12 +76,12 @@ impl SandboxSession {
             yield_time: Some(Duration::from_millis(args.yield_time_ms)),
             max_output_tokens: args.max_output_tokens.map(Into::into),
         };
-        let told_then = match self.live() {
+        let updated = match self.live() {
             Ok(()) => self.shared.table.write(args.session_id, write).instrument(span.traced().clone()).await,
             Err(closed) => Err(closed),
         };
-        span.finish(&told_then, told(&told_then));
-        told_then
+        span.finish(&updated, update_facts(&updated));
+        updated
     }
 
     /// The commands of the process table.
@@ -89,7 +90,7 @@ impl SandboxSession {
         self.shared.table.list()
     }
 
-    /// What a command of the table prints, as it prints it.
+    /// Subscribes to the live output of a command of the table.
     ///
     /// # Errors
     /// `pty_session_not_found`.
@@ -97,7 +98,7 @@ impl SandboxSession {
         self.shared.table.subscribe(session_id)
     }
 
-    /// Signals a command of the table, or tells it the size of its terminal.
+    /// Sends a signal or a new terminal size to a command of the table.
     ///
     /// # Errors
     /// `pty_session_not_found`.
@@ -106,19 +107,19 @@ impl SandboxSession {
         self.shared.table.control(session_id, control).await
     }
 
-    /// What a model reads when `exec_command` or `write_stdin` failed: a result like any other, with exit code 1.
+    /// The update that a model reads if `exec_command` or `write_stdin` failed, with exit code 1.
     #[must_use]
     pub fn refusal(&self, error: &SandboxError, wall_time: Duration) -> Update {
         self.shared.table.refusal(error, wall_time)
     }
 
-    /// What a model reads of something that was done in place of a command: a result like any other, with exit code 0.
+    /// The update that a model reads about an operation that ran instead of a command, with exit code 0.
     #[must_use]
     pub fn report(&self, output: String, wall_time: Duration) -> Update {
         self.shared.table.report_done(output, wall_time)
     }
 
-    /// Ends a command of the table, and everything it started.
+    /// Ends a command of the table, and every process it started.
     ///
     /// # Errors
     /// `pty_session_not_found`.
@@ -127,10 +128,10 @@ impl SandboxSession {
         self.observed(Op::PtyTerminate, data, self.shared.table.terminate(session_id)).await
     }
 
-    /// Applies a patch: all of it, or nothing, also when nobody waits for the answer any more.
+    /// Applies a patch completely or not at all, also if the caller drops this future.
     ///
     /// # Errors
-    /// The `apply_patch_…` codes; nothing is changed then.
+    /// The `apply_patch_…` codes; no file is changed then.
     pub async fn apply_patch(&self, text: &str, mut options: PatchOptions) -> Result<Applied> {
         options.user = options.user.or_else(|| self.user.clone());
         options.journal = options.journal.or_else(|| self.shared.patch_journal.clone());
@@ -140,20 +141,20 @@ impl SandboxSession {
             self.live()?;
             let patch = Patch::parse(text)?;
             let shared = self.shared.clone();
-            whole(async move {
+            run_to_completion(async move {
                 let _one_at_a_time = shared.patching.clone().lock_owned().await;
                 patch::apply(&*shared.machine, &shared.paths, &patch, &options).await
             })
             .await
         };
         let applied = applied.instrument(span.traced().clone()).await;
-        let data = applied.as_ref().map_or(json!({}), changed);
+        let data = applied.as_ref().map_or(json!({}), patch_facts);
         span.finish(&applied, data);
         applied
     }
 
-    /// Takes back a patch that was interrupted in the middle when this workspace was last worked on; nothing if there is
-    /// none, or the session has no [journal](crate::SessionOptions::patch_journal). Applying a patch does so too.
+    /// Rolls back a patch that was interrupted in an earlier session of this workspace; `None` if there is none, or the
+    /// session has no [journal](crate::SessionOptions::patch_journal). Applying a patch does this first.
     ///
     /// # Errors
     /// As [`patch::recover`].
@@ -165,15 +166,15 @@ impl SandboxSession {
         patch::recover(&*self.shared.machine, &self.shared.paths, journal, &limits).await
     }
 
-    /// Takes a patch back, if its files still are what it left.
+    /// Undoes a patch, if its files are unchanged since.
     ///
     /// # Errors
-    /// `apply_patch_invalid_diff` when a file has changed since; nothing is changed then.
+    /// `apply_patch_invalid_diff` if a file has changed since; no file is changed then.
     pub async fn undo_patch(&self, applied: &Applied) -> Result<()> {
         self.observed(Op::ApplyPatch, json!({"undo": true}), async {
             self.live()?;
             let (shared, applied) = (self.shared.clone(), applied.clone());
-            whole(async move {
+            run_to_completion(async move {
                 let _one_at_a_time = shared.patching.clone().lock_owned().await;
                 let recorded = shared.patch_journal.as_ref().map(|journal| (&shared.paths, journal));
                 patch::undo_recorded(&*shared.machine, &applied, recorded).await
@@ -183,10 +184,10 @@ impl SandboxSession {
         .await
     }
 
-    /// An image for a model. What the model should read instead, because there is no image, is an outcome too.
+    /// An image for a model. If there is no image, the outcome is the text that the model reads instead.
     ///
     /// # Errors
-    /// `invalid_manifest_path` for a path elsewhere, `session_closed`.
+    /// `invalid_manifest_path` for a path outside the allowed paths, `session_closed`.
     pub async fn view_image(&self, args: &ViewImageArgs) -> Result<ImageOutcome> {
         self.observed(Op::ViewImage, json!({"path": args.path, "user": self.user}), async {
             self.live()?;
@@ -196,17 +197,17 @@ impl SandboxSession {
     }
 }
 
-/// Does all of something even if the caller is dropped half way: half a patch must never stay. Every request in it has a
-/// deadline of its own.
-async fn whole<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+/// Completes the work even if the caller is dropped: a patch must never be applied in part. Every request in it has its
+/// own timeout.
+async fn run_to_completion<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     match tokio::spawn(work).await {
         Ok(done) => done,
         Err(cause) => Err(SandboxError::apply_patch_write_error("the patch", false).because(cause)),
     }
 }
 
-/// What the audit hears of a command's news.
-fn told(update: &Result<Update>) -> serde_json::Value {
+/// The audit facts of an update.
+fn update_facts(update: &Result<Update>) -> serde_json::Value {
     match update {
         Ok(update) => {
             let bytes = update.output.len();
@@ -220,8 +221,8 @@ fn told(update: &Result<Update>) -> serde_json::Value {
     }
 }
 
-/// What the audit hears of a patch: which files, not what is in them.
-fn changed(applied: &Applied) -> serde_json::Value {
+/// The audit facts of a patch: which files, without their content.
+fn patch_facts(applied: &Applied) -> serde_json::Value {
     let kind = |change: &Change| match (&change.before, &change.after) {
         (None, _) => "created",
         (Some(_), None) => "deleted",

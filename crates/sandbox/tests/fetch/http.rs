@@ -181,7 +181,7 @@ async fn a_server_that_falls_silent_is_given_up() {
         _ => vec![Step::Send([head("200 OK", &[("content-length", "9")]), b"abc".to_vec()].concat()), Step::Stall],
     })
     .await;
-    for (path, said) in [("/mute", "the server does not answer"), ("/half", "the server has gone silent half way")] {
+    for (path, said) in [("/mute", "the server does not answer"), ("/half", "the server stopped sending")] {
         let mut told = Vec::new();
         // A host that is held up makes any server seem silent from the beginning.
         for connect in [500, 5000, 30_000] {
@@ -231,11 +231,11 @@ async fn redirects_are_followed_and_loops_are_not() {
     assert_eq!(content(download), b"here");
     let table = [
         ("/steps/11", "there are more than 10 redirects"),
-        ("/self", "its redirects lead in a circle"),
-        ("/ping", "its redirects lead in a circle"),
-        ("/nowhere", "it redirects to nowhere"),
+        ("/self", "its redirects form a loop"),
+        ("/ping", "its redirects form a loop"),
+        ("/nowhere", "it redirects without a `Location`"),
         ("/file", "it redirects to something other than http and https"),
-        ("/broken", "it redirects to something that is no address"),
+        ("/broken", "it redirects to an invalid address"),
     ];
     for (path, said) in table {
         let error = fails(&request(server.url(path))).await;
@@ -303,7 +303,7 @@ async fn no_message_holds_a_secret() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_said_at_once() {
+async fn an_absent_server_is_reported_at_once() {
     let server = Server::new(|_, _| vec![]).await;
     let url = server.url("/a");
     drop(server);
@@ -316,7 +316,7 @@ async fn nobody_there_is_said_at_once() {
 async fn a_server_without_a_certificate_is_no_https_server() {
     let server = Server::new(|_, _| answer("200 OK", &[], b"x")).await;
     let error = fails(&request(server.url("/a").replace("http:", "https:"))).await;
-    assert_eq!((error.code(), reason(&error).as_str()), ("remote_fetch_error", "the server cannot be asked"));
+    assert_eq!((error.code(), reason(&error).as_str()), ("remote_fetch_error", "the request failed"));
     assert!(server.asked().iter().all(|question| !question.method.contains("GET")));
 }
 

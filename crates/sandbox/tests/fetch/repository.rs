@@ -26,12 +26,12 @@ impl Repositories {
         repository
     }
 
-    /// Serves them all to anybody.
+    /// Serves the repositories to every client.
     pub(crate) async fn serve(self) -> Server {
         Server::slow(move |question, _| self.backend(question)).await
     }
 
-    /// Serves them to whoever sends this header.
+    /// Serves the repositories to clients that send this header.
     pub(crate) async fn serve_to(self, authorization: &'static str) -> Server {
         Server::slow(move |question, _| {
             if question.header("authorization") == Some(authorization) {
@@ -43,7 +43,7 @@ impl Repositories {
         .await
     }
 
-    /// Serves them over git's own protocol: one process of its daemon for each connection.
+    /// Serves the repositories over git's own protocol: one daemon process per connection.
     pub(crate) async fn daemon(self) -> (SocketAddr, JoinSet<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("its number");

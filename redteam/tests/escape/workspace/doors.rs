@@ -43,7 +43,7 @@ pub(super) async fn run(rig: &Rig, tally: &mut Tally) {
         let other = rig.create(detached().isolation(isolation).network(network).mounts([kit])).await;
         let own = machines(rig).into_iter().find(|dir| !known.contains(dir)).expect("a machine").join("door");
         for (whose, door) in [("own", &own), ("another", &door)] {
-            // Being let through to the socket is one thing, being told something another.
+            // Reaching the socket is one step, getting an answer is another.
             for (what, nonce) in [("", ""), ("-with-its-nonce", nonce.as_str())] {
                 let outcome = from_inside(other.as_ref(), &rig.probe(), (door, nonce)).await;
                 let held = matches!(outcome, Some(Outcome::Refused(..)));
@@ -54,7 +54,7 @@ pub(super) async fn run(rig: &Rig, tally: &mut Tally) {
     }
     another_user(rig, tally, &door, &nonce);
     let lives = first.running().await.unwrap_or(false);
-    tally.expect("F48.door-machine-lives-on", lives, "nobody who knocked has ended it");
+    tally.expect("F48.door-machine-lives-on", lives, "no visitor has ended the machine");
     soon(first.delete()).await.expect("delete");
 }
 

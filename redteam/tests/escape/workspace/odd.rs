@@ -79,7 +79,7 @@ fn hangs(stage: &Stage<'_>) -> bool {
         move || told.send(fs::read(fifo).is_ok())
     });
     let waits = answer.recv_timeout(Duration::from_millis(500)).is_err();
-    // Whoever waits for a writer gets one, and whoever comes to wait only now another.
+    // Opens the FIFO for writing until the reader returns: the reader may start to wait only now.
     while !opening.is_finished() {
         drop(fs::File::options().read(true).write(true).open(&fifo));
         thread::sleep(Duration::from_millis(10));

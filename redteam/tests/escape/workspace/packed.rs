@@ -117,7 +117,7 @@ async fn each(stage: &Stage<'_>, tally: &mut Tally, given: (&str, Format, &[u8])
         let policy = Policy { links, ..Policy::default() };
         let extract = Extract::new("a", once(bytes.to_vec())).format(format).policy(policy.clone());
         let got = prompt(stage.session.extract("in", extract)).await;
-        // A global header that nobody obeys is as good as one that is refused.
+        // A global header that is ignored is as harmless as one that is refused.
         let unheeded = name == "pax-global-name-climbs" && got.is_ok();
         let held = (refused(&got) || unheeded) && intruders(stage).is_empty() && stage.canary.untouched();
         tally.expect(&format!("I66.{name}.{way}-{format:?}"), held, brief(&got));

@@ -33,7 +33,7 @@ impl<'r> Stage<'r> {
         Self { rig, session, workspace, canary }
     }
 
-    /// Runs a script inside, as whoever plants things there does.
+    /// Runs a script of the attacker inside the machine.
     pub(super) async fn plant(&self, script: &str) {
         plant(&self.session, script).await;
     }

@@ -1,4 +1,4 @@
-//! Number 69: ids that are paths, and saved sessions that somebody has changed.
+//! Number 69: ids that are paths, and saved sessions that were tampered with.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ pub(super) async fn run(rig: &Rig, tally: &mut Tally) {
     store.save(&session.state()).expect("saved");
     ids(tally, &store, &dir, &session.state());
     strange_files(tally, &store, &dir).await;
-    let changed = Changed { rig, store, dir, canary, id: session.id().to_owned() };
+    let changed = Tampered { rig, store, dir, canary, id: session.id().to_owned() };
     changed.documents(tally).await;
     changed.sources(tally).await;
     changed.ports(tally).await;
@@ -76,7 +76,7 @@ async fn strange_files(tally: &mut Tally, store: &SessionStore, dir: &Path) {
     let listing = store.clone();
     let listed = spawn_blocking(move || listing.list().map(|all| all.len()));
     let answer = timeout(SOON, listed).await;
-    // Whoever waits for a writer gets one.
+    // A blocked reader gets a writer, and returns.
     let _released = fs::File::options().read(true).write(true).open(&fifo);
     fs::remove_file(&fifo).expect("it goes");
     tally.expect("I69.store-with-a-fifo", made && answer.is_ok(), format!("{answer:?}"));
@@ -90,8 +90,8 @@ async fn strange_files(tally: &mut Tally, store: &SessionStore, dir: &Path) {
     tally.expect("I69.store-with-junk", matches!(answer, Ok(Ok(Ok(1)))), format!("{answer:?}"));
 }
 
-/// A saved session that somebody rewrites.
-struct Changed<'r> {
+/// A saved session that the attacker rewrites.
+struct Tampered<'r> {
     rig: &'r Rig,
     store: SessionStore,
     dir: PathBuf,
@@ -99,8 +99,8 @@ struct Changed<'r> {
     id: String,
 }
 
-impl Changed<'_> {
-    /// Reads the saved session again with these words in place of those, and puts it back as it was.
+impl Tampered<'_> {
+    /// Loads the saved session with `to` in place of `from`, and restores the file.
     fn with(&self, from: &str, to: &str) -> Result<SessionState> {
         let path = self.dir.join(format!("{}.json", self.id));
         let text = fs::read_to_string(&path).expect("the saved session");
@@ -118,7 +118,7 @@ impl Changed<'_> {
     /// Documents that are refused as such.
     async fn documents(&self, tally: &mut Tally) {
         let grant = format!(r#""extra_path_grants": [{{"path": "/data", "host_path": "{}"}}]"#, self.canary.text());
-        // Changes of the same kind that are fine, so that what is refused below is refused for what it says.
+        // Harmless changes of the same kind, so that the changes below are refused for their content.
         for (from, to) in [
             (r#""extra_path_grants": []"#, r#""extra_path_grants": [{"path": "/data"}]"#),
             (r#""root": "/workspace""#, r#""root": "/other""#),
@@ -175,7 +175,7 @@ impl Changed<'_> {
 
     /// What the entry is, made again from another source.
     async fn brought_in(&self, source: &str) -> std::result::Result<bytes::Bytes, String> {
-        // What is saved names no source; whoever can write there can write one.
+        // A saved session names no source; an attacker who can write the file can add one.
         let forged = format!(r#""src": "{source}""#);
         let state = self.with(r#""redacted": true"#, &forged).map_err(|error| error.full_message())?;
         let Some(session) = self.attach(state).await? else { return Err("it is gone".to_owned()) };

@@ -1,4 +1,4 @@
-//! What a process of a session's table can try: to flood, to stay, to be written to after its end, to be somebody else's.
+//! Attacks by a process of a session's table: floods, staying alive, input after its end, access from another session.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::escape::{
 const IDLE: usize = 4;
 
 pub(super) async fn run(rig: &Rig, tally: &mut Tally) {
-    tally.control("D29", a_daemon_survives(rig), "on the host a daemon outlives whoever started it");
+    tally.control("D29", a_daemon_survives(rig), "on the host a daemon outlives the process that started it");
     let session = open(rig, Manifest::new(), &rig.dir("table-workspace")).await.expect("a session");
     let other = open(rig, Manifest::new(), &rig.dir("table-other")).await.expect("a session");
     flood(&session, tally).await;
@@ -36,7 +36,7 @@ pub(super) async fn run(rig: &Rig, tally: &mut Tally) {
     }
     timed_out(&session, tally).await;
     after_the_end(&session, tally).await;
-    somebody_elses(&session, &other, tally).await;
+    of_another_session(&session, &other, tally).await;
     crowd(&session, tally).await;
     soon(other.delete()).await.expect("delete");
     let start = Instant::now();
@@ -105,7 +105,7 @@ async fn timed_out(session: &SandboxSession, tally: &mut Tally) {
     }
 }
 
-/// Typing to what has ended is an answer, and never somebody else's input.
+/// Input for a process that has ended is answered with its exit, and never reaches another process.
 async fn after_the_end(session: &SandboxSession, tally: &mut Tally) {
     let args = ExecCommandArgs::new("until [ -e /workspace/go ]; do sleep 0.1; done; exit 7").tty().yield_time_ms(250);
     let update = soon(session.exec_command(args)).await.expect("it starts");
@@ -124,11 +124,11 @@ async fn after_the_end(session: &SandboxSession, tally: &mut Tally) {
     tally.expect("D30.table-stdin-after-exit", ended && told && refused(&second), detail);
 }
 
-async fn somebody_elses(session: &SandboxSession, other: &SandboxSession, tally: &mut Tally) {
+async fn of_another_session(session: &SandboxSession, other: &SandboxSession, tally: &mut Tally) {
     let args = ExecCommandArgs::new("cat").tty().yield_time_ms(250);
     let update = soon(session.exec_command(args)).await.expect("it starts");
     let id = update.process_id.expect("it runs");
-    // What is typed may come back only later.
+    // The echo may arrive later than the answer.
     let own = until(async || {
         let typed = soon(session.write_stdin(WriteStdinArgs::new(id, "mine\n").yield_time_ms(250))).await;
         typed.is_ok_and(|update| update.output.contains("mine"))

@@ -92,7 +92,7 @@ fn function(tool: &ToolSpec) -> Result<Value, ModelError> {
     Ok(json!({ "type": "function", "function": function }))
 }
 
-/// No server of this API enforces a grammar, but a model can be told of it.
+/// No server of this API enforces a grammar, so the description contains it.
 fn input_description(grammar: Option<&Grammar>) -> String {
     match grammar {
         None => "The text the tool gets.".to_owned(),

@@ -1,56 +1,56 @@
-//! The tool calls of one answer, put together from pieces that servers number in their own ways.
+//! Assembles the tool calls of one reply from pieces. Servers number the pieces in different ways.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Known;
+use super::RequestFacts;
 use crate::{Item, ModelError};
 
-/// More calls than any model makes in one answer.
+/// The most tool calls in one reply.
 const MOST_CALLS: usize = 1000;
 
-/// One call so far.
+/// One call, as far as it was received.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// How the server numbers it, if it does.
+    /// Index that the server gave it, if any.
     number: Option<u64>,
-    /// How the server names it, if it does.
+    /// Id that the server gave it, if any.
     named: Option<String>,
-    /// How it is named from here on.
+    /// Id that the run uses for it.
     pub(super) id: String,
     pub(super) name: String,
     pub(super) arguments: String,
-    /// Whether it is one of a freeform tool.
+    /// Whether it calls a freeform tool.
     pub(super) custom: bool,
-    /// Its place in the answer.
-    pub(super) place: usize,
+    /// Index among the items of the reply.
+    pub(super) index: usize,
 }
 
-/// What a piece was good for.
-pub(super) struct Added {
-    /// Which call it belongs to.
+/// What one piece added.
+pub(super) struct AddedPiece {
+    /// Index of the call that the piece belongs to.
     pub(super) call: usize,
-    /// Whether it began it.
+    /// Whether the piece began the call.
     pub(super) is_new: bool,
-    /// What it adds to the arguments.
+    /// Text that was appended to the arguments.
     pub(super) arguments: String,
 }
 
-/// All calls of one answer.
+/// All calls of one reply.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     pub(super) all: Vec<Call>,
-    known: Arc<Known>,
+    facts: Arc<RequestFacts>,
 }
 
 impl Calls {
-    pub(super) fn new(known: Arc<Known>) -> Self {
-        Self { all: Vec::new(), known }
+    pub(super) fn new(facts: Arc<RequestFacts>) -> Self {
+        Self { all: Vec::new(), facts }
     }
 
-    /// Adds a piece; a call that it begins gets this place.
-    pub(super) fn add(&mut self, piece: &Value, place: usize) -> Result<Added, ModelError> {
+    /// Adds a piece. If it begins a call, the call gets this item index.
+    pub(super) fn add(&mut self, piece: &Value, index: usize) -> Result<AddedPiece, ModelError> {
         let function = piece.get("function").or_else(|| piece.get("custom")).unwrap_or(piece);
         let text =
             |value: Option<&Value>| value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
@@ -63,15 +63,15 @@ impl Calls {
                 number,
                 id: self.fresh_id(named.as_deref()),
                 named: named.clone(),
-                custom: name.as_ref().is_some_and(|name| self.known.custom.contains(name)),
+                custom: name.as_ref().is_some_and(|name| self.facts.custom.contains(name)),
                 name: name.clone().unwrap_or_default(),
                 arguments: String::new(),
-                place,
+                index,
             })?,
         };
         let arguments = match function.get("arguments").or_else(|| function.get("input")) {
             Some(Value::String(more)) => more.clone(),
-            // Some servers parse them first.
+            // Some servers send the arguments as an object.
             Some(whole @ Value::Object(_)) => whole.to_string(),
             _ => String::new(),
         };
@@ -79,24 +79,24 @@ impl Calls {
         target.arguments.push_str(&arguments);
         if target.name.is_empty() {
             target.name = name.unwrap_or_default();
-            target.custom = self.known.custom.contains(&target.name);
+            target.custom = self.facts.custom.contains(&target.name);
         }
         target.named = target.named.take().or(named);
-        Ok(Added { call, is_new: found.is_none(), arguments })
+        Ok(AddedPiece { call, is_new: found.is_none(), arguments })
     }
 
-    /// The call that a piece goes on with.
+    /// The call that a piece continues.
     fn find(&self, number: Option<u64>, named: Option<&str>, name: Option<&str>) -> Option<usize> {
         if let Some(number) = number {
             let last = self.all.iter().rposition(|call| call.number == Some(number))?;
-            // Some servers give every call the same number, but a name of its own.
+            // Some servers give all calls the same index and different ids.
             let other = named.is_some() && self.all[last].named.is_some() && self.all[last].named.as_deref() != named;
             return (!other || name.is_none()).then_some(last);
         }
         if let Some(named) = named {
             return self.all.iter().rposition(|call| call.named.as_deref() == Some(named));
         }
-        // Without any number, a piece that says which tool begins a call, and another goes on with the last one.
+        // Without index and id: a piece with a tool name begins a call, any other piece continues the last call.
         if name.is_some() { None } else { self.all.len().checked_sub(1) }
     }
 
@@ -108,9 +108,9 @@ impl Calls {
         Ok(self.all.len() - 1)
     }
 
-    /// The server's id where it names one call only.
+    /// The server's id if it is unique, otherwise a new one.
     fn fresh_id(&self, named: Option<&str>) -> String {
-        let taken = |id: &str| self.known.calls.contains(id) || self.all.iter().any(|call| call.id == id);
+        let taken = |id: &str| self.facts.calls.contains(id) || self.all.iter().any(|call| call.id == id);
         match named.filter(|id| !taken(id)) {
             Some(id) => id.to_owned(),
             None => format!("call_{}", uuid::Uuid::new_v4().simple()),
@@ -131,14 +131,14 @@ impl Call {
         item.with("status", "completed")
     }
 
-    /// The text for a freeform tool, out of the object it was wrapped in; as it is if it was not.
+    /// The text for a freeform tool: the `input` field, or the raw arguments if they are no such object.
     pub(super) fn input(&self) -> String {
         let wrapped = serde_json::from_str::<Value>(&self.arguments).ok();
         let input = wrapped.as_ref().and_then(|object| object.get("input")?.as_str());
         input.unwrap_or(&self.arguments).to_owned()
     }
 
-    /// The call before its arguments are known, as an event wants it.
+    /// The call without arguments, for the event that announces it.
     pub(super) fn begun(&self) -> Value {
         let (kind, field) = if self.custom { ("custom_tool_call", "input") } else { ("function_call", "arguments") };
         json!({ "type": kind, "call_id": self.id, "name": self.name, field: "", "status": "in_progress" })

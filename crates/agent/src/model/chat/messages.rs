@@ -1,4 +1,4 @@
-//! A transcript of items as the messages of Chat Completions.
+//! Converts a transcript of items to the messages of Chat Completions.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(super) fn messages(request: &ModelRequest) -> Result<Vec<Value>, ModelError>
 #[derive(Default)]
 struct Transcript {
     messages: Vec<Value>,
-    /// What tools answered and no answer of a tool can hold here; shown once all answers are in.
+    /// Pictures and files of tool outputs, which tool messages cannot contain; sent as a user message after all outputs.
     pictures: Vec<Value>,
 }
 
@@ -40,7 +40,7 @@ impl Transcript {
             View::Answer(answer) if matches!(answer.kind(), "function_call_output" | "custom_tool_call_output") => {
                 self.answer(answer)
             }
-            // Thoughts are the model's own, and no field of this API takes them back.
+            // This API has no field for reasoning in requests.
             View::Reasoning(_) => Ok(()),
             View::Compaction(_) => Err(unsupported("a compacted transcript")),
             View::Malformed(missing) => Err(ModelError::Unusable(missing.to_owned())),
@@ -51,8 +51,8 @@ impl Transcript {
     fn message(&mut self, message: &Message<'_>, item: &Item) -> Result<(), ModelError> {
         let role = match message.role {
             Role::Assistant => {
-                let said = message.refusal().unwrap_or_default();
-                self.assistant(&format!("{}{said}", message.text()));
+                let refusal = message.refusal().unwrap_or_default();
+                self.assistant(&format!("{}{refusal}", message.text()));
                 return Ok(());
             }
             Role::User => "user",
@@ -64,7 +64,7 @@ impl Transcript {
         Ok(())
     }
 
-    /// The model's message that is still open: what it says and calls in one turn is one message.
+    /// The current message of the model: texts and calls of one turn are one message.
     fn open(&mut self) -> &mut Value {
         if self.messages.last().is_none_or(|last| last["role"] != "assistant") {
             self.show_pictures();
@@ -111,7 +111,7 @@ impl Transcript {
     }
 }
 
-/// Servers parse the arguments of old calls, and refuse the whole transcript if one is not an object.
+/// Servers parse the arguments of earlier calls and reject the whole transcript if one is not an object.
 fn arguments(text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(Value::Object(_)) => text.to_owned(),

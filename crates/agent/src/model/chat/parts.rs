@@ -1,24 +1,24 @@
-//! The parts of a message in the words of Chat Completions: texts, pictures, files.
+//! Converts message parts (texts, pictures, files) to the format of Chat Completions.
 
 use serde_json::{Map, Value, json};
 
 use super::unsupported;
 use crate::ModelError;
 
-/// What a message or a tool's answer holds: one text, or a list of parts.
+/// Content of a message or tool output: one text, or a list of parts.
 pub(super) fn content(content: &Value) -> Result<Value, ModelError> {
     let Value::Array(parts) = content else {
         return Ok(if content.is_string() { content.clone() } else { json!(content.to_string()) });
     };
     let parts = parts.iter().map(part).collect::<Result<Vec<Value>, ModelError>>()?;
     if parts.iter().all(is_text) {
-        // Simple servers know only texts.
+        // Simple servers accept only a string.
         return Ok(Value::String(parts.iter().filter_map(|part| part["text"].as_str()).collect()));
     }
     Ok(Value::Array(parts))
 }
 
-/// The same, split into the text and all that is none.
+/// Content, split into the text and all other parts.
 pub(super) fn split(content_value: &Value) -> Result<(String, Vec<Value>), ModelError> {
     match content(content_value)? {
         Value::Array(parts) => {

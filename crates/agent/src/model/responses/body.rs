@@ -1,4 +1,4 @@
-//! The body of a request to the Responses API, written straight from what it is made of.
+//! The body of a request to the Responses API, serialized directly from the request.
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Choice, input::Input};
 use crate::{ModelError, ModelRequest, ModelSettings, Reasoning, ToolChoice, ToolKind, ToolSpec};
 
-/// Tools that the server runs itself, and that are chosen by their kind.
+/// Hosted tools that `tool_choice` names by type.
 const HOSTED: &[&str] = &[
     "apply_patch",
     "code_interpreter",
@@ -23,7 +23,7 @@ const HOSTED: &[&str] = &[
     "web_search_preview",
 ];
 
-/// What is asked, by whom, and how.
+/// The body of one request.
 pub(super) struct Body<'a> {
     model: Option<&'a str>,
     request: &'a ModelRequest,
@@ -78,7 +78,7 @@ impl Serialize for Body<'_> {
     }
 }
 
-/// Writes fields that are there, unless the caller's own say otherwise.
+/// Writes the fields that are set, unless the caller's extra fields override them.
 struct Fields<'a, M> {
     map: M,
     extra: &'a Map<String, Value>,
@@ -92,7 +92,7 @@ impl<M: SerializeMap> Fields<'_, M> {
         }
     }
 
-    /// Adds the caller's own fields; null means that a field is not wanted. Answers are always streamed.
+    /// Adds the caller's extra fields; null removes a field. `stream` is always true.
     fn finish(mut self, context: Option<Value>) -> Result<M::Ok, M::Error> {
         if let Some(context) = context {
             self.map.serialize_entry("context_management", &context)?;
@@ -129,7 +129,7 @@ fn chosen(choice: &ToolChoice, tools: &[ToolSpec]) -> Value {
             json!({ "type": fields.get("type").cloned().unwrap_or_else(|| json!(name)) })
         }
         None if HOSTED.contains(&name.as_str()) => json!({ "type": name }),
-        // A prompt on the server may bring tools that are not known here.
+        // A prompt stored on the server may define tools that are unknown here.
         None => json!({ "type": "function", "name": name }),
     }
 }
@@ -158,7 +158,7 @@ fn include(settings: &ModelSettings) -> Option<Vec<&str>> {
     (!include.is_empty()).then_some(include)
 }
 
-/// What the settings and the caller's own fields say together: one entry per kind, the caller's first.
+/// The entries of the settings and of the caller's extra fields: one per type, the caller's first.
 fn context_management(settings: &ModelSettings) -> Option<Value> {
     const NAME: &str = "context_management";
     let (ours, theirs) = (settings.context_management.as_ref(), settings.extra_body.get(NAME));

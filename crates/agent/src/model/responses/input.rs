@@ -1,30 +1,30 @@
-//! Items as a request may carry them: without what only the server or another dialect put there.
+//! Serializes items for a request: without fields that only the server or another API sets.
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
 
 use crate::Item;
 
-/// An id that stands for none.
+/// Id that means "no id".
 const FAKE_ID: &str = "__fake_id__";
 
-/// A transcript on its way to the server.
+/// The items of a request.
 pub(super) struct Input<'a>(pub(super) &'a [Item]);
 
 impl Serialize for Input<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().filter(|item| is_sendable(item)).map(Sent))
+        serializer.collect_seq(self.0.iter().filter(|item| is_sendable(item)).map(SentItem))
     }
 }
 
-/// Thoughts that another dialect recorded mean nothing to this one.
+/// Reasoning items of another API are not sent.
 fn is_sendable(item: &Item) -> bool {
     item.kind() != "reasoning" || !item.fields().contains_key("provider_data")
 }
 
-struct Sent<'a>(&'a Item);
+struct SentItem<'a>(&'a Item);
 
-impl Serialize for Sent<'_> {
+impl Serialize for SentItem<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let shell = self.0.kind() == "shell_call_output";
         let mut fields = serializer.serialize_map(None)?;
@@ -41,7 +41,7 @@ impl Serialize for Sent<'_> {
     }
 }
 
-/// What a shell wrote, piece by piece.
+/// Output of a hosted shell, in chunks.
 struct Chunks<'a>(&'a Value);
 
 impl Serialize for Chunks<'_> {

@@ -1,4 +1,4 @@
-//! What the decoder of event streams promises.
+//! Tests of the decoder of server-sent events.
 
 use std::time::Instant;
 
@@ -46,7 +46,7 @@ fn events_are_read_as_the_standard_says() {
         ("event: nothing\n\ndata: a\n\n", vec![(None, "a")]),
         ("\u{FEFF}data: a\n\n\u{FEFF}data: lost\n\n", vec![(None, "a")]),
         ("id: 7\nretry: 10\ndatum: x\ndata: a\n\n", vec![(None, "a")]),
-        ("data: nobody closed me", vec![(None, "nobody closed me")]),
+        ("data: not closed", vec![(None, "not closed")]),
         ("data:\n\n", vec![(None, "")]),
         ("data: {\"a\":\"b: c\"}\n\n", vec![(None, "{\"a\":\"b: c\"}")]),
         ("", vec![]),
@@ -119,7 +119,7 @@ proptest! {
     }
 }
 
-/// Ten times slower than any machine needs, also without optimisation.
+/// Ten times the duration on a slow machine without optimisation.
 #[test]
 fn many_events_and_one_long_one_take_time_in_proportion() {
     let delta = br#"data: {"type":"response.output_text.delta","delta":"word "}"#;

@@ -1,31 +1,33 @@
-//! How far an apply is, shared with whoever hears signals: before it begins it may be given up, then only be taken back.
+//! The phase of an apply, shared with the signal handler: before the commit it can be abandoned, then it is undone.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-const LOOKING: u8 = 0;
+use sandbar_runs::CancellationToken;
+
+const PLANNING: u8 = 0;
 const COMMITTING: u8 = 1;
-const GIVEN_UP: u8 = 2;
+const ABANDONED: u8 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Moment {
     phase: AtomicU8,
-    cancelled: AtomicBool,
+    cancel: CancellationToken,
 }
 
 impl Moment {
-    /// From here on files are changed; false if it was given up before.
+    /// Starts the commit. Returns false if the apply was abandoned before.
     pub(super) fn commit(&self) -> bool {
-        self.phase.compare_exchange(LOOKING, COMMITTING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.phase.compare_exchange(PLANNING, COMMITTING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Gives it up. Whether nothing was begun, and nothing ever will be.
-    pub(super) fn give_up(&self) -> bool {
-        self.cancelled.store(true, Ordering::SeqCst);
-        self.phase.compare_exchange(LOOKING, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    /// Cancels the apply. Returns true if no file was changed, and none will be.
+    pub(super) fn cancel(&self) -> bool {
+        self.cancel.cancel();
+        self.phase.compare_exchange(PLANNING, ABANDONED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    pub(super) fn cancelled(&self) -> &AtomicBool {
-        &self.cancelled
+    pub(super) fn token(&self) -> &CancellationToken {
+        &self.cancel
     }
 }
 
@@ -34,11 +36,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_given_up_never_begins_and_what_began_is_told() {
+    fn an_abandoned_apply_never_commits_and_a_commit_is_cancelled() {
         let moment = Moment::default();
-        assert!(moment.give_up() && !moment.commit());
+        assert!(moment.cancel() && !moment.commit());
         let moment = Moment::default();
-        assert!(moment.commit() && !moment.give_up());
-        assert!(moment.cancelled().load(Ordering::SeqCst));
+        assert!(moment.commit() && !moment.cancel());
+        assert!(moment.token().is_cancelled());
     }
 }

@@ -15,12 +15,12 @@ fn told(view: &mut View, answer: &str) -> String {
     view.changes(CHANGES);
     view.notice("one file was left out");
     view.clear();
-    let mut text = std::mem::take(&mut kept(view).stderr);
-    people(view).close(&ending(&Value::from(answer), &Usage::default()));
-    text += &people(view).take().0;
+    let mut text = std::mem::take(&mut captured(view).stderr);
+    text_view(view).close(&ending(&Value::from(answer), &Usage::default()));
+    text += &text_view(view).take().0;
     finish(view, answer);
-    text += &std::mem::take(&mut kept(view).stdout);
-    text + &std::mem::take(&mut kept(view).stderr)
+    text += &std::mem::take(&mut captured(view).stdout);
+    text + &std::mem::take(&mut captured(view).stderr)
 }
 
 fn ending<'a>(answer: &'a Value, usage: &'a Usage) -> Finished<'a> {
@@ -41,9 +41,9 @@ const END: &str =
     "✓ completed · 2 turns · 12s · 4,321 tokens in (1,200 cached), 321 out · $0.0123\n  sandbar diff run_7\n";
 
 #[test]
-fn the_answer_stands_once_between_what_changed_and_how_it_went() {
+fn the_answer_appears_once_between_the_changes_and_the_status() {
     let mut view = plain();
-    people(&mut view).results_are_near = true;
+    text_view(&mut view).results_are_near = true;
     let text = told(&mut view, "Done.\n\n");
     let expected = format!(
         "$ true\n  ✓ exit 0 · 0.4s\n\n{CHANGES}\nsandbar: one file was left out\n\nDone.\n\n{END}  sandbar apply run_7\n"
@@ -60,10 +60,10 @@ fn an_answer_that_goes_elsewhere_leaves_no_gap() {
 }
 
 #[test]
-fn blocks_on_a_terminal_are_one_empty_row_apart_whatever_the_model_says() {
+fn blocks_on_a_terminal_are_separated_by_one_empty_row() {
     let mut view = terminal(200, Color::Never);
-    people(&mut view).set_results_seen();
-    people(&mut view).results_are_near = true;
+    text_view(&mut view).set_results_seen();
+    text_view(&mut view).results_are_near = true;
     let text = told(&mut view, "\n\nOne.\n\nTwo.\n\n\n");
     let mut screen = Screen::new(200);
     screen.0.process(text.replace("\r\n", "\n").replace('\n', "\r\n").as_bytes());
@@ -79,5 +79,5 @@ fn paths_of_next_steps_are_left_in_one_piece() {
     let step = "everything it did is in /home/ada/.local/state/sandbar/runs/run 7/audit.jsonl".to_owned();
     let output = Value::from("x");
     view.finished(&Finished { next_steps: std::slice::from_ref(&step), ..ending(&output, &Usage::default()) });
-    assert!(kept(&mut view).stderr.ends_with(&format!("  {step}\r\n")));
+    assert!(captured(&mut view).stderr.ends_with(&format!("  {step}\r\n")));
 }

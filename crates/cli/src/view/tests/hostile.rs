@@ -1,8 +1,8 @@
-//! Output that would rather destroy a view, and calls that all talk at once.
+//! Tests with hostile output, and with concurrent calls.
 
 use super::*;
 
-/// The screen after a command that prints this.
+/// The screen after a command with this output.
 fn after(text: &str, columns: u16) -> String {
     let mut view = terminal(columns.into(), Color::Always);
     let mut screen = Screen::new(columns);
@@ -20,7 +20,7 @@ fn after(text: &str, columns: u16) -> String {
 }
 
 #[test]
-fn no_output_leaves_its_place() {
+fn output_cannot_leave_its_rows() {
     let table = [
         ("\x1b[2J\x1b[H\x1b[31mgone\x1b[0m\n", "  gone\n"),
         ("\x1b]0;title\x07\x1b[?1049h\x1bcquiet\n", "  quiet\n"),
@@ -42,14 +42,14 @@ fn a_megabyte_without_a_line_is_one_row() {
 }
 
 #[test]
-fn of_many_lines_the_first_and_the_last_stay() {
+fn the_first_and_last_of_many_lines_are_shown() {
     let text: String = (1..=1234).map(|number| format!("line {number}\n")).collect();
     let expected = "$ evil\n  line 1\n  line 2\n  line 3\n  line 4\n  line 5\n  … 1,226 more lines\n  line 1232\n  line 1233\n  line 1234\n  ✓ exit 0 · 0.4s · 1,234 lines";
     assert_eq!(after(&text, 40), expected);
 }
 
 #[test]
-fn no_bytes_but_ours_reach_a_terminal() {
+fn no_control_bytes_of_a_guest_reach_a_terminal() {
     let evil = "\x1b]52;c;Zm9v\x07\x1b[2J\u{9b}2J\u{202e}\x08\r\x7f\u{90}q";
     let mut view = terminal(60, Color::Never);
     view.started(&Started {
@@ -77,8 +77,8 @@ fn no_bytes_but_ours_reach_a_terminal() {
     view.notice(evil);
     view.answered(&Verdict { call_id: "c", decision: Decision::Rejected, by: evil, reason: Some(evil) });
     finish(&mut view, "x");
-    let text = std::mem::take(&mut kept(&mut view).stderr);
-    // Only what the surface itself writes is left: rows, and how to erase them.
+    let text = std::mem::take(&mut captured(&mut view).stderr);
+    // Only the control sequences of the surface are left.
     let mut rest = text.replace("\r\n", "").replace("\x1b[K", "").replace("\x1b[J\r", "").replace("\r\x1b[J", "");
     for rows in 1..9 {
         rest = rest.replace(&format!("\x1b[{rows}A"), "");
@@ -89,7 +89,7 @@ fn no_bytes_but_ours_reach_a_terminal() {
 }
 
 #[test]
-fn calls_that_run_at_once_are_told_one_after_the_other() {
+fn concurrent_calls_are_shown_one_after_another() {
     let mut view = terminal(60, Color::Never);
     let mut screen = Screen::new(60);
     view.event(&turn());
@@ -110,7 +110,7 @@ fn calls_that_run_at_once_are_told_one_after_the_other() {
 }
 
 #[test]
-fn an_agent_inside_a_call_is_told_by_name() {
+fn a_nested_agent_is_shown_by_name() {
     let events = [exec("inner", "ls"), printed("inner", "a.txt\n"), message("Looks good.\nShip it.")];
     let mut view = terminal(60, Color::Never);
     let mut screen = Screen::new(60);
@@ -125,13 +125,13 @@ fn an_agent_inside_a_call_is_told_by_name() {
     let mut view = programs();
     events.iter().for_each(|event| view.nested("c1", "critic", event));
     let lines: Vec<Value> =
-        kept(&mut view).stdout.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
+        captured(&mut view).stdout.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
     assert_eq!(lines.len(), 3);
     assert!(lines.iter().all(|line| line["inside"] == "c1" && line["agent"] != Value::Null), "{lines:?}");
 }
 
 #[test]
-fn keys_that_the_terminal_echoes_are_drawn_over() {
+fn echoed_keys_are_overwritten() {
     let mut view = terminal(40, Color::Never);
     let mut screen = Screen::new(40);
     view.event(&turn());
@@ -147,7 +147,7 @@ fn keys_that_the_terminal_echoes_are_drawn_over() {
 }
 
 #[test]
-fn a_terminal_that_changes_its_size_shows_one_last_row() {
+fn a_resized_terminal_shows_one_status_row() {
     let mut view = terminal(80, Color::Never);
     let mut screen = Screen::new(80);
     start(&mut view);

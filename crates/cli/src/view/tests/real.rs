@@ -1,4 +1,4 @@
-//! A run that really happens, in a sandbox, seen in every mode.
+//! Tests of a run in a real sandbox, in every mode.
 
 use sandbar::{client::UnixLocal, prelude::*};
 
@@ -36,7 +36,7 @@ async fn happens(views: &mut [View]) {
     views.iter_mut().for_each(|view| finish(view, "All done."));
 }
 
-/// Times differ.
+/// Replaces times, which differ between runs.
 fn untimed(text: &str) -> String {
     let is_time = |word: &str| word.strip_suffix('s').is_some_and(|number| number.parse::<f64>().is_ok());
     let line = |line: &str| {
@@ -46,15 +46,16 @@ fn untimed(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_real_run_is_seen_in_every_mode() {
+async fn a_real_run_is_shown_in_every_mode() {
     let mut views = [terminal(90, Color::Always), plain(), programs()];
     happens(&mut views).await;
     let [live, lines, json] = &mut views;
     let told = untimed(Screen::new(90).play(live).text().trim_end());
     assert_eq!(told, REAL.trim_end());
-    let lines = untimed(&kept(lines).stderr);
+    let lines = untimed(&captured(lines).stderr);
     assert_eq!(lines, told.replace("\nAll done.\n", ""));
-    let json: Vec<Value> = kept(json).stdout.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
+    let json: Vec<Value> =
+        captured(json).stdout.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
     let kinds: Vec<&str> = json.iter().filter_map(|line| line["type"].as_str()).collect();
     let printed = kinds.iter().filter(|kind| **kind == "tool_progress").count();
     assert!(printed > 0, "{kinds:?}");

@@ -1,4 +1,4 @@
-//! The same run in every mode and in every width.
+//! Tests of the same run in every mode and width.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn shown(columns: u16, color: Color) -> String {
         screen.play(&mut view);
     }
     finish(&mut view, ANSWER);
-    assert_eq!(std::mem::take(&mut kept(&mut view).stdout), format!("{ANSWER}\n"));
+    assert_eq!(std::mem::take(&mut captured(&mut view).stdout), format!("{ANSWER}\n"));
     screen.play(&mut view).text()
 }
 
@@ -126,7 +126,7 @@ fn a_run_on_half_a_terminal() {
 }
 
 #[test]
-fn no_width_is_too_small_or_leaves_anything_behind() {
+fn every_width_works_and_leaves_no_rows() {
     for columns in [1, 2, 3, 5, 8, 13, 20, 21, 39, 79, 200] {
         let text = shown(columns, Color::Always);
         assert!(!text.contains(['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏']), "{columns}: {text}");
@@ -137,14 +137,14 @@ fn no_width_is_too_small_or_leaves_anything_behind() {
 }
 
 #[test]
-fn the_last_row_says_what_fits() {
+fn the_status_row_shows_the_facts_that_fit() {
     let rows = |columns: u16| {
         let mut view = terminal(columns.into(), Color::Never);
         let mut screen = Screen::new(columns);
         start(&mut view);
         view.event(&turn());
         view.event(&exec("c1", "make -C some/directory test CFLAGS=-Wall"));
-        people(&mut view).elapsed = Duration::from_secs(75);
+        text_view(&mut view).elapsed = Duration::from_secs(75);
         view.cost(Some(0.5));
         view.tick(Some(&Usage { input_tokens: 12_345, output_tokens: 678, ..Usage::default() }));
         let text = screen.play(&mut view).text();
@@ -157,7 +157,7 @@ fn the_last_row_says_what_fits() {
 }
 
 #[test]
-fn the_last_row_says_what_happens_before_the_first_turn() {
+fn the_status_row_shows_the_activity_before_the_first_turn() {
     let mut view = terminal(80, Color::Never);
     let mut screen = Screen::new(80);
     let mut last = |view: &mut View| screen.play(view).text().lines().last().unwrap_or_default().to_owned();
@@ -179,7 +179,7 @@ fn plain_lines_have_no_colour_and_the_answer_once() {
         view.tick(None);
     }
     finish(&mut view, ANSWER);
-    let Kept { stdout, stderr } = std::mem::take(kept(&mut view));
+    let Captured { stdout, stderr } = std::mem::take(captured(&mut view));
     assert_eq!(stdout, format!("{ANSWER}\n"));
     assert_eq!(stderr, PLAIN);
 }
@@ -229,7 +229,7 @@ $ ./server --port 8080  (in build, tty)
 "#;
 
 #[test]
-fn every_line_of_json_is_whole_and_the_last_is_the_end() {
+fn every_json_line_is_complete_and_the_last_one_is_the_end() {
     let mut view = programs();
     start(&mut view);
     for event in story() {
@@ -238,7 +238,7 @@ fn every_line_of_json_is_whole_and_the_last_is_the_end() {
     }
     view.notice("stopping");
     finish(&mut view, ANSWER);
-    let Kept { stdout, stderr } = std::mem::take(kept(&mut view));
+    let Captured { stdout, stderr } = std::mem::take(captured(&mut view));
     assert_eq!(stderr, "");
     assert_eq!(stdout, JSON);
 }
@@ -272,22 +272,22 @@ const JSON: &str = r#"{"type":"run_started","id":"run_7","prompt":"fix the faili
 "#;
 
 #[test]
-fn an_answer_that_is_on_the_screen_is_not_told_again() {
+fn an_answer_on_the_screen_is_not_repeated() {
     let mut view = terminal(80, Color::Never);
-    people(&mut view).set_results_seen();
+    text_view(&mut view).set_results_seen();
     view.event(&turn());
     view.event(&delta("Done."));
     view.event(&message("Done."));
     finish(&mut view, "Done.");
-    assert_eq!(kept(&mut view).stdout, "");
+    assert_eq!(captured(&mut view).stdout, "");
     let mut view = terminal(80, Color::Never);
-    people(&mut view).set_results_seen();
+    text_view(&mut view).set_results_seen();
     finish(&mut view, "\x1b[2JElse.");
-    assert_eq!(kept(&mut view).stdout, "\\u{1b}[2JElse.\n");
+    assert_eq!(captured(&mut view).stdout, "\\u{1b}[2JElse.\n");
 }
 
 #[test]
-fn somebody_is_asked_and_nothing_moves_until_they_answer() {
+fn the_screen_does_not_change_between_a_question_and_its_answer() {
     let mut view = terminal(60, Color::Never);
     let mut screen = Screen::new(60);
     start(&mut view);
@@ -307,11 +307,11 @@ fn somebody_is_asked_and_nothing_moves_until_they_answer() {
     });
     screen.play(&mut view);
     view.tick(None);
-    assert_eq!(kept(&mut view).stderr, "");
+    assert_eq!(captured(&mut view).stderr, "");
     view.prompt("Allow it? [y/n] ");
-    assert!(kept(&mut view).stderr.ends_with("Allow it? [y/n] "));
-    // What the person types, and the terminal echoes.
-    kept(&mut view).stderr += "y\r\n";
+    assert!(captured(&mut view).stderr.ends_with("Allow it? [y/n] "));
+    // The echo of the typed answer.
+    captured(&mut view).stderr += "y\r\n";
     view.answered(&Verdict { call_id: "c1", decision: Decision::Approved, by: "you", reason: None });
     view.event(&printed("c1", "pushed\n"));
     view.event(&exited("c1", 0, "pushed\n"));
@@ -337,20 +337,20 @@ Allow it? [y/n] y
 
 #[test]
 fn a_terminal_that_only_prints_gets_lines_of_ascii() {
-    let mut view = of(Surface::new(Render::new(Color::Never), Reach::Printed, Letters::Ascii, &ASCII));
+    let mut view = of(Surface::new(Render::new(Color::Never), DisplayKind::Printed, Charset::Ascii, &ASCII));
     start(&mut view);
     for event in story() {
         view.event(&event);
         view.tick(None);
     }
     finish(&mut view, ANSWER);
-    let text = &kept(&mut view).stderr;
+    let text = &captured(&mut view).stderr;
     assert!(text.is_ascii() && !text.contains('\x1b'), "{text}");
     assert!(text.contains("  failed exit 2 - 0.4s - 10 lines\r\n"), "{text}");
 }
 
 #[test]
-fn what_goes_is_red_and_what_comes_is_green() {
+fn removed_lines_are_red_and_added_lines_are_green() {
     let mut view = terminal(80, Color::Always);
     let mut screen = Screen::new(80);
     view.event(&turn());
@@ -369,7 +369,7 @@ fn what_goes_is_red_and_what_comes_is_green() {
 }
 
 #[test]
-fn every_end_has_its_words_and_its_code() {
+fn every_status_has_its_text_and_its_key() {
     let table = [
         (Status::Completed, "completed", "✓ completed"),
         (Status::Interrupted, "interrupted", "? waits for an approval"),
@@ -399,41 +399,43 @@ fn every_end_has_its_words_and_its_code() {
                 elapsed: Duration::from_millis(500),
                 next_steps: &[],
             });
-            let Kept { stdout, stderr } = std::mem::take(kept(&mut view));
+            let Captured { stdout, stderr } = std::mem::take(captured(&mut view));
             assert!((stdout + &stderr).starts_with(&expected), "{code}");
         }
     }
 }
 
 #[test]
-fn programs_are_told_what_was_asked_and_decided() {
+fn json_contains_requests_and_decisions() {
     let mut view = programs();
     let raw = Item::function_call("c1", "deploy", "{}");
     let [agent, tool, call_id, arguments] = ["ops", "deploy", "c1", "{}"].map(str::to_owned);
     view.ask(&Interruption { agent, tool, call_id, arguments, inside: vec!["c0".to_owned()], raw });
-    view.prompt("nobody sees this");
+    view.prompt("a question that JSON does not contain");
     view.answered(&Verdict { call_id: "c1", decision: Decision::ApprovedAlways, by: "a rule", reason: None });
     let expected = r#"{"type":"approval_requested","call_id":"c1","tool":"deploy","arguments":"{}","agent":"ops","inside":["c0"]}
 {"type":"approval_decided","call_id":"c1","decision":"approved_always","by":"a rule","reason":null}
 "#;
-    assert_eq!(kept(&mut view).stdout, expected);
+    assert_eq!(captured(&mut view).stdout, expected);
     assert!(!view.is_closed());
 }
 
 #[test]
-fn each_mode_has_its_face() {
+fn each_mode_has_its_format() {
     let render = Render::new(Color::Never);
-    assert_eq!(Mode::choose(&render, For::Programs), Mode::Json);
-    assert_ne!(Mode::choose(&render, For::People), Mode::Json);
-    assert!(matches!(View::new(&render, Mode::Json).expect("a view").face, Face::Programs(_)));
-    for (mode, reaches) in [(Mode::Plain, [Reach::Lines; 2]), (Mode::Terminal, [Reach::Redrawn, Reach::Printed])] {
-        let mut view = View::new(&render, mode).expect("a view");
-        assert!(reaches.contains(&people(&mut view).surface_mut().reach), "{mode:?}");
+    assert_eq!(Mode::choose(&render, Reader::Program), Mode::Json);
+    assert_ne!(Mode::choose(&render, Reader::Human), Mode::Json);
+    assert!(matches!(View::new(&render, Mode::Json).format, Format::Json(_)));
+    for (mode, reaches) in
+        [(Mode::Plain, [DisplayKind::Lines; 2]), (Mode::Terminal, [DisplayKind::Redrawn, DisplayKind::Printed])]
+    {
+        let mut view = View::new(&render, mode);
+        assert!(reaches.contains(&text_view(&mut view).surface_mut().reach), "{mode:?}");
     }
 }
 
 #[test]
-fn a_long_command_is_cut_where_it_passes() {
+fn a_long_command_is_cut_in_the_live_view() {
     let cmd = "x".repeat(2000);
     let mut view = terminal(81, Color::Never);
     let mut screen = Screen::new(81);
@@ -446,7 +448,7 @@ fn a_long_command_is_cut_where_it_passes() {
 }
 
 #[test]
-fn the_name_of_a_locale_says_what_can_be_read() {
+fn utf8_is_recognized_by_the_name_of_the_locale() {
     assert!(is_utf8("en_US.UTF-8") && is_utf8("C.utf8"));
     assert!(!is_utf8("C") && !is_utf8("") && !is_utf8("de_DE.ISO-8859-1"));
 }

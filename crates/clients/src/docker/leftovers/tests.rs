@@ -1,15 +1,15 @@
-//! What is removed and what is kept, as tables.
+//! Which resources are removed and which are retained, as tables.
 
 use super::*;
 
-fn here() -> Here {
+fn observer() -> Observer {
     let process = |pid| match pid {
         7 => Process::Began(700),
         8 => Process::Hidden,
         _ => Process::None,
     };
     let text = str::to_owned;
-    Here { owner: text("5@box"), host: text("h1"), boot: text("b1"), namespaces: text("n1"), process }
+    Observer { owner: text("5@box"), host: text("h1"), boot: text("b1"), namespaces: text("n1"), process }
 }
 
 fn with(changes: &[(&str, &str)]) -> HashMap<String, String> {
@@ -26,17 +26,17 @@ fn with(changes: &[(&str, &str)]) -> HashMap<String, String> {
 }
 
 #[test]
-fn only_what_a_dead_process_of_this_user_made_is_a_leftover() {
+fn only_resources_of_dead_processes_of_this_user_are_leftovers() {
     let dead: &[&[(&str, &str)]] = &[
         &[(labels::PID, "9")],
         &[(labels::PID_STARTED, "701")],
         &[(labels::BOOT, "b0")],
-        // Then numbers and namespaces mean nothing.
+        // After a restart, process ids and namespaces have no meaning.
         &[(labels::BOOT, "b0"), (labels::NAMESPACES, "n0")],
         &[(labels::PID, "9"), (labels::HOST, "")],
     ];
     for changes in dead {
-        assert!(matches!(judge(&with(changes), &here()), Verdict::Dead(_)), "{changes:?}");
+        assert!(matches!(judge(&with(changes), &observer()), Verdict::Dead(_)), "{changes:?}");
     }
     let kept: &[&[(&str, &str)]] = &[
         &[],
@@ -55,21 +55,21 @@ fn only_what_a_dead_process_of_this_user_made_is_a_leftover() {
         &[(labels::PID, "9"), (labels::SESSION, "")],
     ];
     for changes in kept {
-        assert!(matches!(judge(&with(changes), &here()), Verdict::Kept(_)), "{changes:?}");
+        assert!(matches!(judge(&with(changes), &observer()), Verdict::Kept(_)), "{changes:?}");
     }
     for missing in [labels::SESSION, labels::OWNER, labels::BOOT, labels::NAMESPACES, labels::PID, labels::PID_STARTED]
     {
         let mut some = with(&[(labels::PID, "9")]);
         some.remove(missing);
-        assert!(matches!(judge(&some, &here()), Verdict::Kept(_)), "{missing}");
+        assert!(matches!(judge(&some, &observer()), Verdict::Kept(_)), "{missing}");
     }
-    // Where the host has no number, another start could be one of any host.
-    let nameless = Here { host: String::new(), ..here() };
+    // Without a machine id, the other boot could be one of any host.
+    let nameless = Observer { host: String::new(), ..observer() };
     assert!(matches!(judge(&with(&[(labels::BOOT, "b0"), (labels::HOST, "")]), &nameless), Verdict::Kept(_)));
 }
 
 #[test]
-fn what_outlives_its_maker_goes_only_when_it_does_not_run() {
+fn a_detached_container_is_removed_only_if_it_does_not_run() {
     let fate = |lifetime: Option<&str>, state: State| {
         let mut all = with(&[(labels::PID, "9")]);
         all.extend(lifetime.map(|lifetime| (labels::LIFETIME.to_owned(), lifetime.to_owned())));
@@ -79,7 +79,7 @@ fn what_outlives_its_maker_goes_only_when_it_does_not_run() {
             state: Some(state),
             ..ContainerSummary::default()
         };
-        let (found, fate) = container(summary, &here()).expect("a container");
+        let (found, fate) = container(summary, &observer()).expect("a container");
         (fate, found.removal)
     };
     for state in [State::CREATED, State::RUNNING, State::PAUSED, State::EXITED, State::DEAD] {
@@ -99,10 +99,10 @@ fn what_outlives_its_maker_goes_only_when_it_does_not_run() {
 }
 
 #[test]
-fn a_volume_that_somebody_named_is_never_a_leftover() {
+fn a_named_volume_is_never_a_leftover() {
     let fate = |name: &str| {
         let labels = with(&[(labels::PID, "9")]);
-        volume(Volume { name: name.to_owned(), labels, ..Volume::default() }, &here()).1
+        volume(Volume { name: name.to_owned(), labels, ..Volume::default() }, &observer()).1
     };
     assert_eq!(fate(&"0a".repeat(32)), Fate::Remove);
     for named in ["data", "", &"0A".repeat(32), &"0a".repeat(31), &"xy".repeat(32)] {
@@ -116,14 +116,14 @@ fn this_very_process_lives_and_others_do_not() {
     assert_eq!(Some(process(own)), labels::started("self").map(Process::Began));
     let mut child = std::process::Command::new("true").spawn().expect("a child");
     let pid = child.id();
-    // It has ended, and nobody has asked how.
+    // The child has ended, and its parent has not reaped it.
     let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while process(pid) != Process::None {
         assert!(std::time::Instant::now() < until, "{:?}", process(pid));
         std::thread::yield_now();
     }
     child.wait().expect("its end");
-    // Its number may be another's already, which began later than this process.
+    // Another process may have the child's id by now; it started later than this process.
     assert!(match process(pid) {
         Process::None => true,
         Process::Began(at) => Some(at) >= labels::started("self"),
@@ -131,5 +131,5 @@ fn this_very_process_lives_and_others_do_not() {
     });
     assert_eq!(process(u32::MAX), Process::None);
     let mine = labels::owned("s", None, None);
-    assert!(matches!(judge(&mine, &Here::look()), Verdict::Kept(_)), "{mine:?}");
+    assert!(matches!(judge(&mine, &Observer::current()), Verdict::Kept(_)), "{mine:?}");
 }

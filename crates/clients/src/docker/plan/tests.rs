@@ -1,4 +1,4 @@
-//! What an engine is told, as tables.
+//! The request that creates a container, as tables.
 
 use sandbar_guest::protocol::{HostPath, LaunchMount};
 
@@ -7,13 +7,13 @@ use super::*;
 fn planned(options: &Options, launch: &Launch) -> Result<ContainerCreateBody> {
     let (engine, spec, image) = (Engine::local(), MachineSpec::default(), Image::default());
     let labels = [("sandbar.session".to_owned(), "x".to_owned())].into();
-    body(Wish {
+    body(PlanInput {
         engine: &engine,
         options,
         spec: &spec,
         launch,
         image: &image,
-        user: &Choice::new(None, None, ""),
+        user: &UserChoice::new(None, None, ""),
         labels,
     })
 }
@@ -45,7 +45,7 @@ fn the_default_is_hardened() {
 }
 
 #[test]
-fn what_was_chosen_arrives() {
+fn chosen_options_are_in_the_request() {
     let options = Options {
         network: Network::Named("mine".to_owned()),
         memory: 64 << 20,
@@ -62,7 +62,7 @@ fn what_was_chosen_arrives() {
     let host = body.host_config.expect("a host part");
     assert_eq!((host.network_mode.as_deref(), host.runtime.as_deref()), (Some("mine"), Some("runsc")));
     assert_eq!((host.memory, host.nano_cpus, host.pids_limit), (Some(64 << 20), Some(1_500_000_000), Some(9)));
-    // Only to give the volumes away, and then nobody has them.
+    // The guest needs the capabilities only to change the owner of the volumes, then drops them.
     assert_eq!((body.user.as_deref(), host.cap_add.map(|caps| caps.len())), (Some("0:0"), Some(4)));
     let labels = body.labels.expect("labels");
     assert_eq!((labels["mine"].as_str(), labels["sandbar.session"].as_str()), ("yes", "x"));
@@ -75,7 +75,7 @@ fn what_was_chosen_arrives() {
 }
 
 #[test]
-fn what_is_shown_read_only_brings_no_writable_mounts_along() {
+fn a_read_only_mount_is_not_recursive() {
     let mounts = vec![shown("/usr/share", "/a", false), shown("/usr/lib", "/b", true)];
     let body = planned(&Options::default(), &Launch { mounts, ..Launch::default() }).expect("a plan");
     let mounts = body.host_config.and_then(|host| host.mounts).expect("mounts");
@@ -87,7 +87,7 @@ fn what_is_shown_read_only_brings_no_writable_mounts_along() {
 }
 
 #[test]
-fn the_engines_socket_is_shown_to_nobody() {
+fn the_engines_socket_is_never_mounted() {
     for place in ["/var/run/docker.sock", "/run/docker.sock", "/run", "/var/run", "/", "/run/containerd"] {
         let launch = Launch { mounts: vec![shown(place, "/a", false)], ..Launch::default() };
         assert!(planned(&Options::default(), &launch).is_err(), "{place}");

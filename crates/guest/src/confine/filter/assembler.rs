@@ -1,11 +1,11 @@
-//! Writes a filter's instructions; conditions are blocks that are jumped over.
+//! Assembles a filter's instructions; a condition is a block that is jumped over.
 
 use crate::sys::security::{Instruction, Token};
 
-/// Instructions a conditional jump reaches at most.
+/// Longest conditional jump in instructions.
 const NEAR: usize = u8::MAX as usize;
 
-/// A part of what the kernel tells a filter about a call.
+/// A field of the data that the kernel passes to a filter.
 #[derive(Clone, Copy)]
 pub(super) enum Field {
     Number,
@@ -21,7 +21,7 @@ pub(super) enum Test {
     AnyBit(u32),
 }
 
-/// Appends instructions. Jumps are relative, so that blocks can be written apart and put together.
+/// Appends instructions. Jumps are relative, so blocks can be assembled separately and joined.
 #[derive(Default)]
 pub(super) struct Assembler(pub(super) Vec<Instruction>);
 
@@ -40,7 +40,7 @@ impl Assembler {
         self.push(0x20, offset);
     }
 
-    /// Keeps only these bits of what was loaded.
+    /// Clears all other bits of the loaded value.
     pub(super) fn mask(&mut self, bits: u32) {
         self.push(0x54, bits);
     }
@@ -66,7 +66,7 @@ impl Assembler {
         self.block(test, true, block);
     }
 
-    /// A block for when it does not.
+    /// A block for when the loaded value fails the test.
     pub(super) fn unless(&mut self, test: Test, block: impl FnOnce(&mut Self)) {
         self.block(test, false, block);
     }
@@ -79,7 +79,8 @@ impl Assembler {
         };
         let mut body = Self::default();
         block(&mut body);
-        // A block too long for a conditional jump is jumped over by a plain one, which the condition jumps over.
+        // If a block is too long for a conditional jump, an unconditional jump skips it, and the condition skips that
+        // jump.
         let (enter, over) = u8::try_from(body.0.len()).map_or((1, 0), |length| (0, length));
         let (jt, jf) = if enter_if { (enter, over) } else { (over, enter) };
         self.0.push(Instruction { code, jt, jf, k });
@@ -89,7 +90,7 @@ impl Assembler {
         self.0.append(&mut body.0);
     }
 
-    /// A block for one call, which allows it if it decides nothing else.
+    /// A block for one call; the call is allowed unless the block decides otherwise.
     pub(super) fn call(&mut self, number: libc::c_long, block: impl FnOnce(&mut Self)) {
         self.when(Test::Equal(number as u32), |code| {
             block(code);
@@ -97,12 +98,12 @@ impl Assembler {
         });
     }
 
-    /// One block for any of these calls, which allows them if it decides nothing else.
+    /// One block for several calls; they are allowed unless the block decides otherwise.
     pub(super) fn calls(&mut self, numbers: &[libc::c_long], block: impl Fn(&mut Self)) {
         for some in numbers.chunks(NEAR) {
             let Some((last, others)) = some.split_last() else { continue };
             for (left, number) in (0..others.len()).rev().zip(others) {
-                // Over the comparisons that are left, `last` among them, into the block.
+                // Jump over the remaining comparisons, including `last`, into the block.
                 let jt = u8::try_from(left + 1).unwrap_or(u8::MAX);
                 self.0.push(Instruction { code: 0x15, jt, jf: 0, k: *number as u32 });
             }
@@ -110,8 +111,8 @@ impl Assembler {
         }
     }
 
-    /// Allows the call to the holder of the token. All of it is compared before anything depends on the result: with an
-    /// early exit, the time a wrong guess takes would tell how much of it was right.
+    /// Allows the call if it carries the token. The whole token is compared before any branch: with an early exit, the
+    /// time of a wrong guess would reveal how much of it was right.
     pub(super) fn guest_only(&mut self, token: Token, errno: i32) {
         let [first, second] = token.0;
         let halves = [

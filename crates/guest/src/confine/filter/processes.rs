@@ -1,4 +1,4 @@
-//! What a command may do to processes: make them without namespaces, limit and schedule its own, and never PID 1.
+//! Filter rules for processes: create them without namespaces, limit and schedule one's own, and never touch PID 1.
 
 use libc::{EINVAL, ENOSYS, EPERM};
 
@@ -10,12 +10,12 @@ use crate::sys::security::Token;
 
 /// `clone` flags that make namespaces.
 const NAMESPACES: u32 = 0x7E02_0000;
-/// The limit that carries a command's tag.
+/// The resource limit that stores a command's tag.
 pub(super) const TAG: u32 = libc::RLIMIT_LOCKS;
-/// Groups tasks that may share a processor core, and so decides who runs beside whom on the whole host.
+/// Core scheduling decides which tasks share a processor core, on the whole host.
 pub(super) const PR_SCHED_CORE: u32 = 62;
 
-/// `setpriority` counts its kinds of target from zero, `ioprio_set` from one: process, process group, user.
+/// `setpriority` numbers its kinds of target from 0, `ioprio_set` from 1: process, process group, user.
 const PRIO_PGRP: u32 = 1;
 const IOPRIO_WHO_PGRP: u32 = 2;
 
@@ -24,7 +24,7 @@ pub(super) fn namespaces(code: &mut Assembler) {
         code.load(Field::Low(0));
         code.when(Test::AnyBit(NAMESPACES), |code| code.fail(EPERM));
     });
-    // clone3 hides its flags in memory; programs fall back to clone.
+    // clone3 has its flags in memory, where a filter cannot read them; programs fall back to clone.
     code.calls(&[libc::SYS_clone3], |code| code.fail(ENOSYS));
     code.call(libc::SYS_personality, |code| {
         code.load(Field::Low(0));
@@ -34,10 +34,11 @@ pub(super) fn namespaces(code: &mut Assembler) {
     });
 }
 
-/// Only the guest tags processes, and a command changes its own limits at most.
+/// Only the guest may set tags, and a command may change only its own limits.
 pub(super) fn limits(code: &mut Assembler, token: Token) {
     code.call(libc::SYS_prlimit64, |code| {
-        // Another process's limits can be its death (RLIMIT_CPU): the guest's, and without a PID namespace the host's.
+        // Changing another process's limits can kill it (RLIMIT_CPU): the guest, and without a PID namespace any
+        // process of the host's user.
         code.load(Field::Low(0));
         code.unless(Test::Equal(0), |code| {
             code.load(Field::Low(2));
@@ -59,8 +60,8 @@ pub(super) fn limits(code: &mut Assembler, token: Token) {
     });
 }
 
-/// PID 1 has the user of the commands it starts, so the kernel would let them slow it down or pin it, and a guest without
-/// a processor keeps no deadline. Without a PID namespace every other process is the host's, or the guest.
+/// PID 1 runs as the same user as its commands, so the kernel would let them lower its priority or pin it, and a guest
+/// without processor time enforces no deadline. Without a PID namespace every other process is the host's or the guest.
 pub(super) fn scheduling(code: &mut Assembler, walls: Walls) {
     let refuse_others = |code: &mut Assembler, target: u8| {
         code.load(Field::Low(target));
@@ -72,7 +73,7 @@ pub(super) fn scheduling(code: &mut Assembler, walls: Walls) {
     let tuning =
         [libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr];
     code.calls(&tuning, |code| refuse_others(code, 0));
-    // Everything of a user includes PID 1. So would its process group, but a command never is in that.
+    // All processes of a user include PID 1. So would its process group, but a command is never in that group.
     for (call, group) in [(libc::SYS_setpriority, PRIO_PGRP), (libc::SYS_ioprio_set, IOPRIO_WHO_PGRP)] {
         code.call(call, |code| {
             code.load(Field::Low(0));

@@ -1,4 +1,4 @@
-//! What the kernel has only so much of for the whole host, or for a user in all of its machines.
+//! Filter rules for resources that the kernel limits for the whole host, or per user across all machines.
 
 use libc::{ENOMEM, ENOSYS, EPERM};
 
@@ -13,7 +13,7 @@ const MAP_HUGETLB: u32 = libc::MAP_HUGETLB as u32;
 const MFD_HUGETLB: u32 = libc::MFD_HUGETLB;
 /// `SHM_HUGETLB` of shmget.
 const SHM_HUGETLB: u32 = libc::SHM_HUGETLB as u32;
-/// Socket options that load a filter into the kernel, whose memory for compiled ones is the host's:
+/// Socket options that load a filter into the kernel; compiled filters use memory that is limited for the whole host:
 /// SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF.
 pub(super) const SOCKET_FILTERS: [u32; 4] = [26, 50, 51, 52];
 
@@ -22,7 +22,7 @@ const IO_PGETEVENTS: libc::c_long = 333;
 #[cfg(target_arch = "aarch64")]
 const IO_PGETEVENTS: libc::c_long = 292;
 
-/// Contexts for asynchronous I/O are counted for the host. Programs that find no such calls do without.
+/// The kernel counts asynchronous I/O contexts for the whole host. Programs work without these calls.
 pub(super) const ASYNCHRONOUS_IO: [libc::c_long; 6] = [
     libc::SYS_io_setup,
     libc::SYS_io_destroy,
@@ -32,7 +32,7 @@ pub(super) const ASYNCHRONOUS_IO: [libc::c_long; 6] = [
     IO_PGETEVENTS,
 ];
 
-/// System V and POSIX objects, by key, by name and by number: without an IPC namespace all of them are the host's.
+/// System V and POSIX IPC: without an IPC namespace all its objects are the host's.
 pub(super) const IPC: [libc::c_long; 18] = [
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -54,8 +54,8 @@ pub(super) const IPC: [libc::c_long; 18] = [
     libc::SYS_mq_getsetattr,
 ];
 
-/// Landlock has no right for watching, so that directories which cannot be read could be watched, and watches of a
-/// machine without a user namespace are counted with the user's own. Programs that find no such calls look again and again.
+/// Landlock has no access right for inotify, so unreadable directories could be watched; and without a user namespace a
+/// machine's watches count as the user's own. Programs without these calls poll instead.
 pub(super) const WATCHES: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_inotify_init,
@@ -63,7 +63,7 @@ pub(super) const WATCHES: &[libc::c_long] = &[
     libc::SYS_inotify_add_watch,
 ];
 
-/// Huge pages are set aside for the whole host, and outside every limit on memory.
+/// Refuses huge pages: they are reserved for the whole host, and no memory limit counts them.
 pub(super) fn huge_pages(code: &mut Assembler, walls: Walls) {
     let mut refuse = |call: libc::c_long, flags: u8, bit: u32| {
         code.call(call, |code| {
@@ -78,7 +78,7 @@ pub(super) fn huge_pages(code: &mut Assembler, walls: Walls) {
     }
 }
 
-/// What is counted whatever namespaces a machine has.
+/// Refuses calls whose resources are counted for the host whatever namespaces a machine has.
 pub(super) fn counted(code: &mut Assembler) {
     code.calls(&ASYNCHRONOUS_IO, |code| code.fail(ENOSYS));
     code.call(libc::SYS_setsockopt, |code| {
@@ -91,7 +91,7 @@ pub(super) fn counted(code: &mut Assembler) {
     });
 }
 
-/// What is the host's where a machine has no namespaces of its own.
+/// Refuses calls whose objects are the host's if a machine has no namespaces.
 pub(super) fn shared(code: &mut Assembler) {
     code.calls(&IPC, |code| code.fail(EPERM));
     code.calls(WATCHES, |code| code.fail(ENOSYS));

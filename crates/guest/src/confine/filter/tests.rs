@@ -1,4 +1,4 @@
-//! What the filter answers, run as the kernel would run it.
+//! Tests of the filter, which is interpreted as the kernel would.
 
 use libc::ENOMEM;
 
@@ -8,7 +8,7 @@ use super::{
     *,
 };
 
-/// Runs the filter as the kernel would.
+/// Interprets the filter as the kernel would.
 fn run(program: &[Instruction], number: libc::c_long, args: [u64; 6]) -> u32 {
     let mut data = Vec::new();
     data.extend_from_slice(&(number as u32).to_ne_bytes());

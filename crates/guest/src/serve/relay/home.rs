@@ -1,4 +1,5 @@
-//! Descriptors that change hosts: what a host has not confirmed is remembered, and another is sent it again.
+//! Moves a command's descriptors from one host to another: output that a host has not confirmed is stored, and sent
+//! again to the next host.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -9,35 +10,35 @@ use super::{Relay, Role};
 use crate::serve::{backlog::Backlog, link::Id, outbox::Outbox};
 
 impl Relay {
-    /// From now on what comes is remembered until the host confirms it.
+    /// Stores output until the host confirms it.
     pub(crate) fn remember(&mut self) {
         self.backlog = Some(Backlog::default());
     }
 
-    /// Whether nobody is at the far end.
+    /// Whether no host is attached.
     pub(crate) fn is_orphan(&self) -> bool {
         self.orphan
     }
 
-    /// Whether the host has not been sent everything that is remembered.
+    /// Whether stored output has not been sent to the current host yet.
     pub(crate) fn is_behind(&self) -> bool {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.is_sent())
     }
 
-    /// Whether somebody still reads what is sent.
+    /// Whether the process still takes input.
     pub(crate) fn takes_input(&self) -> bool {
         self.sink.as_ref().is_some_and(|sink| !sink.ending)
     }
 
-    /// Nobody is left who could read: what comes late is not for anybody.
+    /// Closes the input: no process is left to read it.
     pub(crate) fn close_sink(&mut self, epoll: &OwnedFd) {
         if let Some(mut sink) = self.sink.take() {
             sink.watched.disarm(epoll);
         }
     }
 
-    /// Connects the descriptors to another channel, with a host at its far end that has sent and confirmed nothing yet, or
-    /// nobody.
+    /// Connects the descriptors to another channel: of a host that has sent and confirmed nothing yet, or, without a
+    /// window, of no host.
     pub(crate) fn rehome(&mut self, id: Id, window: Option<u32>, epoll: &OwnedFd) {
         let sink = self.sink.as_mut().map(|sink| &mut sink.watched);
         for watched in [self.out.as_mut(), self.err.as_mut(), sink].into_iter().flatten() {
@@ -48,7 +49,7 @@ impl Relay {
             backlog.rewind();
         }
         if let Some(sink) = &mut self.sink {
-            // However many hosts come and go, what waits stays bounded.
+            // Limits queued input, however many hosts attach one after another.
             sink.queue.truncate(sink.window);
             (sink.owed, sink.inherited) = (0, sink.queue.len());
             if !sink.queue.is_empty() {
@@ -58,7 +59,7 @@ impl Relay {
         self.rearm(epoll);
     }
 
-    /// Sends what is remembered, within credit and as long as the host takes it; `true` when more could follow.
+    /// Sends stored output within credit, as long as the outbox has room; `true` if more could follow.
     pub(crate) fn replay(&mut self, outbox: &mut Outbox) -> io::Result<bool> {
         let Some(backlog) = &mut self.backlog else { return Ok(false) };
         if let Some(omitted) = backlog.untold() {

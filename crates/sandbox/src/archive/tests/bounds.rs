@@ -1,4 +1,4 @@
-//! How much an archive may be and cost, and what happens when it breaks off or nobody wants it any more.
+//! Limits of archives, inputs that break off, and readers that disappear.
 
 use super::*;
 
@@ -37,19 +37,18 @@ async fn a_bomb_stops_early() {
     let mut header = Member::new(Kind::File, b"zeros", 0o644);
     let (deflated, packed) = (build::zeros(huge), build::zeros(huge).len());
     assert!((9 << 20..12 << 20).contains(&packed), "10 GiB are {packed} bytes");
-    // It says its real size, and is refused before anything is decompressed.
+    // With its real size: refused before anything is decompressed.
     let mut entry = Zipped { data: deflated.clone(), wide: Some(huge), ..Zipped::new(b"zeros", b"") };
     let limits = ArchiveLimits::default();
     let zip = zip_records(&[entry.clone()], true);
     let error = soon(check(once(zip), Format::Zip, &limits, &keep(), "a")).await.expect_err("a bomb");
     assert_eq!((error.code(), &error.context()["actual"]), ("limit_exceeded", &huge.into()));
-    // It lies, and is refused at the first byte too many.
+    // With a false size: refused at the first byte too many.
     entry.wide = None;
     entry.size = 1000;
     let error = soon(check(once(zip_of(&[entry])), Format::Zip, &limits, &keep(), "a")).await.expect_err("a bomb");
     assert!(error.to_string().contains("larger than it says"), "{error}");
-    // The second says less, so that its archive is at its end after a thousand zeros: the rest is more padding than
-    // anybody needs.
+    // The second announces less, so its archive ends after a thousand zeros; the rest is more padding than is allowed.
     for size in [huge, 1000] {
         header.size = size;
         let bomb = build::gzip_of(&[&build::stored(&header.encode()), &deflated]);
@@ -59,7 +58,7 @@ async fn a_bomb_stops_early() {
 }
 
 #[tokio::test]
-async fn headers_without_end_are_refused() {
+async fn endless_headers_are_refused() {
     let mut header = Member::new(Kind::Other(b'x'), b"pax", 0o644);
     header.size = 0;
     let endless = header.encode().repeat(100_000);
@@ -69,7 +68,7 @@ async fn headers_without_end_are_refused() {
 }
 
 #[tokio::test]
-async fn the_inputs_own_error_comes_through() {
+async fn an_error_of_the_input_is_returned() {
     for format in FORMATS {
         let archive = build(&[file("a", &[1; 3000])], format).unwrap();
         let input = || -> ByteStream {
@@ -83,7 +82,7 @@ async fn the_inputs_own_error_comes_through() {
 }
 
 #[tokio::test]
-async fn nobody_waiting_ends_the_work() {
+async fn a_dropped_reader_ends_the_work() {
     for format in [Format::Tar, Format::TarZst] {
         let endless: ByteStream = Box::pin(stream::pending());
         let (limits, policy) = (ArchiveLimits::default(), keep());
@@ -100,7 +99,7 @@ async fn nobody_waiting_ends_the_work() {
 
 #[tokio::test]
 async fn a_large_archive_is_kept_on_disk_and_passed_on_whole() {
-    // Prime, so that no block is like another's, and hardly compressible in pieces.
+    // A prime length: no two blocks are equal, and pieces hardly compress.
     let noise: Vec<u8> = (0..65_537u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let large = noise.repeat(270);
     for format in [Format::Tar, Format::Zip] {

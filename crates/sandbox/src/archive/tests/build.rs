@@ -1,4 +1,4 @@
-//! Archives made by hand, honest and otherwise.
+//! Builds archives by hand, valid and hostile.
 
 use std::io::{Cursor, Write};
 
@@ -8,7 +8,7 @@ use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
 use super::Format;
 
-/// A member to be.
+/// Description of a member.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     pub(super) kind: Kind,
@@ -73,7 +73,7 @@ pub(super) fn compress(tar: &[u8], format: Format) -> Vec<u8> {
     }
 }
 
-/// A zip archive of these members; `None` if zip archives have no such thing.
+/// A zip archive of these members; `None` if zip cannot hold one of them.
 pub(super) fn zip(members: &[Given]) -> Option<Vec<u8>> {
     if members.is_empty() {
         return Some(ZipWriter::new(Cursor::new(Vec::new())).finish().expect("memory").into_inner());
@@ -114,7 +114,7 @@ pub(super) fn ordinary_zip(members: &[Given]) -> Vec<u8> {
     writer.finish().expect("memory").into_inner()
 }
 
-/// One member of a zip archive, every number of which can be a lie.
+/// One member of a zip archive; every number can be set to a false value.
 #[derive(Clone, Debug)]
 pub(super) struct Zipped {
     pub(super) name: Vec<u8>,
@@ -133,7 +133,7 @@ pub(super) struct Zipped {
     pub(super) disk: u16,
     /// Its size and checksum come after its content.
     pub(super) late: bool,
-    /// Its size is in a zip64 field, and this.
+    /// Size in a zip64 field.
     pub(super) wide: Option<u64>,
 }
 
@@ -168,7 +168,7 @@ impl Zipped {
         self.flags | if self.late { 8 } else { 0 }
     }
 
-    /// The zip64 field with the sizes, and whatever else was given.
+    /// The zip64 field with the sizes, followed by `extra`.
     fn extra(&self) -> Vec<u8> {
         let mut extra = self.extra.clone();
         if let Some(size) = self.wide {
@@ -261,7 +261,7 @@ pub(super) fn zip_records(entries: &[Zipped], wide: bool) -> Vec<u8> {
     out
 }
 
-/// So many zeros, as a deflate stream; made in no time, by repeating a block that needs nothing before it.
+/// Deflate stream of `count` zeros; fast, since it repeats one independent block.
 pub(super) fn zeros(count: u64) -> Vec<u8> {
     let block = vec![0; 16 << 20];
     let mut compressor = Compress::new(Compression::best(), false);
@@ -273,13 +273,13 @@ pub(super) fn zeros(count: u64) -> Vec<u8> {
     out
 }
 
-/// Bytes as a deflate stream that can be followed by another.
+/// Deflate stream of `bytes` that another one can follow.
 pub(super) fn stored(bytes: &[u8]) -> Vec<u8> {
     let length = u16::try_from(bytes.len()).expect("short");
     [&[0], length.to_le_bytes().as_slice(), &(!length).to_le_bytes(), bytes].concat()
 }
 
-/// A gzip stream of deflate streams, without the end that nobody should reach.
+/// Gzip stream of deflate streams, without a trailer: no reader should get that far.
 pub(super) fn gzip_of(parts: &[&[u8]]) -> Vec<u8> {
     [b"\x1f\x8b\x08\0\0\0\0\0\0\xff".as_slice(), &parts.concat()].concat()
 }

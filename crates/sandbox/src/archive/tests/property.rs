@@ -1,4 +1,4 @@
-//! Whatever comes in, nothing gets out.
+//! Property tests: no archive writes outside of the directory it is unpacked in.
 
 use proptest::prelude::*;
 use sandbar_machine::{EntryKind, Files as _, ScanOptions};
@@ -8,7 +8,7 @@ use super::{
     *,
 };
 
-/// Names made of everything that has ever fooled a program.
+/// Names made of components that are known to mislead programs.
 fn name() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         Just("a".to_owned()),
@@ -46,7 +46,7 @@ fn links() -> impl Strategy<Value = Links> {
     prop::sample::select(vec![Links::Refuse, Links::KeepInside, Links::KeepAll])
 }
 
-/// Whether a link at this path leads nowhere outside, by its letters.
+/// Whether the target of a link at this path is inside, judged by its text alone.
 fn inside(path: &[u8], link: &[u8]) -> bool {
     let mut depth = path.iter().filter(|byte| **byte == b'/').count();
     !link.starts_with(b"/")
@@ -63,7 +63,7 @@ fn inside(path: &[u8], link: &[u8]) -> bool {
         })
 }
 
-/// Unpacks what came out next to something that must not change.
+/// Unpacks a cleaned archive next to a file that must not change.
 async fn judge(tar: Vec<u8>, policy: &Policy) {
     for (member, _) in members(&tar) {
         let path = String::from_utf8_lossy(&member.path).into_owned();
@@ -111,7 +111,7 @@ proptest! {
     #![proptest_config(config(256))]
 
     #[test]
-    fn nothing_gets_out_whatever_the_members(
+    fn no_member_escapes(
         given in prop::collection::vec(given(), 0..6), format in format(), links in links(), strip in 0usize..2,
     ) {
         let policy = Policy { links, strip_components: strip, ..Policy::default() };
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_gets_out_whatever_the_bytes(
+    fn no_sequence_of_bytes_escapes(
         given in prop::collection::vec(given(), 1..4),
         format in format(),
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
@@ -136,12 +136,12 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_refused(noise in prop::collection::vec(any::<u8>(), 0..2000), format in format()) {
+    fn random_bytes_are_refused(noise in prop::collection::vec(any::<u8>(), 0..2000), format in format()) {
         attempt(&noise, format, &keep());
     }
 
     #[test]
-    fn what_an_ordinary_program_packed_comes_out(
+    fn an_archive_of_an_ordinary_program_is_accepted(
         contents in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3000), 1..5),
     ) {
         let given: Vec<Given> =

@@ -1,4 +1,4 @@
-//! What only a zip archive can lie about: its directory, its members' places, and their sizes told twice.
+//! False data that only zip archives can have: directories, offsets, and sizes that are stored twice.
 
 use super::*;
 
@@ -30,7 +30,7 @@ async fn a_zip_archive_that_contradicts_itself_is_refused() {
         (|entry| entry.external = 0o010_644 << 16, "FIFO"),
         (|entry| entry.name = b"a/".to_vec(), "directory with content"),
         (|entry| entry.offset = Some(7), "no header"),
-        (|entry| entry.offset = Some(0xffff_ffff), "nowhere"),
+        (|entry| entry.offset = Some(0xffff_ffff), "zip64"),
         (|entry| entry.extra = vec![1, 0, 200, 0], ""),
         (|entry| entry.disk = 1, "several"),
     ];
@@ -39,7 +39,7 @@ async fn a_zip_archive_that_contradicts_itself_is_refused() {
         twist(&mut entry);
         let result = run(&zip_of(&[entry]), Format::Zip, &ArchiveLimits::default(), &Policy::default()).await;
         if reason.is_empty() {
-            result.expect("nothing that is looked at");
+            result.expect("an extra field that is not read");
             continue;
         }
         let error = result.expect_err(reason);
@@ -87,7 +87,7 @@ async fn zip_members_cannot_share_their_bytes_and_the_directory_must_fit() {
 }
 
 #[tokio::test]
-async fn zip64_is_read_and_its_lies_are_not() {
+async fn zip64_is_read_and_false_sizes_are_refused() {
     let wide = |size: u64| Zipped { wide: Some(size), ..Zipped::new(b"a", b"content") };
     let limits = ArchiveLimits::default();
     run(&zip_records(&[wide(7)], true), Format::Zip, &limits, &keep()).await.expect("zip64");

@@ -14,9 +14,9 @@ const END64_MARK: u32 = 0x0606_4b50;
 const END64: u64 = 56;
 const LOCATOR_MARK: u32 = 0x0706_4b50;
 const LOCATOR: u64 = 20;
-/// The longest comment that can follow the end record.
+/// Longest comment that can follow the end record.
 const COMMENT: u64 = 0xffff;
-/// The longest name that is looked at, and what all of them may take up.
+/// Longest name, and memory limit for all entries.
 const NAME_LIMIT: usize = 4095;
 const NAMES_LIMIT: usize = 256 << 20;
 
@@ -26,7 +26,7 @@ const UNIX: u8 = 3;
 const DARWIN: u8 = 19;
 const DOS_DIRECTORY: u32 = 0x10;
 
-/// Where the directory is.
+/// Location of the directory.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) start: u64,
@@ -34,12 +34,12 @@ pub(super) struct Directory {
     pub(super) count: u64,
 }
 
-/// What the directory says about one member.
+/// A directory entry: describes one member.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// As it stands in the archive.
+    /// Name as it is in the archive.
     pub(super) raw_name: Vec<u8>,
-    /// In UTF-8.
+    /// Name in UTF-8.
     pub(super) name: Vec<u8>,
     pub(super) kind: Kind,
     pub(super) mode: u32,
@@ -53,7 +53,7 @@ pub(super) struct Entry {
 }
 
 impl Directory {
-    /// Looks for the end record. It must be the last thing, there must be one, and the directory must be right before it.
+    /// Finds the end record. There must be exactly one, at the very end, with the directory right before it.
     pub(super) fn find(input: &mut (impl Read + Seek)) -> Result<Self, Fault> {
         let length = input.seek(SeekFrom::End(0))?;
         let start = length.saturating_sub(END as u64 + COMMENT);
@@ -62,22 +62,22 @@ impl Directory {
         input.take(END as u64 + COMMENT).read_to_end(&mut tail)?;
         let mut found = tail.windows(END).enumerate().filter(|(at, record)| is_end(record, tail.len() - at - END));
         let Some((at, record)) = found.next() else {
-            return Err(Fault::Wrong("is not a zip archive, ends early, or has something after its end"));
+            return Err(Fault::Wrong("is not a zip archive, ends early, or has data after its end"));
         };
         if found.next().is_some() {
-            return Err(Fault::Wrong("has more than one end"));
+            return Err(Fault::Wrong("has more than one end record"));
         }
         let end = start + at as u64;
         let (directory, before) = Self::parse(input, record, end)?;
         if directory.start.checked_add(directory.size) != Some(before) {
-            return Err(Fault::Wrong("has something before its beginning, or between its parts"));
+            return Err(Fault::Wrong("has data before its beginning or between its parts"));
         }
         Ok(directory)
     }
 
-    /// The directory, and where the records that speak about it begin.
+    /// The directory, and the offset of the first end record that describes it.
     fn parse(input: &mut (impl Read + Seek), record: &[u8], end: u64) -> Result<(Self, u64), Fault> {
-        let broken = || Fault::Wrong("has a broken end");
+        let broken = || Fault::Wrong("has a broken end record");
         let mut fields = Fields(record.get(4..).ok_or_else(broken)?);
         let mut number = |width| fields.number(width).ok_or_else(broken);
         let (disk, first_disk, here, count) = (number(2)?, number(2)?, number(2)?, number(2)?);
@@ -88,15 +88,15 @@ impl Directory {
             let same = agrees(count, directory.count, ELSEWHERE_16)
                 && agrees(size, directory.size, ELSEWHERE_32)
                 && agrees(start, directory.start, ELSEWHERE_32);
-            return if same { Ok((directory, wide.1)) } else { Err(Fault::Wrong("has two ends that disagree")) };
+            return if same { Ok((directory, wide.1)) } else { Err(Fault::Wrong("has two end records that disagree")) };
         }
         if disk != 0 || first_disk != 0 || here != count {
-            return Err(Fault::Wrong("is one part of several"));
+            return Err(Fault::Wrong("is one of several parts"));
         }
         Ok((Self { start, size, count }, end))
     }
 
-    /// What the zip64 records say, if there are any.
+    /// The directory by the zip64 records, if there are any.
     fn wide(input: &mut (impl Read + Seek), end: u64) -> Result<Option<(Self, u64)>, Fault> {
         let Some(at) = end.checked_sub(LOCATOR) else { return Ok(None) };
         let mut locator = [0; LOCATOR as usize];
@@ -106,14 +106,14 @@ impl Directory {
         if fields.long() != Some(LOCATOR_MARK) {
             return Ok(None);
         }
-        let broken = || Fault::Wrong("has a broken zip64 end");
+        let broken = || Fault::Wrong("has a broken zip64 end record");
         let mut number = |width| fields.number(width).ok_or_else(broken);
-        let (disk, place, disks) = (number(4)?, number(8)?, number(4)?);
-        if disk != 0 || disks > 1 || place.checked_add(END64) != Some(at) {
+        let (disk, record_at, disks) = (number(4)?, number(8)?, number(4)?);
+        if disk != 0 || disks > 1 || record_at.checked_add(END64) != Some(at) {
             return Err(broken());
         }
         let mut record = [0; END64 as usize];
-        input.seek(SeekFrom::Start(place))?;
+        input.seek(SeekFrom::Start(record_at))?;
         input.read_exact(&mut record)?;
         let mut fields = Fields(&record);
         let mut number = |width| fields.number(width).ok_or_else(broken);
@@ -123,10 +123,10 @@ impl Directory {
         if mark != u64::from(END64_MARK) || own_size != END64 - 12 || disk != 0 || first_disk != 0 || here != count {
             return Err(broken());
         }
-        Ok(Some((Self { start, size, count }, place)))
+        Ok(Some((Self { start, size, count }, record_at)))
     }
 
-    /// All of it. The count was announced, and is held to.
+    /// All entries. Their number must be the announced one.
     pub(super) fn entries(&self, input: &mut (impl Read + Seek)) -> Result<Vec<Entry>, Fault> {
         if self.size / (ENTRY as u64) < self.count {
             return Err(Fault::Wrong("announces more members than its directory can hold"));
@@ -144,12 +144,12 @@ impl Directory {
         }
         match input.read(&mut [0])? {
             0 => Ok(entries),
-            _ => Err(Fault::Wrong("has more in its directory than it announces")),
+            _ => Err(Fault::Wrong("has more data in its directory than it announces")),
         }
     }
 }
 
-/// Whether this is an end record with so many bytes after it.
+/// Whether this is an end record whose comment has `after` bytes.
 fn is_end(record: &[u8], after: usize) -> bool {
     let mut fields = Fields(record);
     let mark = fields.long() == Some(END_MARK);
@@ -181,10 +181,10 @@ impl Entry {
         judge_flags(flags).map_err(|_reason| Fault::Wrong("has an encrypted or patched member"))?;
         widen(&rest[name..name + extra], &mut [&mut size, &mut packed, &mut offset]).map_err(Fault::Wrong)?;
         if disk != 0 {
-            return Err(Fault::Wrong("is one part of several"));
+            return Err(Fault::Wrong("is one of several parts"));
         }
         let name = decode(&raw_name, flags)?;
-        // A version has two bytes, and the upper one says which system wrote it.
+        // The upper byte of the version is the system that wrote the entry.
         let [_version, system] = made_by.to_le_bytes();
         let (kind, mode) = kind_and_mode(system, u32::try_from(external).unwrap_or(0), &name);
         let (crc, modified) = (u32::try_from(crc).unwrap_or(0), seconds(date, time));
@@ -192,7 +192,7 @@ impl Entry {
     }
 }
 
-/// What a member is. The upper half of its attributes is a Unix mode, whoever says so.
+/// Kind and permissions of a member. The upper half of the attributes is read as a Unix mode on every system.
 fn kind_and_mode(system: u8, external: u32, name: &[u8]) -> (Kind, u32) {
     let unix = external >> 16;
     let slash = name.ends_with(b"/");
@@ -211,13 +211,13 @@ fn kind_and_mode(system: u8, external: u32, name: &[u8]) -> (Kind, u32) {
     (kind, if known { unix & 0o777 } else { usual })
 }
 
-/// A name in UTF-8. Without the flag it should be in the alphabet of the first PC, but most programs write UTF-8 anyway.
+/// A name in UTF-8. Without the flag it should be in code page 437, but most programs write UTF-8 anyway.
 fn decode(raw: &[u8], flags: u16) -> Result<Vec<u8>, Fault> {
     if std::str::from_utf8(raw).is_ok() {
         return Ok(raw.to_vec());
     }
     if flags & UTF8 != 0 {
-        return Err(Fault::Wrong("has a name that is not the UTF-8 it should be"));
+        return Err(Fault::Wrong("has a name that is marked as UTF-8 and is not"));
     }
     let letters = raw.iter().map(|byte| match byte {
         0..0x80 => char::from(*byte),
@@ -226,7 +226,7 @@ fn decode(raw: &[u8], flags: u16) -> Result<Vec<u8>, Fault> {
     Ok(letters.collect::<String>().into_bytes())
 }
 
-/// The upper half of code page 437.
+/// Upper half of code page 437.
 const UPPER_437: [char; 128] = [
     'Ç', 'ü', 'é', 'â', 'ä', 'à', 'å', 'ç', 'ê', 'ë', 'è', 'ï', 'î', 'ì', 'Ä', 'Å', 'É', 'æ', 'Æ', 'ô', 'ö', 'ò', 'û',
     'ù', 'ÿ', 'Ö', 'Ü', '¢', '£', '¥', '₧', 'ƒ', 'á', 'í', 'ó', 'ú', 'ñ', 'Ñ', 'ª', 'º', '¿', '⌐', '¬', '½', '¼', '¡',
@@ -236,7 +236,7 @@ const UPPER_437: [char; 128] = [
     '≤', '⌠', '⌡', '÷', '≈', '°', '∙', '·', '√', 'ⁿ', '²', '■', '\u{a0}',
 ];
 
-/// A DOS date and time, as if it were UTC; they say no zone.
+/// A DOS date and time in seconds. It has no time zone and is read as UTC.
 fn seconds(date: u16, time: u16) -> u64 {
     let (year, month, day) = (1980 + (date >> 9), (date >> 5) & 15, date & 31);
     let (hour, minute, second) = (time >> 11, (time >> 5) & 63, (time & 31) * 2);
@@ -259,9 +259,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_kinds_are_read_as_they_were_meant() {
+    fn times_and_kinds_are_read_correctly() {
         assert_eq!(seconds((44 << 9) | (2 << 5) | 29, (12 << 11) | (34 << 5) | 28), 1_709_210_096);
-        assert_eq!(seconds(0, 0), 0, "a day that never was");
+        assert_eq!(seconds(0, 0), 0, "an impossible date");
         let unix = |mode: u32| mode << 16;
         let table = [
             (UNIX, unix(0o100_755), b"a".as_slice(), (Kind::File, 0o755)),

@@ -1,27 +1,27 @@
-//! The fixed parts of a zip archive, as numbers.
+//! Reads the fixed-size records of a zip archive.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
 use super::directory::Entry;
 
-/// How long the header before a member is, without its name.
+/// Size of a member's local header without name and extra field.
 pub(super) const LOCAL: usize = 30;
 const LOCAL_MARK: u32 = 0x0403_4b50;
 const ZIP64_EXTRA: u16 = 1;
-/// What stands where the real number is in the zip64 field.
+/// Placeholder for a number that is in the zip64 field.
 pub(super) const ELSEWHERE_16: u64 = 0xffff;
 pub(super) const ELSEWHERE_32: u64 = 0xffff_ffff;
 
-/// Encrypted, patched, strongly encrypted, or with a hidden directory.
+/// Encrypted, patched, strongly encrypted, or with a masked directory.
 const REFUSED_FLAGS: u16 = 1 | 1 << 5 | 1 << 6 | 1 << 13;
 /// Sizes and checksum come after the content.
 const LATE: u16 = 1 << 3;
 
 /// Why an archive cannot be read.
 pub(super) enum Fault {
-    /// The system's own trouble, or the end of the input.
+    /// An I/O error, or the end of the input.
     Unreadable(io::Error),
-    /// What the archive does wrong.
+    /// The archive breaks a rule.
     Wrong(&'static str),
 }
 
@@ -31,19 +31,19 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Numbers of a record, read from its first byte to its last.
+/// Reads the numbers of a record in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The next bytes; `None` when there are not so many.
+    /// The next `count` bytes; `None` if there are fewer.
     pub(super) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(head)
     }
 
-    /// The next number, of so many bytes.
+    /// The next number of `width` bytes.
     pub(super) fn number(&mut self, width: usize) -> Option<u64> {
         self.bytes(width).map(|bytes| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
@@ -59,7 +59,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Puts the numbers of a zip64 field where they are missing, in their order.
+/// Replaces placeholders by the numbers of the zip64 field, in order.
 pub(super) fn widen(extra: &[u8], numbers: &mut [&mut u64]) -> Result<(), &'static str> {
     let wrong = "has a broken extra field";
     if numbers.iter().all(|number| **number != ELSEWHERE_32) {
@@ -77,10 +77,10 @@ pub(super) fn widen(extra: &[u8], numbers: &mut [&mut u64]) -> Result<(), &'stat
         }
         return Ok(());
     }
-    Err("says its size is elsewhere, and it is nowhere")
+    Err("has no zip64 field for its size or offset")
 }
 
-/// Refuses what the flags announce and nobody should unpack.
+/// Refuses members whose flags say that they are encrypted or patched.
 pub(super) fn judge_flags(flags: u16) -> Result<(), &'static str> {
     if flags & REFUSED_FLAGS == 0 { Ok(()) } else { Err("is encrypted or patched") }
 }
@@ -94,7 +94,7 @@ pub(super) struct Local {
     packed: u64,
     size: u64,
     name: Vec<u8>,
-    /// How long its name and extra field are.
+    /// Size of its name and extra field.
     pub(super) variable: u64,
 }
 
@@ -127,14 +127,14 @@ impl Local {
         Some((Self { flags, method, crc, packed, size, name: Vec::new(), variable }, name, extra))
     }
 
-    /// Whether it says what the directory says.
+    /// Checks that the local header and the directory say the same.
     pub(super) fn agrees_with(&self, entry: &Entry) -> Result<(), &'static str> {
         judge_flags(self.flags)?;
         if self.name != entry.raw_name {
             return Err("has another name in its own header");
         }
         if self.method != entry.method || self.flags & LATE != entry.flags & LATE {
-            return Err("is compressed in another way by its own header");
+            return Err("has another compression method in its own header");
         }
         let late = self.flags & LATE != 0 && (self.crc, self.packed, self.size) == (0, 0, 0);
         let late_sizes = self.flags & LATE != 0 && self.crc == 0;

@@ -68,7 +68,8 @@ impl Subscriber for Recorder {
 fn operations_are_spans_with_their_outcome() {
     let recorder = Recorder::default();
     let spans = recorder.spans.clone();
-    // Where there is only one, another thread that reaches the same place first, without a subscriber, turns it off for all.
+    // With a single dispatcher, a thread without a subscriber that reaches a callsite first disables it for all
+    // threads.
     let _second = tracing::Dispatch::new(Recorder::default());
     tracing::subscriber::with_default(recorder, || {
         let audit = Audit::new("session-1", Vec::new(), Default::default());

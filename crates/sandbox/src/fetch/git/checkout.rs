@@ -17,17 +17,17 @@ use tokio::{runtime::Handle, time::timeout};
 
 use crate::{Op, Result, SandboxError};
 
-/// How long the end of a machine is waited for.
-const FAREWELL: Duration = Duration::from_secs(60);
+/// Timeout for deleting a machine.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A machine for one clone. It is deleted when it is dropped, in the background.
-pub(super) struct Throwaway {
+/// A machine for one clone. Dropping it deletes the machine in the background.
+pub(super) struct CloneMachine {
     client: Arc<dyn SandboxClient>,
     pub(super) machine: Arc<dyn Machine>,
     deleted: AtomicBool,
 }
 
-impl Throwaway {
+impl CloneMachine {
     pub(super) async fn create(client: &Arc<dyn SandboxClient>, isolation: Demand) -> Result<Self> {
         let spec = MachineSpec::default().network(Network::Host).isolation(isolation);
         let machine = client.create(spec).await;
@@ -35,7 +35,7 @@ impl Throwaway {
         Ok(Self { client: client.clone(), machine, deleted: AtomicBool::new(false) })
     }
 
-    /// Where it is, and where in it the clone goes.
+    /// The machine's workspace, and the directory in it for the clone.
     pub(super) fn workspace(&self) -> Result<(MachinePath, MachinePath)> {
         let workspace = self.machine.features().workspace.clone();
         let clone = workspace.join("clone");
@@ -46,36 +46,36 @@ impl Throwaway {
     async fn delete(&self) -> Result<()> {
         self.deleted.store(true, Ordering::Relaxed);
         let late = MachineError::Exhausted { what: "time".to_owned(), reason: "the machine does not end".to_owned() };
-        let deleted = timeout(FAREWELL, self.client.delete(&self.machine.handle())).await.unwrap_or(Err(late));
+        let deleted = timeout(DELETE_TIMEOUT, self.client.delete(&self.machine.handle())).await.unwrap_or(Err(late));
         deleted.map_err(|cause| SandboxError::machine(Op::Delete, "the sandbox that was cloned in", cause))
     }
 }
 
-impl Drop for Throwaway {
+impl Drop for CloneMachine {
     fn drop(&mut self) {
         if self.deleted.load(Ordering::Relaxed) {
             return;
         }
         let (client, handle) = (self.client.clone(), self.machine.handle());
-        // Without a runtime the process is about to end, and machines that outlive it are swept by their client.
+        // Without a runtime, the process is about to exit; the client removes machines that outlive it.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
-                let _nobody_is_left_to_tell = timeout(FAREWELL, client.delete(&handle)).await;
+                let _owner_gone = timeout(DELETE_TIMEOUT, client.delete(&handle)).await;
             });
         }
     }
 }
 
-impl fmt::Debug for Throwaway {
+impl fmt::Debug for CloneMachine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.machine.fmt(f)
     }
 }
 
-/// A repository as it was checked out. Its machine is deleted when this and every stream of it is dropped.
+/// A checked-out repository. Its machine is deleted when this value and all its streams are dropped.
 #[derive(Debug)]
 pub struct Checkout {
-    pub(super) place: Arc<Throwaway>,
+    pub(super) sandbox: Arc<CloneMachine>,
     pub(super) clone: MachinePath,
     pub(super) root: MachinePath,
     pub(super) commit: String,
@@ -85,45 +85,45 @@ pub struct Checkout {
 }
 
 impl Checkout {
-    /// The commit that the reference turned out to be, all of its digits.
+    /// Complete id of the commit that the reference resolved to.
     #[must_use]
     pub fn commit(&self) -> &str {
         &self.commit
     }
 
-    /// How large the clone is, history included.
+    /// Size of the clone in bytes, including history.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many files, directories and links it has, history included.
+    /// Number of files, directories and links, including history.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// The repository, or the directory of it that was asked for, as a tar stream.
+    /// The repository, or its requested directory, as a tar stream.
     ///
     /// # Errors
-    /// `git_copy_error` when the machine does not hand it out.
+    /// `git_copy_error` if the machine cannot pack it.
     pub async fn pack(&self) -> Result<ByteStream> {
         let target = Target::from(&self.root).beneath(self.clone.clone());
-        let packed = self.place.machine.pack(&target, &[]).await;
+        let packed = self.sandbox.machine.pack(&target, &[]).await;
         let tar = packed.map_err(|cause| {
             SandboxError::git_copy_error(&self.shown, "an archive", "the clone cannot be packed").because(cause)
         })?;
-        let place = self.place.clone();
+        let sandbox = self.sandbox.clone();
         Ok(Box::pin(tar.inspect(move |_| {
-            let _kept_until_the_last_byte = &place;
+            let _alive_until_the_last_byte = &sandbox;
         })))
     }
 
     /// Deletes the machine and waits until it is gone.
     ///
     /// # Errors
-    /// `machine_error` when it cannot be deleted.
+    /// `machine_error` if it cannot be deleted.
     pub async fn close(self) -> Result<()> {
-        self.place.delete().await
+        self.sandbox.delete().await
     }
 }

@@ -1,4 +1,4 @@
-//! The commands of a clone, as data: what git is told, and what it is kept from.
+//! The git commands of a clone, as data, with the settings that restrict git.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use sandbar_machine::{Command, MachinePath};
@@ -8,7 +8,7 @@ use super::{
     source::{Reference, Source, is_commit},
 };
 
-/// Settings of every command; they outrank whatever a repository brings along.
+/// Settings of every command; they override the repository's own settings.
 const SETTINGS: &[&str] = &[
     "advice.detachedHead=false",
     "core.askPass=",
@@ -23,7 +23,7 @@ const SETTINGS: &[&str] = &[
     "core.symlinks=true",
     "credential.helper=",
     "fetch.fsckObjects=true",
-    // Faults of old programs that honest histories are full of.
+    // Errors of old programs that are common in real histories.
     "fetch.fsck.badTimezone=ignore",
     "fetch.fsck.missingSpaceBeforeDate=ignore",
     "fetch.fsck.zeroPaddedFilemode=ignore",
@@ -37,7 +37,7 @@ const SETTINGS: &[&str] = &[
     "submodule.recurse=false",
 ];
 
-/// The environment of every command. Nobody is there to be asked for a password.
+/// Environment of every command. Git must not prompt for a password: no user is there to answer.
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_ASKPASS", ""),
     ("GIT_ATTR_NOSYSTEM", "1"),
@@ -57,22 +57,22 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub(super) struct Plan {
     url: String,
-    /// The directory that is cloned into; not there yet.
+    /// Directory for the clone; git creates it.
     pub(super) clone: MachinePath,
     workspace: MachinePath,
     depth: Option<u32>,
     sparse: Vec<String>,
     object_format: &'static str,
     protocols: &'static str,
-    /// The name and value of the setting that identifies us; never an argument, for those can be seen by others.
-    identity: Option<(String, String)>,
-    /// Settings that hold git to the addresses that were judged; none if it may go anywhere.
+    /// Name and value of the setting with the credentials. Never an argument: other processes can read arguments.
+    credentials: Option<(String, String)>,
+    /// Settings that restrict git to the checked addresses; empty if every address is allowed.
     pins: Vec<String>,
 }
 
 impl Plan {
     pub(super) fn new(request: &GitRequest, source: &Source, (workspace, clone): (MachinePath, MachinePath)) -> Self {
-        let identity = request.auth.as_ref().map(|secret| {
+        let credentials = request.auth.as_ref().map(|secret| {
             let pair = secret.expose();
             let pair = if pair.contains(':') { pair.to_owned() } else { format!("x-access-token:{pair}") };
             let header = format!("Authorization: Basic {}", BASE64_STANDARD.encode(pair));
@@ -86,19 +86,19 @@ impl Plan {
             depth: request.depth,
             sparse: request.sparse.clone(),
             object_format: if long { "sha256" } else { "sha1" },
-            // Never from a safer way to a less safe one, be it by redirect or by submodule.
+            // Redirects and submodules must not lead to a less secure protocol.
             protocols: match source.url.scheme() {
                 "https" => "https",
                 "http" => "http:https",
                 _ => "git:https",
             },
-            identity,
+            credentials,
             pins: Vec::new(),
         }
     }
 
-    /// The same, with settings that hold git to some addresses.
-    pub(super) fn held_to(self, pins: Vec<String>) -> Self {
+    /// The same with settings that restrict git to some addresses.
+    pub(super) fn with_pins(self, pins: Vec<String>) -> Self {
         Self { pins, ..self }
     }
 
@@ -115,12 +115,12 @@ impl Plan {
     fn cloning(&self, options: &[&str]) -> Command {
         let depth = self.depth_option();
         let fixed = ["clone", "--quiet", "--no-checkout", "--no-tags", "--single-branch", "--template="];
-        let place = ["--", &self.url, "clone"];
-        let args = fixed.into_iter().chain(depth.as_deref()).chain(options.iter().copied()).chain(place);
+        let operands = ["--", &self.url, "clone"];
+        let args = fixed.into_iter().chain(depth.as_deref()).chain(options.iter().copied()).chain(operands);
         self.online(args).cwd(self.workspace.clone())
     }
 
-    /// Fetches exactly this, which need not be a branch or tag.
+    /// Fetches exactly this name, which does not have to be a branch or tag.
     pub(super) fn fetch_exactly(&self, name: &str) -> [Command; 4] {
         let format = format!("--object-format={}", self.object_format);
         let depth = self.depth_option();
@@ -134,23 +134,23 @@ impl Plan {
         ]
     }
 
-    /// Says which commit it is.
+    /// Prints the commit id.
     pub(super) fn resolve(&self) -> Command {
         self.inside(self.offline(["rev-parse", "--verify", "HEAD^{commit}"]))
     }
 
-    /// Chooses what is checked out.
+    /// Selects the files to check out.
     pub(super) fn sparse(&self) -> Command {
         let patterns = self.sparse.iter().map(String::as_str);
         self.inside(self.offline(["sparse-checkout", "set", "--no-cone"].into_iter().chain(patterns)))
     }
 
-    /// Checks it out.
+    /// Checks out the files.
     pub(super) fn fill(&self) -> Command {
         self.inside(self.offline(["reset", "--quiet", "--hard", "HEAD"]))
     }
 
-    /// Clones submodules, and theirs.
+    /// Clones submodules, recursively.
     pub(super) fn submodules(&self) -> Command {
         let depth = self.depth_option();
         let fixed = ["submodule", "--quiet", "update", "--init", "--recursive", "--force"];
@@ -165,29 +165,29 @@ impl Plan {
         command.cwd(self.clone.clone())
     }
 
-    /// A command that talks to a server, and may say who we are.
+    /// A command that contacts a server, with the credentials.
     fn online<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
         let command = self.git(self.protocols, args);
-        let Some((name, value)) = &self.identity else { return command };
+        let Some((name, value)) = &self.credentials else { return command };
         command.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", name).env("GIT_CONFIG_VALUE_0", value)
     }
 
-    /// A command that has no business with servers.
+    /// A command that must not contact a server.
     fn offline<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
         self.git("none", args)
     }
 
     fn git<'a>(&self, protocols: &str, args: impl IntoIterator<Item = &'a str>) -> Command {
-        // Git would send the identity along to wherever it is redirected.
-        let redirects = match self.identity {
+        // Git would send the credentials to every redirect target.
+        let redirects = match self.credentials {
             None if self.pins.is_empty() => "http.followRedirects=initial",
             _ => "http.followRedirects=false",
         };
         let pins = self.pins.iter().map(String::as_str);
         let settings = SETTINGS.iter().copied().chain([redirects]).chain(pins).flat_map(|setting| ["-c", setting]);
-        let words = ["git"].into_iter().chain(settings).map(str::to_owned);
-        let words = words.chain(args.into_iter().map(str::to_owned));
-        let command = Command::new(words).env("GIT_ALLOW_PROTOCOL", protocols);
+        let argv = ["git"].into_iter().chain(settings).map(str::to_owned);
+        let argv = argv.chain(args.into_iter().map(str::to_owned));
+        let command = Command::new(argv).env("GIT_ALLOW_PROTOCOL", protocols);
         ENVIRONMENT.iter().fold(command, |command, (name, value)| command.env(*name, *value))
     }
 }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_a_commit_is_a_few_commands() {
+    fn each_kind_of_reference_has_its_commands() {
         let plan = plan(&GitRequest::new("https://h/r"));
         let clone = "clone --quiet --no-checkout --no-tags --single-branch --template= --depth=1";
         assert_eq!(words(&plan.clone_head()), format!("{clone} -- https://h/r clone"));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_no_argument_and_goes_only_along_when_a_server_is_asked() {
+    fn a_secret_is_never_an_argument_and_only_online_commands_get_it() {
         let plan = plan(&GitRequest::new("https://h:8443/r").auth(Secret::new("hunter2")));
         let basic = BASE64_STANDARD.encode("x-access-token:hunter2");
         let online = [plan.clone_head(), plan.clone_named("x"), plan.fetch_exactly("x")[2].clone(), plan.submodules()];
@@ -248,11 +248,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_judged_is_what_is_asked_and_nothing_else() {
+    async fn only_checked_addresses_are_contacted() {
         let request = GitRequest::new("https://1.1.1.1:8443/r");
         let pins = Source::check(&request).unwrap().pins().await.unwrap();
         assert_eq!(pins, ["http.proxy=http://only-public-addresses.invalid", "http.https://1.1.1.1:8443/.proxy="]);
-        let plan = plan(&request).held_to(pins.clone());
+        let plan = plan(&request).with_pins(pins.clone());
         for command in [plan.clone_head(), plan.fetch_exactly("x")[2].clone(), plan.submodules()] {
             for setting in pins.iter().map(String::as_str).chain(["http.followRedirects=false"]) {
                 assert!(command.argv.contains(&setting.into()), "{setting}");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn no_way_leads_to_a_less_safe_protocol() {
+    fn no_command_allows_a_less_secure_protocol() {
         for (url, protocols) in [("https://h/r", "https"), ("http://h/r", "http:https"), ("git://h/r", "git:https")] {
             let command = plan(&GitRequest::new(url)).submodules();
             assert_eq!(variable(&command, "GIT_ALLOW_PROTOCOL"), Some(protocols));

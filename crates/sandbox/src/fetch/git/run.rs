@@ -1,4 +1,4 @@
-//! Git at work in its machine: each command followed to its end, and the disk it takes watched meanwhile.
+//! Runs the git commands of a clone in its machine, and watches the disk usage meanwhile.
 
 use std::time::Duration;
 
@@ -8,100 +8,102 @@ use sandbar_machine::{Command, EntryKind, Exit, ExitReason, MachineError, Machin
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    GitRequest, Plan, Source, Throwaway,
-    source::{ALLOWED_BY, NOWHERE},
+    CloneMachine, GitRequest, Plan, Source,
+    source::{ALLOWED_BY, UNREACHABLE_PROXY},
 };
 use crate::{Op, Result, SandboxError, error::Outside};
 
-/// How much of each stream is kept: of its output the beginning, of its errors the end.
-const KEPT: usize = 8 << 10;
-/// How long output may still arrive after a command has ended.
-const STRAGGLERS: Duration = Duration::from_millis(50);
-/// How often the disk is looked at. Looking takes a tenth of the time at most.
-const GLANCE: Duration = Duration::from_millis(500);
+/// Bytes of each stream that are captured: the beginning of standard output, the end of standard error.
+const CAPTURE_LIMIT: usize = 8 << 10;
+/// Time for output that arrives after a command has exited.
+const OUTPUT_GRACE: Duration = Duration::from_millis(50);
+/// Interval of measuring the disk usage. Measuring takes at most a tenth of the time.
+const MEASURE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One clone in progress.
 pub(super) struct Worker<'a> {
-    pub(super) place: &'a Throwaway,
+    pub(super) sandbox: &'a CloneMachine,
     pub(super) request: &'a GitRequest,
     pub(super) source: &'a Source,
     pub(super) plan: &'a Plan,
 }
 
 impl Worker<'_> {
-    /// Runs one command, which must succeed, and returns what it said first.
+    /// Runs one command, which must succeed, and returns the beginning of its output.
     pub(super) async fn run(&self, command: Command) -> Result<BytesMut> {
-        // Whichever comes second is dropped, and a command that is dropped is killed.
+        // Dropping the future of a command kills the command.
         tokio::select! {
             ended = self.follow(command) => {
-                let (exit, said, complaint) = ended.map_err(|error| {
+                let (exit, stdout, stderr) = ended.map_err(|error| {
                     self.source.error("lost contact with the machine that clones").because(error)
                 })?;
-                self.judge(exit, &complaint).map(|()| said)
+                self.judge(exit, &stderr).map(|()| stdout)
             }
-            error = self.outgrown() => Err(error),
+            error = self.wait_until_too_large() => Err(error),
         }
     }
 
-    /// The same for a command that says one line.
+    /// The same for a command that prints one line.
     pub(super) async fn text(&self, command: Command) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.run(command).await?).trim().to_owned())
     }
 
     async fn follow(&self, command: Command) -> Result<(Exit, BytesMut, BytesMut), MachineError> {
-        let mut process = self.place.machine.spawn(command.deadline(self.request.limits.time)).await?;
-        let (mut said, mut complaint) = (BytesMut::new(), BytesMut::new());
+        let mut process = self.sandbox.machine.spawn(command.deadline(self.request.limits.time)).await?;
+        let (mut stdout, mut stderr) = (BytesMut::new(), BytesMut::new());
         let mut exit = None;
         loop {
             let event = match exit {
                 None => process.output.recv().await.ok_or(MachineError::Gone)?,
-                Some(exit) => match timeout(STRAGGLERS, process.output.recv()).await {
+                Some(exit) => match timeout(OUTPUT_GRACE, process.output.recv()).await {
                     Ok(Some(event)) => event,
-                    Ok(None) | Err(_) => return Ok((exit, said, complaint)),
+                    Ok(None) | Err(_) => return Ok((exit, stdout, stderr)),
                 },
             };
             match event? {
-                Output::Stdout(bytes) => said.extend_from_slice(&bytes[..bytes.len().min(KEPT - said.len())]),
-                Output::Stderr(bytes) => {
-                    complaint.extend_from_slice(&bytes);
-                    let surplus = complaint.len().saturating_sub(KEPT);
-                    drop(complaint.split_to(surplus));
+                Output::Stdout(bytes) => {
+                    stdout.extend_from_slice(&bytes[..bytes.len().min(CAPTURE_LIMIT - stdout.len())]);
                 }
-                // Said of adopted commands only.
+                Output::Stderr(bytes) => {
+                    stderr.extend_from_slice(&bytes);
+                    let surplus = stderr.len().saturating_sub(CAPTURE_LIMIT);
+                    drop(stderr.split_to(surplus));
+                }
+                // Occurs for adopted commands only.
                 Output::Omitted(_) => {}
                 Output::Exit(ended) => exit = Some(ended),
             }
         }
     }
 
-    fn judge(&self, exit: Exit, complaint: &[u8]) -> Result<()> {
-        let said = self.readable(complaint);
+    fn judge(&self, exit: Exit, stderr: &[u8]) -> Result<()> {
+        let message = self.readable(stderr);
         match exit {
             Exit { code: 0, reason: ExitReason::Exited } => Ok(()),
             Exit { code: 127, reason: ExitReason::Exited } => {
                 let error = SandboxError::git_missing_in_image(&self.source.shown);
-                Err(if said.is_empty() { error } else { error.because(said) })
+                Err(if message.is_empty() { error } else { error.because(message) })
             }
-            Exit { code, .. } if said.is_empty() => Err(self.source.error(&format!("git ended with {code}"))),
-            // What git says when a server wants to know who is asking and nobody can be asked.
-            Exit { .. } if said.contains("could not read Username") => {
+            Exit { code, .. } if message.is_empty() => Err(self.source.error(&format!("git ended with {code}"))),
+            // Git's message if the server requires authentication and git cannot prompt.
+            Exit { .. } if message.contains("could not read Username") => {
                 let hint = match self.request.auth {
                     Some(_) => "the server does not accept the secret",
-                    None => "it is not there, or the server wants to know who is asking: name a secret",
+                    None => "it does not exist, or the server requires authentication; name a secret",
                 };
-                Err(self.source.error(&format!("{hint}\n{said}")).because(Outside::lasting()))
+                Err(self.source.error(&format!("{hint}\n{message}")).because(Outside::lasting()))
             }
-            Exit { .. } if said.contains(NOWHERE) => {
-                let hint = "it leads to another server, which need not be a public one";
-                Err(self.source.error(&format!("{hint}{ALLOWED_BY}\n{said}")).because(Outside::lasting()))
+            Exit { .. } if message.contains(UNREACHABLE_PROXY) => {
+                let hint = "it leads to another server, which may not be public";
+                Err(self.source.error(&format!("{hint}{ALLOWED_BY}\n{message}")).because(Outside::lasting()))
             }
-            Exit { .. } => Err(self.source.error(&said)),
+            Exit { .. } => Err(self.source.error(&message)),
         }
     }
 
-    /// What git said, without secrets and without what would move a terminal's cursor.
-    fn readable(&self, complaint: &[u8]) -> String {
-        let text = String::from_utf8_lossy(complaint).replace('\r', "\n");
+    /// Git's message without secrets and control characters.
+    fn readable(&self, stderr: &[u8]) -> String {
+        let text = String::from_utf8_lossy(stderr).replace('\r', "\n");
         let text: String = text.chars().filter(|letter| *letter == '\n' || !letter.is_control()).collect();
         let Some(secret) = &self.request.auth else { return text.trim().to_owned() };
         let secret = secret.expose();
@@ -111,26 +113,26 @@ impl Worker<'_> {
         text.trim().to_owned()
     }
 
-    /// Ends when the clone has become too large.
-    async fn outgrown(&self) -> SandboxError {
-        let mut pause = GLANCE;
+    /// Returns an error as soon as the clone is too large.
+    async fn wait_until_too_large(&self) -> SandboxError {
+        let mut pause = MEASURE_INTERVAL;
         loop {
             sleep(pause).await;
             let begun = Instant::now();
             match self.measure().await {
                 Err(error @ SandboxError::LimitExceeded { .. }) => return error,
-                // Files come and go while git works; what cannot be seen now will be seen at the end.
-                Ok(_) | Err(_) => pause = GLANCE.max(begun.elapsed().saturating_mul(10)),
+                // Files change while git works, so a scan can fail; the last measurement is after all commands.
+                Ok(_) | Err(_) => pause = MEASURE_INTERVAL.max(begun.elapsed().saturating_mul(10)),
             }
         }
     }
 
-    /// How many bytes and entries the clone has, if it has no more than it may.
+    /// Bytes and entries of the clone. Fails if they are over the limits.
     pub(super) async fn measure(&self) -> Result<(u64, u64)> {
         let limits = self.request.limits;
         let too_much = |limit, actual| Err(SandboxError::limit_exceeded(&self.source.shown, limit, actual));
         let root = Target::from(&self.plan.clone);
-        let index = match self.place.machine.scan(&root, &ScanOptions::default()).await {
+        let index = match self.sandbox.machine.scan(&root, &ScanOptions::default()).await {
             Ok(index) => index,
             Err(MachineError::NotFound(_)) => return Ok((0, 0)),
             Err(error @ MachineError::Exhausted { .. }) => {
@@ -151,14 +153,14 @@ impl Worker<'_> {
         Ok((bytes, entries))
     }
 
-    /// The directory that was asked for, which links must not lead out of the clone.
+    /// The requested directory. Links must not lead out of the clone.
     pub(super) async fn subdirectory(&self) -> Result<MachinePath> {
         let clone = &self.plan.clone;
         let Some(subpath) = &self.source.subpath else { return Ok(clone.clone()) };
         let root =
             clone.join(subpath.as_str()).map_err(|error| self.source.subpath_error("malformed").because(error))?;
         let target = Target::from(&root).beneath(clone.clone());
-        match self.place.machine.list(&target).await {
+        match self.sandbox.machine.list(&target).await {
             Ok(_) => Ok(root),
             Err(error) => {
                 let reason = match &error {

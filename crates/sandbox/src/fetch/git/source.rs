@@ -1,4 +1,4 @@
-//! What a clone is asked for, judged by its letters before anything runs.
+//! Checks a clone request by its text, before anything runs.
 
 use std::net::IpAddr;
 
@@ -8,23 +8,23 @@ use sandbar_machine::{BoxError, MachineError};
 use super::GitRequest;
 use crate::{PathFault, Result, SandboxError, WorkspacePath, error::Outside, fetch::http::reach::is_public};
 
-/// A name that no server has.
-pub(super) const NOWHERE: &str = "only-public-addresses.invalid";
+/// Host name that never resolves, used as a proxy for servers that must not be reached.
+pub(super) const UNREACHABLE_PROXY: &str = "only-public-addresses.invalid";
 
-/// Who can allow more.
+/// Hint for errors about private addresses.
 pub(super) const ALLOWED_BY: &str =
     "; allow it with `--allow-private-addresses`, or in code with `allow_private_addresses`";
 
-/// What is to be checked out.
+/// What to check out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reference {
-    /// What the server says.
+    /// The server's `HEAD`.
     Head,
     /// A branch or a tag.
     Named(String),
-    /// A whole commit name or a `refs/…` name, which can be fetched as it is.
+    /// A whole commit id or a `refs/…` name, which can be fetched directly.
     Whole(String),
-    /// A branch or a tag that looks like the beginning of a commit's name.
+    /// A branch or a tag that looks like an abbreviated commit id.
     Abbreviated(String),
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Reference {
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) url: Url,
-    /// The address for messages.
+    /// Address for messages.
     pub(super) shown: String,
     pub(super) reference: Reference,
     pub(super) subpath: Option<WorkspacePath>,
@@ -48,10 +48,10 @@ impl Source {
         };
         let url = check_url(&request.url).map_err(refuse)?;
         if request.auth.is_some() && url.scheme() == "git" {
-            return Err(refuse("the git protocol cannot identify anybody; use https"));
+            return Err(refuse("the git protocol has no authentication; use https"));
         }
         if request.depth == Some(0) {
-            return Err(refuse("a depth of 0 is nothing; leave it out for the whole history"));
+            return Err(refuse("the depth must be at least 1; leave it out for the whole history"));
         }
         if request.sparse.iter().any(|pattern| !is_pattern(pattern)) {
             return Err(refuse("a sparse pattern is empty, begins with `-` or spans lines"));
@@ -61,16 +61,16 @@ impl Source {
         Ok(Self { url, shown, reference, subpath })
     }
 
-    /// The settings that hold git to public addresses: to those that the server's name stands for now, and to no other
-    /// server. Git before 2.37 does not know the first of them, and looks the name up once more.
+    /// Git settings that restrict it to the public addresses that the server's name resolves to now, and to no other
+    /// server. Git before 2.37 ignores the setting for the addresses and resolves the name again.
     ///
     /// # Errors
-    /// `git_clone_error` when one of them is not public, or cannot be known to be.
+    /// `git_clone_error` if an address is not public, or if the name cannot be resolved.
     pub(super) async fn pins(&self) -> Result<Vec<String>> {
         let refuse = |reason: &str| self.error(&format!("{reason}{ALLOWED_BY}")).because(Outside::lasting());
         let (host, port) = match (self.url.host_str(), self.url.port_or_known_default(), self.url.scheme()) {
             (Some(host), Some(port), "http" | "https") => (host, port),
-            _ => return Err(refuse("the git protocol cannot be held to public addresses, use https")),
+            _ => return Err(refuse("the git protocol cannot be restricted to public addresses, use https")),
         };
         let literal: Option<IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
         let found: Vec<IpAddr> = match literal {
@@ -85,30 +85,30 @@ impl Source {
         };
         if found.is_empty() || !found.iter().all(|ip| is_public(*ip)) {
             return Err(refuse(
-                "it is at an address of this host or of a private network, where only public ones may be asked",
+                "it is at an address of this host or of a private network, and only public addresses are allowed",
             ));
         }
         let addresses: Vec<String> =
             found.iter().map(|ip| if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() }).collect();
         let pinned = literal.is_none().then(|| format!("http.curloptResolve={host}:{port}:{}", addresses.join(",")));
         let origin = self.url.origin().ascii_serialization();
-        // Every other server is behind a proxy that cannot be there.
-        let others = [format!("http.proxy=http://{NOWHERE}"), format!("http.{origin}/.proxy=")];
+        // For every other server, git uses a proxy that does not exist.
+        let others = [format!("http.proxy=http://{UNREACHABLE_PROXY}"), format!("http.{origin}/.proxy=")];
         Ok(pinned.into_iter().chain(others).collect())
     }
 
-    /// A clone that failed, in these words.
+    /// Error of a clone that failed for this reason.
     pub(super) fn error(&self, reason: &str) -> SandboxError {
         SandboxError::git_clone_error(&self.shown, self.reference.as_str(), reason)
     }
 
-    /// A subpath that may not be.
+    /// Error about the subpath.
     pub(super) fn subpath_error(&self, reason: &str) -> SandboxError {
         let subpath = self.subpath.as_ref().map(WorkspacePath::as_str).unwrap_or_default();
         SandboxError::git_subpath_error(&self.shown, subpath, reason)
     }
 
-    /// Whether what arrived is the commit that was asked for, if one was.
+    /// Checks that the fetched commit is the requested one, if a commit was requested.
     pub(super) fn verify(&self, commit: &str) -> Result<()> {
         match &self.reference {
             Reference::Whole(name) if is_commit(name) && !name.eq_ignore_ascii_case(commit) => {
@@ -129,17 +129,17 @@ impl Reference {
 }
 
 fn check_url(text: &str) -> Result<Url, &'static str> {
-    let url = Url::parse(text).map_err(|_| "it is no address; use one like https://host/owner/name.git")?;
+    let url = Url::parse(text).map_err(|_| "it is not a valid address; use one like https://host/owner/name.git")?;
     if !matches!(url.scheme(), "https" | "http" | "git") {
         return Err("only https, http and git addresses can be cloned");
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("users and passwords do not belong into an address; name a secret instead");
+        return Err("an address must not contain a user or password; name a secret instead");
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err("an address of a repository has neither a query nor a fragment");
     }
-    // Older versions of git took such a host for an option of the program that connects to it.
+    // Older versions of git passed a host that begins with `-` as an option to the program that connects.
     if url.host_str().is_none_or(|host| host.is_empty() || host.starts_with('-')) {
         return Err("it names no host");
     }
@@ -158,7 +158,7 @@ fn check_reference(given: Option<&str>) -> Result<Reference, &'static str> {
         || ["..", "@{", "//"].iter().any(|pair| name.contains(pair))
         || name.split('/').any(|part| part.starts_with('.') || part.ends_with(".lock"));
     if malformed {
-        return Err("this is no name of a branch, tag or commit");
+        return Err("it is not the name of a branch, tag or commit");
     }
     if is_commit(name) || name.starts_with("refs/") {
         return Ok(Reference::Whole(name.to_owned()));
@@ -167,7 +167,7 @@ fn check_reference(given: Option<&str>) -> Result<Reference, &'static str> {
     Ok(if hex { Reference::Abbreviated(name.to_owned()) } else { Reference::Named(name.to_owned()) })
 }
 
-/// All the digits of a commit, of either kind that git knows.
+/// Whether this is a complete commit id, SHA-1 or SHA-256.
 pub(super) fn is_commit(name: &str) -> bool {
     matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -305,7 +305,7 @@ mod tests {
             "a.",
             &long,
         ] {
-            // A plus sign is a letter like any other: it is never the start of a refspec here.
+            // A plus sign is allowed: a name is never used as a refspec here.
             assert_eq!(check_reference(Some(bad)).is_ok(), bad == "+a", "{bad:?}");
         }
     }

@@ -1,18 +1,18 @@
-//! How far a question may go: anywhere, or only to servers that everybody can reach.
+//! Which servers a request may contact: all of them, or only those at public addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Which addresses may be asked.
+/// Which addresses may be contacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// All of them: whoever wrote the address down may have meant this host or its network.
+    /// All addresses: the author of the request may mean this host or its network.
     Anywhere,
-    /// Public ones: a stranger chose where to go, and this host can reach what the stranger cannot.
+    /// Public addresses: an untrusted server chose the target, and this host can reach more than that server.
     Public,
 }
 
 impl Reach {
-    /// How far the next question may go, after this server chose it. A server that nobody can name counts as a stranger.
+    /// Reach of the next request, whose address this server chose. A server without a known address is not trusted.
     pub(super) fn after(self, server: Option<SocketAddr>) -> Self {
         match server {
             Some(server) if !is_public(server.ip()) => self,
@@ -21,7 +21,7 @@ impl Reach {
     }
 }
 
-/// Whether an address is one that everybody can reach, and not this host, its networks, or nobody's.
+/// Whether an address is public: not this host, not a private network, and not reserved.
 pub(in crate::fetch) fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),
@@ -39,28 +39,28 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
         || ip.is_documentation()
         // Reserved, and the broadcast address.
         || first >= 240
-        // Behind a provider's translation of addresses.
+        // Carrier-grade NAT.
         || (first == 100 && second & 0xc0 == 64)
-        // For protocols, and for measurements.
+        // Protocol assignments, and benchmarks.
         || (first == 192 && second == 0 && third == 0)
         || (first == 198 && second & 0xfe == 18);
     !not_public
 }
 
 fn is_public_v6(ip: Ipv6Addr) -> bool {
-    let words = ip.segments();
-    let below = |high: u16, low: u16| {
+    let segments = ip.segments();
+    let embedded = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         is_public_v4(Ipv4Addr::new(a, b, c, d))
     };
-    match words {
-        // Addresses of IPv4 in other clothes: mapped, translated, tunnelled.
+    match segments {
+        // IPv4 addresses inside IPv6: mapped, NAT64, 6to4.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
-            below(high, low)
+            embedded(high, low)
         }
-        // For documentation and for measurements, and a tunnel that hides its ends.
+        // Documentation, Teredo, and benchmarks.
         [0x2001, 0xdb8, ..] | [0x2001, 0 | 2, ..] => false,
-        // Everything that was ever given to the public begins with these three bits.
+        // All global unicast addresses begin with these three bits.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_not_everybody_can_reach_are_known() {
+    fn private_and_reserved_addresses_are_not_public() {
         let public = ["1.1.1.1", "8.8.8.8", "100.63.0.1", "100.128.0.1", "172.15.0.1", "172.32.0.1", "192.0.1.1"];
         let public_six = ["2606:4700::1111", "2a00::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"];
         for ip in public.iter().chain(&public_six) {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn once_a_stranger_chose_the_way_it_stays_public() {
+    fn after_an_untrusted_redirect_only_public_addresses_are_allowed() {
         let server = |text: &str| Some(text.parse::<SocketAddr>().unwrap());
         let table = [
             (Reach::Anywhere, server("127.0.0.1:80"), Reach::Anywhere),

@@ -40,7 +40,7 @@ fn variables_are_read_in_every_shape() {
     }
     let error = load(json!({"environment": {"A": {"type": "x"}}})).unwrap_err();
     assert_eq!(error.to_string(), "environment[\"A\"]: has the unknown type \"x\"; known are `secret`, `str`");
-    let unknown = Manifest::new().env("A", EnvValue::secret("NOBODY")).environment.resolve(&secrets).unwrap_err();
+    let unknown = Manifest::new().env("A", EnvValue::secret("UNKNOWN")).environment.resolve(&secrets).unwrap_err();
     assert_eq!(unknown.code(), "secret_not_found");
 }
 

@@ -67,12 +67,12 @@ const PATCH: &str = "*** Begin Patch
 *** Delete File: gone
 *** End Patch";
 
-/// A journal, and the directory it is about.
-struct Place {
+/// A directory with its journal.
+struct JournaledDir {
     temp: tempfile::TempDir,
 }
 
-impl Place {
+impl JournaledDir {
     fn new() -> Self {
         let temp = tempfile::tempdir().unwrap();
         fs::create_dir(temp.path().join("work")).unwrap();
@@ -122,7 +122,7 @@ fn a_patch_that_is_interrupted_anywhere_is_taken_back_by_the_next() {
     let (old, new) = (tree(&machine(FILES)), patched());
     let mut mixed = 0;
     for steps in 0.. {
-        let (place, machine) = (Place::new(), machine(FILES));
+        let (place, machine) = (JournaledDir::new(), machine(FILES));
         if place.apply(&machine, steps) {
             assert!(steps >= 5 && tree(&machine) == new, "{steps}");
             assert_eq!(names(&place.journals()), Vec::<String>::new());
@@ -149,7 +149,7 @@ fn a_patch_that_is_interrupted_anywhere_is_taken_back_by_the_next() {
 fn taking_back_may_itself_be_interrupted() {
     let old = tree(&machine(FILES));
     for steps in 0..6 {
-        let (place, machine) = (Place::new(), machine(FILES));
+        let (place, machine) = (JournaledDir::new(), machine(FILES));
         assert!(!place.apply(&machine, 4));
         let dying = Watched::dying(&machine, steps);
         let limits = PatchLimits::default();
@@ -161,7 +161,7 @@ fn taking_back_may_itself_be_interrupted() {
 
 #[test]
 fn a_patch_that_came_to_its_end_stays() {
-    let (place, machine) = (Place::new(), machine(FILES));
+    let (place, machine) = (JournaledDir::new(), machine(FILES));
     assert!(!place.apply(&machine, 4));
     let record = fs::read(place.journals().join(&names(&place.journals())[0])).unwrap();
     let name = names(&place.journals()).remove(0);
@@ -174,7 +174,7 @@ fn a_patch_that_came_to_its_end_stays() {
 
 #[test]
 fn what_was_changed_since_stays_and_is_named() {
-    let (place, machine) = (Place::new(), machine(FILES));
+    let (place, machine) = (JournaledDir::new(), machine(FILES));
     assert!(!place.apply(&machine, 4));
     wait(machine.write(&at("a"), once("mine\n"))).unwrap();
     wait(machine.write(&at(".sandbar-0123456789abcdef"), once("on"))).unwrap();
@@ -192,7 +192,7 @@ fn what_was_changed_since_stays_and_is_named() {
 fn what_a_power_cut_left_of_new_bytes_is_taken_back_too() {
     for (torn, is_torn) in [("", true), ("on", true), ("one\0\0\0", true), ("one\n2\n!", false)] {
         for rebooted in [true, false] {
-            let (place, machine) = (Place::new(), machine(FILES));
+            let (place, machine) = (JournaledDir::new(), machine(FILES));
             assert!(!place.apply(&machine, 4));
             wait(machine.write(&at("a"), once(torn))).unwrap();
             wait(async {
@@ -212,7 +212,7 @@ fn what_a_power_cut_left_of_new_bytes_is_taken_back_too() {
 
 #[test]
 fn a_record_of_another_directory_or_a_damaged_one_changes_nothing() {
-    let (place, machine) = (Place::new(), machine(FILES));
+    let (place, machine) = (JournaledDir::new(), machine(FILES));
     assert!(!place.apply(&machine, 4));
     let left = tree(&machine);
     let file = place.journals().join(&names(&place.journals())[0]);
@@ -233,7 +233,7 @@ fn a_record_of_another_directory_or_a_damaged_one_changes_nothing() {
 
 #[test]
 fn two_patches_to_one_directory_wait_for_each_other() {
-    let (place, machine) = (Place::new(), machine(FILES));
+    let (place, machine) = (JournaledDir::new(), machine(FILES));
     let one = Patch::parse("*** Begin Patch\n*** Update File: a\n@@\n-1\n+one\n*** End Patch").unwrap();
     let two = Patch::parse("*** Begin Patch\n*** Update File: a\n@@\n-2\n+two\n*** End Patch").unwrap();
     let options = place.options();
@@ -249,7 +249,7 @@ fn two_patches_to_one_directory_wait_for_each_other() {
 #[test]
 fn a_journal_is_kept_where_others_cannot_write() {
     use std::os::unix::fs::PermissionsExt as _;
-    let place = Place::new();
+    let place = JournaledDir::new();
     fs::create_dir(place.journals()).unwrap();
     fs::set_permissions(place.journals(), fs::Permissions::from_mode(0o777)).unwrap();
     let refused = PatchJournal::open(place.journals(), &place.work()).unwrap_err();
@@ -258,7 +258,7 @@ fn a_journal_is_kept_where_others_cannot_write() {
 
 #[test]
 fn what_was_left_long_ago_is_swept_by_the_next_patch_there() {
-    let (place, machine) = (Place::new(), machine(FILES));
+    let (place, machine) = (JournaledDir::new(), machine(FILES));
     // The clock of this machine begins in 1970.
     for name in [".sandbar-0123456789abcdef", "dir/.sandbar-0123456789abcdef", "other/.sandbar-0123456789abcdef"] {
         wait(machine.write(&at(name), once("left"))).unwrap();

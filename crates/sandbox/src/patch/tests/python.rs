@@ -22,7 +22,7 @@ const DELIBERATE: &[(&str, Result<&str, ()>)] = &[
     ("typographic dash in an anchor", Ok("c\na – b\nx\n")),
     // A mark at the beginning of a file is no letter of its first line.
     ("a byte order mark before the line", Ok("\u{feff}x\nb\n")),
-    // Blank lines around hunks are nobody's context.
+    // Blank lines around hunks belong to no hunk.
     ("a blank line at the end of a hunk in the middle", Ok("one\n2\nthree\n4\nfive\n")),
     ("create with a blank line at the end", Ok("a")),
     // Markers as models write them.

@@ -301,7 +301,7 @@ impl Watch for Meddling {
 }
 
 #[test]
-fn what_somebody_else_changed_meanwhile_is_never_overwritten() {
+fn a_change_by_another_process_is_never_overwritten() {
     let deeds = [
         // Longer, as long as before, with other permissions, gone.
         ("a", Some(("theirs, and longer", 0o644))),

@@ -1,4 +1,4 @@
-//! How processes and the table itself come to their end, and that nothing outlives them.
+//! Tests of how processes and the table end, and that nothing outlives them.
 
 use super::*;
 
@@ -33,7 +33,7 @@ async fn a_full_table_ends_the_oldest_exited_then_the_oldest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_a_call_waits_for_is_never_pushed_out() {
+async fn a_process_that_a_call_waits_for_is_never_evicted() {
     let options = TableOptions { max_processes: 2, protected: 0, ..TableOptions::default() };
     let (table, mut stage) = stage(options);
     table.start(pipes()).await.unwrap();
@@ -51,7 +51,7 @@ async fn a_process_that_a_call_waits_for_is_never_pushed_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_start_kills_what_nobody_knows() {
+async fn a_dropped_start_kills_its_command() {
     let (table, mut stage) = stage(TableOptions::default());
     let start = table.start(Start::new(Command::new(["x"])));
     assert!(tokio::time::timeout(Duration::from_secs(1), start).await.is_err());
@@ -133,7 +133,7 @@ async fn terminating_does_not_wait_for_a_turn_and_the_waiting_call_gets_the_rest
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_does_not_confirm_a_kill_delays_nobody_for_ever() {
+async fn a_machine_that_does_not_confirm_a_kill_delays_callers_only_for_the_timeout() {
     let (table, mut stage) = stage(TableOptions::default());
     table.start(pipes()).await.unwrap();
     table.start(pipes()).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_machine_that_does_not_confirm_a_kill_delays_nobody_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_being_started_when_everything_ends_ends_too() {
+async fn terminate_all_also_ends_a_process_that_is_being_started() {
     let (table, mut stage) = stage_with(TableOptions::default(), Duration::from_millis(500));
     let end = async {
         sleep(Duration::from_millis(100)).await;
@@ -167,12 +167,12 @@ async fn what_is_being_started_when_everything_ends_ends_too() {
     assert_eq!((error.code(), error.to_string().contains("the session is stopping")), ("exec_transport_error", true));
     assert!(ended >= killed, "it waits for those");
     assert!(table.list().is_empty());
-    // A stop is no end.
+    // After `terminate_all` the table still starts processes.
     assert!(table.start(pipes()).await.unwrap().process_id.is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_never_ends_delays_an_end_only_for_its_time() {
+async fn a_start_that_never_ends_delays_terminate_all_only_for_the_timeout() {
     let (table, _stage) = stage_with(TableOptions::default(), Duration::from_secs(3600));
     let begun = Instant::now();
     let (started, ()) = tokio::join!(table.start(pipes()), async {
@@ -198,7 +198,7 @@ async fn nothing_survives_an_end_among_many_starts() {
             puppet.await.unwrap();
         }
     });
-    // However late the end comes, none of them is told before that it runs on.
+    // The yield time is long enough that no start returns before the end.
     let patient = || pipes().yield_time(Duration::from_secs(30));
     let starts: Vec<_> = (0..200)
         .map(|_| (table.clone(), patient()))

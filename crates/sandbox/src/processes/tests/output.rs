@@ -1,9 +1,9 @@
-//! What is told of a process's output, and how what is not told is counted.
+//! Tests of which output a call returns, and of how omitted output is counted.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_character_is_told_whole_whatever_the_pieces() {
+async fn a_character_is_never_split_between_updates() {
     let (table, mut stage) = stage(TableOptions::default());
     table.start(pipes()).await.unwrap();
     let puppet = stage.recv().await.unwrap();
@@ -18,7 +18,7 @@ async fn a_character_is_told_whole_whatever_the_pieces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_asked_for_is_cut_in_the_middle_and_counted() {
+async fn output_that_no_call_reads_is_cut_in_the_middle_and_counted() {
     let (table, mut stage) = stage(TableOptions { buffer: 20, ..TableOptions::default() });
     table.start(pipes()).await.unwrap();
     let puppet = stage.recv().await.unwrap();
@@ -50,7 +50,7 @@ async fn a_long_result_is_cut_to_ten_thousand_tokens_unless_told_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_kept_is_counted_even_where_the_notice_is_cut_too() {
+async fn omitted_bytes_are_counted_even_if_the_notice_is_cut_too() {
     let (table, mut stage) = stage(TableOptions { buffer: 4_000, ..TableOptions::default() });
     table.start(pipes()).await.unwrap();
     let puppet = stage.recv().await.unwrap();
@@ -58,7 +58,7 @@ async fn what_was_not_kept_is_counted_even_where_the_notice_is_cut_too() {
         puppet.print(vec![b'x'; 40_000]).await;
     }
     let update = table.write(1000, Write::new("").max_output_tokens(100)).await.unwrap();
-    // All but what is shown: a million bytes, less the 340 or so of both ends.
+    // All bytes that are not shown: a million, less about 340 of both ends.
     let shown = update.output.matches('x').count() as u64;
     let count = (1_000_000 - shown).div_ceil(4);
     assert!(update.output.contains(&format!("…{count} tokens truncated…")), "{}", update.output);
@@ -96,14 +96,14 @@ async fn a_watcher_sees_pieces_of_whole_characters_and_what_it_missed_is_counted
     }
     puppet.exit(0).await;
     drop(puppet);
-    // Until everything has been pumped.
+    // Wait until the pump has read all output.
     sleep(Duration::from_millis(1)).await;
     let mut heard = 0;
     while slow.next().await.is_some() {
         heard += 1;
     }
     assert_eq!((heard, slow.missed()), (64, 102 - 64));
-    // Watching took nothing away.
+    // The subscriptions took no output away from the call.
     let update = table.write(1000, Write::new("").max_output_tokens(1 << 20)).await.unwrap();
     assert_eq!(update.output.len(), text.len() + 100);
     assert!(table.subscribe(1000).is_err());

@@ -1,4 +1,4 @@
-//! The names of sessions: one small file for each, so that taking a name reads one record and not all of them.
+//! The names of sessions: one small file for each, so that taking a name reads one file and not every record.
 
 use std::{
     fs::{self, File},
@@ -10,24 +10,24 @@ use std::{
 use rustix::fs::{FlockOperation, OFlags, flock};
 use sha2::{Digest as _, Sha256};
 
-/// An id is never longer.
+/// The longest id, in bytes.
 const ID_LIMIT: u64 = 64;
 
-/// The names in one store. No other process changes them while this lives.
+/// The names in one store, locked: no other process changes them while this value exists.
 pub(super) struct Names {
     store: PathBuf,
     _lock: File,
 }
 
 impl Names {
-    /// Waits for other processes that change names, which takes them no longer than writing a small file.
+    /// Waits for the lock. Other processes hold it no longer than it takes to write a small file.
     pub(super) fn lock(store: &Path) -> io::Result<Self> {
         let lock = File::open(store)?;
         flock(&lock, FlockOperation::LockExclusive)?;
         Ok(Self { store: store.to_owned(), _lock: lock })
     }
 
-    /// The id that a name was given to, whether its session still exists or not.
+    /// The id that owns a name, whether its session still exists or not.
     pub(super) fn owner(&self, name: &str) -> io::Result<Option<String>> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         match File::options().read(true).custom_flags(flags.bits().cast_signed()).open(self.file(name)) {
@@ -37,7 +37,7 @@ impl Names {
         }
     }
 
-    /// Gives a name to an id, in one step: what is written is put in its place once it is whole.
+    /// Gives a name to an id atomically: writes a temporary file, then renames it.
     pub(super) fn give(&self, name: &str, id: &str, temporary: &Path) -> io::Result<()> {
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(temporary)?;
         file.write_all(id.as_bytes())?;
@@ -45,12 +45,12 @@ impl Names {
         fs::rename(temporary, self.file(name))
     }
 
-    /// Takes a name back from an id that has it.
+    /// Removes a name if this id owns it.
     pub(super) fn release(&self, name: &str, id: &str) -> io::Result<()> {
         if self.owner(name)?.as_deref() == Some(id) { fs::remove_file(self.file(name)) } else { Ok(()) }
     }
 
-    /// A name can hold anything, a file name cannot.
+    /// The file of a name, called by its hash: a name may contain characters that a file name may not.
     fn file(&self, name: &str) -> PathBuf {
         self.store.join(format!("name-{:x}", Sha256::digest(name)))
     }

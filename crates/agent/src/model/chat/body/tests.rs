@@ -1,4 +1,4 @@
-//! What a request to the Chat Completions API looks like.
+//! Tests of the request body of the Chat Completions API.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How items become messages.
+//! Tests of the conversion of items to messages.
 
 use serde_json::json;
 

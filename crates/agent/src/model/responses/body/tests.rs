@@ -1,4 +1,4 @@
-//! What a request to the Responses API looks like, field by field.
+//! Tests of the request body of the Responses API, field by field.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ fn written(choice: Choice, request: &ModelRequest) -> Value {
     value
 }
 
-/// What is in the body beside the fields every body has.
+/// Fields of the body, without those that every body has.
 fn beside(request: ModelRequest) -> Value {
     let mut value = written(Choice::Explicit, &ModelRequest { input: vec![Item::user("hi")].into(), ..request });
     let fields = value.as_object_mut().expect("an object");
@@ -142,7 +142,7 @@ fn tools_are_chosen_by_what_they_are() {
 }
 
 #[test]
-fn a_prompt_names_the_model_unless_somebody_chose_one() {
+fn a_prompt_names_the_model_unless_the_caller_chose_one() {
     let prompt = Prompt { id: "pmpt_1".to_owned(), version: Some("2".to_owned()), variables: Map::new() };
     let settings = ModelSettings { parallel_tool_calls: Some(true), ..ModelSettings::default() };
     let request = ModelRequest { prompt: Some(prompt), settings, ..ModelRequest::default() };

@@ -1,0 +1,213 @@
+//! Progress of the calls of a turn. It survives a call, a nested run or a whole driver that is dropped in the middle.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::future::{BoxFuture, FutureExt as _};
+use serde_json::Value;
+
+use super::{driver::Driver, single_call::CallOutcome};
+use crate::{
+    BoxError, Usage,
+    environment::{Ending, EnvironmentSession},
+    guardrail::GuardrailResult,
+    run::{Answer, Run},
+};
+
+/// What the concurrent calls of a turn have done so far. A call may be dropped at any await; its entries here remain.
+#[derive(Default)]
+pub(super) struct Progress {
+    begun: HashSet<String>,
+    called: Vec<(usize, String, CallOutcome)>,
+    used: Vec<(usize, Usage)>,
+    nested: HashMap<String, (usize, RunSlot)>,
+    checked: Vec<(usize, Vec<GuardrailResult>)>,
+    /// Nested runs that will not be resumed and have not left their environment yet.
+    abandoned: Vec<InterruptedRun>,
+}
+
+/// The future of [`EnvironmentSession::leave`].
+pub(super) type LeaveFuture = BoxFuture<'static, Result<Option<Value>, BoxError>>;
+
+/// Stores a nested run that is dropped before its end.
+pub(super) type RunSlot = Arc<Mutex<Option<InterruptedRun>>>;
+
+/// A nested run that was dropped before its end, with the environment session that it has not left yet.
+pub(super) struct InterruptedRun {
+    run: Run,
+    used_before: Usage,
+    session: Option<Box<dyn EnvironmentSession>>,
+    /// Set if the run was dropped while it left the environment.
+    leaving: Option<LeaveFuture>,
+    inner: Vec<(String, InterruptedRun)>,
+    abandoned: Vec<InterruptedRun>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stores a nested run in its slot.
+pub(super) fn store(slot: &RunSlot, interrupted: InterruptedRun) {
+    *lock(slot) = Some(interrupted);
+}
+
+impl InterruptedRun {
+    /// A nested run that ended, kept until its answer is recorded.
+    pub(super) fn ended(run: Run) -> Self {
+        let used_before = run.usage().clone();
+        Self { run, used_before, session: None, leaving: None, inner: Vec::new(), abandoned: Vec::new() }
+    }
+
+    /// Marks the usage so far as counted.
+    pub(super) fn counted(mut self) -> Self {
+        self.used_before = self.run.usage().clone();
+        self
+    }
+
+    fn used(&self) -> Usage {
+        self.run.usage().since(&self.used_before)
+    }
+
+    /// Leaves all environment sessions, the innermost first, and returns the run so that it can be resumed.
+    pub(super) fn close(self, ending: Ending) -> BoxFuture<'static, Run> {
+        async move {
+            let Self { mut run, session, leaving, inner, abandoned, .. } = self;
+            for interrupted in abandoned {
+                interrupted.close(Ending::Failed).await;
+            }
+            for (call_id, interrupted) in inner {
+                let nested = interrupted.close(ending).await;
+                run.answered(vec![(call_id, Answer::Pending(Some(Box::new(nested))))]);
+            }
+            if let Some(leaving) = leaving.or_else(|| Some(session?.leave(ending))) {
+                match leaving.await {
+                    Ok(saved) => run.environment = saved,
+                    Err(error) => tracing::warn!(%error, "cannot leave the environment of a nested run"),
+                }
+            }
+            run
+        }
+        .boxed()
+    }
+}
+
+/// Owns a driver while it works. If the guard is dropped with its driver, a nested run is stored in its slot.
+pub(super) struct DriverGuard {
+    pub(super) driver: Option<Box<Driver>>,
+    pub(super) slot: Option<RunSlot>,
+    pub(super) used_before: Usage,
+}
+
+impl Drop for DriverGuard {
+    fn drop(&mut self) {
+        let (Some(mut driver), Some(slot)) = (self.driver.take(), &self.slot) else { return };
+        let time = driver.step_time();
+        driver.run.pass(time);
+        let (inner, abandoned) = driver.merge_progress();
+        let driver = *driver;
+        let used_before = std::mem::take(&mut self.used_before);
+        let leaving = driver.leaving.into_inner().unwrap_or_else(PoisonError::into_inner);
+        store(
+            slot,
+            InterruptedRun { run: driver.run, used_before, session: driver.session, leaving, inner, abandoned },
+        );
+    }
+}
+
+impl Driver {
+    /// Records that a call is about to have effects.
+    pub(super) fn record_begun(&self, call_id: &str) {
+        lock(&self.progress).begun.insert(call_id.to_owned());
+    }
+
+    /// Records the outcome of a call.
+    pub(super) fn record_outcome(&self, index: usize, call_id: &str, called: CallOutcome) {
+        let mut progress = lock(&self.progress);
+        progress.nested.remove(call_id);
+        progress.called.push((index, call_id.to_owned(), called));
+    }
+
+    /// Records what guardrails found about a call that is about to be made.
+    pub(super) fn record_checks(&self, index: usize, found: Vec<GuardrailResult>) {
+        lock(&self.progress).checked.push((index, found));
+    }
+
+    /// Records usage of a nested run or of a failed request.
+    pub(super) fn record_usage(&self, index: usize, usage: Usage) {
+        lock(&self.progress).used.push((index, usage));
+    }
+
+    /// Usage of the run, including recorded usage of calls that are still running.
+    pub(super) fn total_usage(&self) -> Usage {
+        let mut usage = self.run.usage().clone();
+        lock(&self.progress).used.iter().for_each(|(_, used)| usage.add(used));
+        usage
+    }
+
+    /// A slot for the nested run of a call.
+    pub(super) fn slot_for(&self, index: usize, call_id: &str) -> RunSlot {
+        let slot = RunSlot::default();
+        lock(&self.progress).nested.insert(call_id.to_owned(), (index, Arc::clone(&slot)));
+        slot
+    }
+
+    /// Takes the nested run of a call that was dropped, if any, and records its usage.
+    pub(super) fn take_interrupted(&self, call_id: &str) -> Option<InterruptedRun> {
+        let mut progress = lock(&self.progress);
+        let (index, slot) = progress.nested.remove(call_id)?;
+        let interrupted = lock(&slot).take()?;
+        progress.used.push((index, interrupted.used()));
+        Some(interrupted)
+    }
+
+    /// Marks a nested run as not resumable; it leaves its environment when the step is saved.
+    pub(super) fn abandon(&self, interrupted: InterruptedRun) {
+        lock(&self.progress).abandoned.push(interrupted);
+    }
+
+    /// Merges the recorded progress into the run. Returns the dropped nested runs: those to resume, and the abandoned ones.
+    pub(super) fn merge_progress(&mut self) -> (Vec<(String, InterruptedRun)>, Vec<InterruptedRun>) {
+        let mut interrupted = Vec::new();
+        let waiting: Vec<String> = lock(&self.progress).nested.keys().cloned().collect();
+        for call_id in waiting {
+            interrupted.extend(self.take_interrupted(&call_id).map(|run| (call_id, run)));
+        }
+        let Progress { begun, mut called, mut used, mut checked, abandoned, .. } =
+            std::mem::take(&mut *lock(&self.progress));
+        checked.sort_by_key(|(index, _)| *index);
+        self.run.checks.tool_input.extend(checked.into_iter().flat_map(|(_, found)| found));
+        used.sort_by_key(|(index, _)| *index);
+        called.sort_by_key(|(index, ..)| *index);
+        used.iter().for_each(|(_, used)| self.run.add_usage(used));
+        self.run.begun(&begun);
+        let mut answers = Vec::with_capacity(called.len());
+        for (_, call_id, called) in called {
+            self.run.checks.tool_output.extend(called.output_checks);
+            answers.push((call_id, called.answer));
+        }
+        self.run.answered(answers);
+        (interrupted, abandoned)
+    }
+
+    /// Merges the recorded progress into the run, lets dropped nested runs leave, and emits the new items.
+    pub(super) async fn save_progress(&mut self) {
+        let (interrupted, abandoned) = self.merge_progress();
+        for interrupted in abandoned {
+            interrupted.close(Ending::Failed).await;
+        }
+        for (call_id, interrupted) in interrupted {
+            let nested = interrupted.close(Ending::Paused).await;
+            self.run.answered(vec![(call_id, Answer::Pending(Some(Box::new(nested))))]);
+        }
+        self.emit_new_items().await;
+    }
+
+    /// Emits the items that were added to the run since the last call.
+    pub(super) async fn emit_new_items(&mut self) {
+        let from = std::mem::replace(&mut self.emitted, self.run.items().len());
+        self.events.emit_items(self.run.items().get(from..).unwrap_or_default()).await;
+    }
+}

@@ -1,0 +1,116 @@
+//! Runs an agent that is used as a tool: a nested run with its own approvals, under the outer run's budget.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+
+use super::{
+    checkpoint::{self, InterruptedRun},
+    driver::{Cancel, Driver},
+    events::Events,
+    single_call::{ActiveCall, BadArguments, ToolOutcome},
+};
+use crate::{
+    BoxError, RunConfig, Stop, ToolOutput,
+    agent::{AgentTool, NestedEnvironment, NestedEvent, Roster},
+    run::{PendingCall, Run},
+};
+
+/// How deep runs may be nested. Each level uses stack space.
+const MAX_DEPTH: usize = 5;
+
+impl Driver {
+    pub(super) async fn run_nested(&self, tool: &AgentTool, made: &ActiveCall<'_>) -> Result<ToolOutcome, BoxError> {
+        let ActiveCall { call, index, scope, .. } = made;
+        if self.depth >= MAX_DEPTH {
+            return Err(format!("agents cannot be used as tools of each other more than {MAX_DEPTH} deep").into());
+        }
+        let roster = Roster::of(&tool.agent);
+        let config = self.nested_config(tool)?;
+        let mut run = match &call.nested {
+            Some(run) => (**run).clone(),
+            None => {
+                let input = tool.input(parsed(&call.arguments())?)?;
+                let mut run = Run::new(nested_id(self.run.id(), &call.call_id), roster.root(), input);
+                run.limits(tool.turns(), config.budget.clone());
+                run
+            }
+        };
+        // The rest of the outer budget, plus what this nested run has spent already. Its own budget applies too.
+        let rest = self
+            .run
+            .budget()
+            .rest(&self.total_usage(), self.run.elapsed().saturating_add(self.step_time()))
+            .beyond(&run);
+        let own = tool.config.as_ref().map(|config| config.budget.clone()).unwrap_or_default();
+        run.set_budget(rest.and(&own));
+        let before = run.usage().clone();
+        let driver = Driver::new(roster, config, run).with(
+            self.app.clone(),
+            tool.hooks.clone(),
+            nested_events(tool, call),
+            watch::channel(Cancel::No).1,
+        );
+        let slot = self.slot_for(*index, &call.call_id);
+        let driver = driver.within(scope.clone(), self);
+        let outcome = Box::pin(driver.drive(Some(Arc::clone(&slot)))).await;
+        let after = match &outcome {
+            Ok(result) => result.usage(),
+            Err(error) => error.run().usage(),
+        };
+        self.record_usage(*index, after.since(&before));
+        // Kept until its answer is recorded; otherwise a resumed outer run would execute it again.
+        let ended = match &outcome {
+            Ok(result) => result.to_state().0,
+            Err(error) => error.run().clone(),
+        };
+        checkpoint::store(&slot, InterruptedRun::ended(ended));
+        let result = outcome.map_err(|error| BoxError::from(error.into_error()))?;
+        match result.stop() {
+            Stop::Finished => Ok(ToolOutcome::Output(tool.answer(result).await?)),
+            Stop::Interrupted => Ok(ToolOutcome::Pending(Box::new(result.into_run()))),
+            Stop::Budget(_) | Stop::MaxTurns(_) | Stop::Cancelled | Stop::Paused => {
+                let text = result.last_text();
+                Ok(ToolOutcome::Output(ToolOutput::Text(format!("The budget is spent. What there is so far: {text}"))))
+            }
+        }
+    }
+}
+
+impl Driver {
+    /// Configuration of a nested run, with its environment.
+    fn nested_config(&self, tool: &AgentTool) -> Result<RunConfig, BoxError> {
+        let mut config = tool.config.clone().unwrap_or_else(|| self.config.clone());
+        match &tool.environment {
+            NestedEnvironment::Configured => {}
+            NestedEnvironment::Given(environment) => config.environment = Some(Arc::clone(environment)),
+            NestedEnvironment::Shared => {
+                let shared = self.session.as_ref().and_then(|session| session.share());
+                let none =
+                    || format!("the agent {:?} has no environment session that could be shared", self.run.agent());
+                config.environment = Some(shared.ok_or_else(none)?);
+            }
+        }
+        Ok(config)
+    }
+}
+
+fn nested_events(tool: &AgentTool, call: &PendingCall) -> Events {
+    let Some(tell) = tool.on_event.clone() else { return Events::None };
+    let (agent, call_id) = (tool.agent.name().to_owned(), call.call_id.clone());
+    Events::Call(Arc::new(move |event| tell(NestedEvent { agent: agent.clone(), call_id: call_id.clone(), event })))
+}
+
+/// Id of a nested run. The call id is hashed because the model chose it.
+fn nested_id(outer: &str, call_id: &str) -> String {
+    let digest = Sha256::digest(call_id);
+    let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{outer}.{short}")
+}
+
+fn parsed(arguments: &str) -> Result<Value, BadArguments> {
+    let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
+    serde_json::from_str(arguments).map_err(|error| BadArguments(error.to_string()))
+}

@@ -1,0 +1,245 @@
+//! One tool call from its arguments to its answer: guardrails, hooks, timeout, and what a failure becomes.
+
+use std::{borrow::Cow, sync::Arc};
+
+use serde_json::Value;
+
+use super::{checkpoint, driver::Driver, hooks::Moment, spans};
+use crate::{
+    AgentError, BoxError, Guarded, OnFailure, OnTimeout, Result, Tool, ToolContext, ToolOutput,
+    guardrail::{Finding, GuardrailResult, ToolVerdict},
+    run::{Answer, CallKind, PendingCall},
+    secrets,
+    trace::{Scope, Span, SpanData},
+};
+
+/// Answer of a call, with what output guardrails found.
+pub(super) struct CallOutcome {
+    pub(super) answer: Answer,
+    pub(super) output_checks: Vec<GuardrailResult>,
+}
+
+impl CallOutcome {
+    pub(super) fn of(answer: Answer) -> Self {
+        Self { answer, output_checks: Vec::new() }
+    }
+}
+
+/// A call that is being made.
+pub(super) struct ActiveCall<'a> {
+    pub(super) call: &'a PendingCall,
+    /// Index among the due calls.
+    pub(super) index: usize,
+    /// Trace scope that its spans belong to.
+    pub(super) scope: Scope,
+    pub(super) context: &'a ToolContext,
+}
+
+/// What a tool returned: an output, or a nested run that waits for a person.
+pub(super) enum ToolOutcome {
+    Output(ToolOutput),
+    Pending(Box<crate::run::Run>),
+}
+
+impl Driver {
+    pub(super) async fn call(&self, index: usize, call: &PendingCall) -> Result<()> {
+        let Some(tool) = self.tool(&call.tool) else {
+            return Err(AgentError::ModelBehavior(format!("Tool {} is not there any more", call.tool)));
+        };
+        let context = self.tool_context(call);
+        let arguments = call.arguments();
+        let shown = self.secrets().map_or(Cow::Borrowed(&*arguments), |secrets| secrets.hide(&arguments));
+        let mut span = self.spans.open(|| SpanData::function(&call.tool, Some(&shown)));
+        let made = ActiveCall { call, index, scope: span.scope(), context: &context };
+        let outcome = self.call_within(&tool, &made, &mut span).await;
+        context.tell_rest().await;
+        if let Err(error) = &outcome {
+            span.fail(|| spans::failed(error));
+        }
+        outcome
+    }
+
+    async fn call_within(&self, tool: &Arc<dyn Tool>, made: &ActiveCall<'_>, span: &mut Span) -> Result<()> {
+        let ActiveCall { call, index, context, .. } = *made;
+        let mut called = CallOutcome::of(Answer::Pending(None));
+        // A nested run that is resumed was checked and announced when it began.
+        if call.nested.is_none() {
+            let mut found = Vec::new();
+            let checked = self.check_call(tool, context, &mut found).await;
+            self.record_checks(index, found);
+            if let Some(text) = checked? {
+                called.answer = Answer::Output(ToolOutput::Text(text));
+                self.record_outcome(index, &call.call_id, called);
+                return Ok(());
+            }
+            self.call_hooks(Moment::ToolStart(context)).await?;
+        }
+        let output = match self.invoke(tool, made).await? {
+            // Every answer passes here, so hooks, guardrails, traces and the model never see secret values.
+            ToolOutcome::Output(output) => match self.secrets() {
+                Some(secrets) => secrets::hidden(secrets, output),
+                None => output,
+            },
+            ToolOutcome::Pending(run) => {
+                called.answer = Answer::Pending(Some(run));
+                self.record_outcome(index, &call.call_id, called);
+                return Ok(());
+            }
+        };
+        let output = self.check_answer(tool, context, output, &mut called.output_checks).await?;
+        span.output(|| output.wire());
+        called.answer = Answer::Output(output.clone());
+        // Recorded before the hooks are called, because a hook may fail.
+        self.record_outcome(index, &call.call_id, called);
+        self.call_hooks(Moment::ToolEnd(context, &output)).await
+    }
+
+    /// Calls the tool, or runs the agent behind it, within its timeout. The rules decide what a failure becomes.
+    async fn invoke(&self, tool: &Arc<dyn Tool>, made: &ActiveCall<'_>) -> Result<ToolOutcome> {
+        let ActiveCall { call, context, .. } = *made;
+        let rules = tool.rules();
+        let takes_turns = tool.as_agent().is_some() && self.run.budget().limits_models();
+        let _turn = if takes_turns { Some(self.turns.lock().await) } else { None };
+        let work = async {
+            if let Some(agent) = tool.as_agent() {
+                return self.run_nested(agent, made).await;
+            }
+            let arguments = checked_arguments(call)?;
+            self.record_begun(&call.call_id);
+            tool.call(context, &arguments).await.map(ToolOutcome::Output)
+        };
+        let outcome = match rules.timeout {
+            None => work.await,
+            Some(limit) => match tokio::time::timeout(limit, work).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    let interrupted = self.take_interrupted(&call.call_id);
+                    match (interrupted, &rules.on_timeout) {
+                        // The run fails; it can be resumed, and the nested run with it.
+                        (Some(interrupted), OnTimeout::Raise) => {
+                            checkpoint::store(&self.slot_for(made.index, &call.call_id), interrupted.counted())
+                        }
+                        (Some(interrupted), _) => self.abandon(interrupted),
+                        (None, _) => {}
+                    }
+                    let tool = &call.tool;
+                    return match &rules.on_timeout {
+                        OnTimeout::Raise => Err(AgentError::ToolTimeout { tool: tool.clone(), limit }),
+                        OnTimeout::Say(text) => Ok(failed(text(context, limit))),
+                        OnTimeout::Tell => {
+                            Ok(failed(format!("Tool '{tool}' timed out after {} seconds.", limit.as_secs_f64())))
+                        }
+                    };
+                }
+            },
+        };
+        match (outcome, &rules.on_failure) {
+            (Ok(invoked), _) => Ok(invoked),
+            (Err(source), OnFailure::Raise) => {
+                let source = match self.secrets() {
+                    Some(secrets) => secrets::hidden_error(secrets, source),
+                    None => source,
+                };
+                Err(AgentError::Tool { tool: call.tool.clone(), source })
+            }
+            (Err(error), OnFailure::Say(text)) => Ok(failed(text(context, error))),
+            (Err(error), OnFailure::Tell) => Ok(failed(failure_text(&error))),
+        }
+    }
+
+    /// Checks a call before it is made. Returns the text for the model if a guardrail rejects the call.
+    async fn check_call(
+        &self,
+        tool: &Arc<dyn Tool>,
+        context: &ToolContext,
+        results: &mut Vec<GuardrailResult>,
+    ) -> Result<Option<String>> {
+        for guardrail in &tool.rules().input_guardrails {
+            let mut span = self.spans.open(|| SpanData::guardrail(guardrail.name()));
+            let verdict = guardrail.check(context.clone()).await;
+            if !matches!(verdict, Ok(ToolVerdict::Allow)) {
+                spans::tripped(&mut span);
+            }
+            let rejection = self.judged(Guarded::ToolInput, guardrail.name(), verdict, results)?;
+            if rejection.is_some() {
+                return Ok(rejection);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn check_answer(
+        &self,
+        tool: &Arc<dyn Tool>,
+        context: &ToolContext,
+        output: ToolOutput,
+        results: &mut Vec<GuardrailResult>,
+    ) -> Result<ToolOutput> {
+        for guardrail in &tool.rules().output_guardrails {
+            let mut span = self.spans.open(|| SpanData::guardrail(guardrail.name()));
+            let verdict = guardrail.check(context.clone(), output.clone()).await;
+            if !matches!(verdict, Ok(ToolVerdict::Allow)) {
+                spans::tripped(&mut span);
+            }
+            if let Some(rejection) = self.judged(Guarded::ToolOutput, guardrail.name(), verdict, results)? {
+                return Ok(ToolOutput::Text(rejection));
+            }
+        }
+        Ok(output)
+    }
+
+    fn judged(
+        &self,
+        place: Guarded,
+        guardrail: &str,
+        verdict: Result<ToolVerdict, BoxError>,
+        results: &mut Vec<GuardrailResult>,
+    ) -> Result<Option<String>> {
+        let verdict = verdict
+            .map_err(|source| AgentError::Callback { what: format!("{place} guardrail {guardrail}"), source })?;
+        let (rejection, finding) = match verdict {
+            ToolVerdict::Allow => (None, Finding::pass()),
+            ToolVerdict::Reject(text) => (Some(text.clone()), Finding { info: Value::from(text), tripped: false }),
+            ToolVerdict::Stop(info) => {
+                return Err(AgentError::Tripwire { place, guardrail: guardrail.to_owned(), info });
+            }
+        };
+        let (guardrail, agent) = (guardrail.to_owned(), self.run.agent().to_owned());
+        results.push(GuardrailResult { guardrail, agent, finding });
+        Ok(rejection)
+    }
+}
+
+/// Arguments of a call: a JSON object for a function, any text for a freeform tool.
+fn checked_arguments(call: &PendingCall) -> Result<Cow<'_, str>, BoxError> {
+    let arguments = call.arguments();
+    if call.kind == CallKind::Custom {
+        return Ok(arguments);
+    }
+    if arguments.trim().is_empty() {
+        return Ok("{}".into());
+    }
+    match serde_json::from_str::<Value>(&arguments) {
+        Ok(Value::Object(_)) => Ok(arguments),
+        Ok(_) => Err(BadArguments("they must be a JSON object".to_owned()).into()),
+        Err(error) => Err(BadArguments(error.to_string()).into()),
+    }
+}
+
+/// Arguments that cannot be parsed as the tool needs them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct BadArguments(pub(super) String);
+
+fn failure_text(error: &BoxError) -> String {
+    if error.is::<BadArguments>() {
+        return format!(
+            "An error occurred while parsing tool arguments. Please try again with valid JSON. Error: {error}"
+        );
+    }
+    format!("An error occurred while running the tool. Please try again. Error: {error}")
+}
+
+fn failed(text: String) -> ToolOutcome {
+    ToolOutcome::Output(ToolOutput::Failure(text))
+}

@@ -1,0 +1,142 @@
+//! The calls of a turn: shown one after another, in the order of the model, although they run concurrently.
+
+use sandbar::RunItem;
+
+use super::{Block, TextView};
+use crate::{
+    render::Style,
+    view::{
+        call::{CallKind, CallStatus, Detail, Outcome},
+        line::Line,
+        sanitize::OutputLines,
+        units,
+    },
+};
+
+/// Limits of what a live view shows of a call.
+pub(super) const PASSING: Detail = Detail { command: 6, arguments: 2, patch: 40 };
+
+pub(super) struct Call {
+    id: String,
+    pub called: CallKind,
+    is_shown: bool,
+    pub printed: OutputLines,
+    pub outcome: Option<Outcome>,
+}
+
+impl TextView {
+    pub(super) fn begin(&mut self, id: &str, called: CallKind) {
+        let call = Call { id: id.to_owned(), called, is_shown: false, printed: OutputLines::default(), outcome: None };
+        self.calls.push_back(call);
+        self.show_first();
+    }
+
+    /// Shows the headline of the first call, and its output so far.
+    pub(super) fn show_first(&mut self) {
+        let Some(mut call) = self.calls.pop_front() else { return };
+        if !call.is_shown {
+            self.enter(Block::Call);
+            self.call(&call.called, PASSING, 0);
+            call.is_shown = true;
+        }
+        while let Some(line) = call.printed.next_first() {
+            self.printed(&line);
+        }
+        self.calls.push_front(call);
+    }
+
+    pub(super) fn call(&mut self, called: &CallKind, detail: Detail, indent: usize) {
+        for (at, line) in called.headlines(self.surface.glyphs, detail).into_iter().enumerate() {
+            if at == 0 {
+                let most = self.surface.columns().saturating_mul(called.rows(detail));
+                self.surface.rows(&line.indented(indent).cut(most, self.surface.glyphs.more), indent + 2);
+            } else {
+                self.surface.row(&line.indented(indent));
+            }
+        }
+        for line in called.body(self.surface.glyphs, detail) {
+            self.surface.row(&line.indented(indent + 2));
+        }
+    }
+
+    fn printed(&mut self, line: &str) {
+        self.surface.row(&Line::styled(Style::Faint, line).indented(2));
+    }
+
+    pub(super) fn progress(&mut self, call_id: &str, text: &str) {
+        let caps = self.caps;
+        // A call of a resumed run may have begun before this view.
+        if !self.calls.iter().any(|call| call.id == call_id) {
+            self.begin(call_id, CallKind::Other { tool: call_id.to_owned(), arguments: String::new() });
+        }
+        if let Some(call) = self.calls.iter_mut().find(|call| call.id == call_id) {
+            call.printed.push(text, caps);
+        }
+        self.show_first();
+    }
+
+    pub(super) fn end(&mut self, item: &RunItem) {
+        let id = item.raw.call_id().unwrap_or_default();
+        let outcome = Outcome::read(item, self.surface.glyphs);
+        if !self.calls.iter().any(|call| call.id == id) {
+            self.begin(id, CallKind::Other { tool: id.to_owned(), arguments: String::new() });
+        }
+        if let Some(call) = self.calls.iter_mut().find(|call| call.id == id) {
+            call.outcome = Some(outcome.below(&call.called));
+        }
+        while self.calls.front().is_some_and(|call| call.outcome.is_some()) {
+            self.conclude_first();
+        }
+        self.show_first();
+    }
+
+    /// Shows the outcomes of answered calls, also of those after an open call.
+    pub(super) fn conclude_answered(&mut self) {
+        let (answered, open): (Vec<Call>, Vec<Call>) =
+            std::mem::take(&mut self.calls).into_iter().partition(|call| call.outcome.is_some());
+        self.calls = answered.into();
+        self.conclude_all();
+        self.calls = open.into();
+    }
+
+    pub(super) fn conclude_all(&mut self) {
+        while !self.calls.is_empty() {
+            self.conclude_first();
+        }
+    }
+
+    fn conclude_first(&mut self) {
+        self.show_first();
+        let Some(mut call) = self.calls.pop_front() else { return };
+        let caps = self.caps;
+        let glyphs = self.surface.glyphs;
+        if let Some(outcome) = call.outcome.as_ref().filter(|_| call.printed.is_empty()) {
+            call.printed.push(&outcome.output, caps);
+        }
+        let (hidden, last, lines) = call.printed.finish(caps);
+        while let Some(line) = call.printed.next_first() {
+            self.printed(&line);
+        }
+        if hidden > 0 {
+            self.printed(&format!("{} {}", glyphs.more, units::plural(hidden, "more line")));
+        }
+        for line in last {
+            self.printed(&line);
+        }
+        let Some(outcome) = call.outcome else { return };
+        let (style, mark) = match outcome.ended {
+            CallStatus::Succeeded => (Style::Good, glyphs.good),
+            CallStatus::Failed => (Style::Bad, glyphs.bad),
+            CallStatus::Running => (Style::Doubtful, glyphs.more),
+        };
+        let many = if hidden > 0 { format!(" {} {}", glyphs.dot, units::plural(lines, "line")) } else { String::new() };
+        if outcome.words.is_empty() && lines > 0 && outcome.ended == CallStatus::Succeeded {
+            return;
+        }
+        let says_more = !outcome.words.is_empty() && outcome.words != mark;
+        let words = if says_more { format!(" {}", outcome.words) } else { String::new() };
+        let line = Line::styled(style, format!("{mark}{words}")).then_styled(Style::Faint, many).indented(2);
+        let most = self.surface.columns().saturating_mul(PASSING.command);
+        self.surface.rows(&line.cut(most, glyphs.more), 4);
+    }
+}
