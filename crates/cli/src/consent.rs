@@ -24,9 +24,9 @@ pub(crate) fn ask(question: &str) -> Consent {
     if !stdin.is_terminal() || !io::stderr().is_terminal() {
         return Consent::Missing;
     }
+    // Discard what was typed before the question. After the question is shown, a quick answer would be lost.
+    let _terminal_is_gone = tcflush(&stdin, QueueSelector::IFlush);
     render::question(&format!("{question} [y/N] "));
-    // Discard what was typed before the question was shown.
-    let _no_terminal_any_more = tcflush(&stdin, QueueSelector::IFlush);
     let mut answer = String::new();
     let read = stdin.lock().read_line(&mut answer);
     match answer.trim().to_ascii_lowercase().as_str() {

@@ -1,7 +1,7 @@
 //! An emulated terminal that runs `sandbar`.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Read, Write},
     os::fd::OwnedFd,
     process::{Child, Stdio},
@@ -13,7 +13,7 @@ use rustix::{
     fs::{Mode, OFlags},
     process::{Pid, Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize},
+    termios::{Action, LocalModes, Termios, Winsize, tcflow, tcgetattr, tcsetwinsize},
 };
 
 use super::rig::{PATIENCE, Run, Sandbar, finish, until};
@@ -75,6 +75,21 @@ impl Terminal {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("kill");
+    }
+
+    /// Suspends what programs write to the terminal, or lets it go on.
+    #[allow(dead_code, reason = "not every test program needs it")]
+    pub(crate) fn output(&self, action: Action) {
+        tcflow(&self.line, action).expect("tcflow");
+    }
+
+    /// Whether a thread of the command waits in a write to its standard error.
+    #[allow(dead_code, reason = "not every test program needs it")]
+    pub(crate) fn is_writing(&self) -> bool {
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.child.id())) else { return false };
+        let write = format!("{} 0x2 ", libc::SYS_write);
+        let waits = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("syscall"));
+        threads.flatten().filter_map(|thread| waits(thread).ok()).any(|call| call.starts_with(&write))
     }
 
     /// Waits for the end, and that the terminal is as it was.

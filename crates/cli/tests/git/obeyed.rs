@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use rustix::termios::Action;
 use serde_json::{Value, json};
 
 use super::{
     play::{run, say, script, shell},
-    rig::{Sandbar, each},
+    rig::{PATIENCE, Sandbar, each, until},
     screen::Terminal,
 };
 
@@ -65,4 +66,18 @@ fn on_a_terminal_the_user_is_asked() {
     let (run, shown) = terminal.ends();
     assert!(run.code == 0 && shown.contains("applied 4 changes"), "{shown}");
     assert!(work.join(".envrc").exists());
+}
+
+/// The answer to a question on the screen was discarded if it came before the command began to read.
+#[test]
+fn an_answer_counts_from_the_moment_the_question_is_shown() {
+    let sandbar = Sandbar::own();
+    let id = changed(&sandbar);
+    let mut terminal = Terminal::open(&sandbar, &["apply", &id]);
+    terminal.output(Action::OOff);
+    until("it writes the question", PATIENCE, || terminal.is_writing());
+    terminal.types("y\r");
+    terminal.output(Action::OOn);
+    let (run, shown) = terminal.ends();
+    assert!(run.code == 0 && shown.contains("applied 4 changes"), "{shown}");
 }
