@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::Value;
 
 use crate::{
-    Environment, Interruption, Item, Model, ModelSettings, ModelSource, Models, Result, Run,
+    Interruption, Item, Model, ModelSettings, ModelSource, Models, Result, Run, RunEnvironment,
     agent::ModelChoice,
     guardrail::{InputGuardrail, OutputGuardrail, Timing},
     handoff::InputFilter,
@@ -35,7 +35,7 @@ pub struct RunConfig {
     pub(crate) tool_concurrency: Option<NonZeroUsize>,
     pub(crate) on_unknown: OnUnknown,
     pub(crate) rejection: Option<Rejection>,
-    pub(crate) environment: Option<Arc<dyn Environment>>,
+    pub(crate) environment: Option<Arc<dyn RunEnvironment>>,
     pub(crate) max_turns: Option<u32>,
     pub(crate) budget: Budget,
     pub(crate) recoveries: Recoveries,
@@ -242,7 +242,7 @@ impl RunConfig {
 
     /// Environment that the agents work in.
     #[must_use]
-    pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
+    pub fn environment(mut self, environment: Arc<dyn RunEnvironment>) -> Self {
         self.environment = Some(environment);
         self
     }

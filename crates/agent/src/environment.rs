@@ -11,7 +11,7 @@ use crate::{Agent, BoxError, Item, Items, Model, ModelSettings, Tool, Usage};
 
 /// Environment that agents work in. One value serves many runs; each run opens its own [`EnvironmentSession`].
 #[async_trait]
-pub trait Environment: Send + Sync + fmt::Debug {
+pub trait RunEnvironment: Send + Sync + fmt::Debug {
     /// Opens the session of a run. `saved` is what [`EnvironmentSession::leave`] returned, if the run is resumed.
     async fn open(&self, run: &str, saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError>;
 
@@ -29,7 +29,7 @@ pub trait EnvironmentSession: Send + Sync {
     async fn enter(&mut self, entering: Entering<'_>) -> Result<Kit, BoxError>;
 
     /// An environment that leads to this same session, for an agent used as a tool that shares the session of its caller.
-    fn share(&self) -> Option<Arc<dyn Environment>> {
+    fn share(&self) -> Option<Arc<dyn RunEnvironment>> {
         None
     }
 

@@ -55,7 +55,7 @@
 //! | hand the conversation over to another agent | [`Handoff`], [`handoff`] |
 //! | receive events while a run executes | [`RunStream`], [`Hooks`] |
 //! | inspect a run afterwards | [`RunResult::new_items`], [`trace`] |
-//! | use another server | [`Endpoint`], [`Models`], [`ModelSource`] |
+//! | use another server | [`ModelEndpoint`], [`Models`], [`ModelSource`] |
 //! | give an agent an environment to work in | [`environment`] |
 //! | execute a run step by step | [`RunBuilder::steps`], [`Run::next`], [`Step`] |
 
@@ -110,13 +110,13 @@ pub use sandbar_macros::tool;
 pub use self::{
     agent::Agent,
     config::{ModelInput, Recovery, RunConfig, RunProblem},
-    environment::{Environment, FilteredInput, InputTransform, Kit, Question},
+    environment::{FilteredInput, InputTransform, Kit, Question, RunEnvironment},
     error::{AgentError, BoxError, Guarded, Result},
     handoff::Handoff,
     hooks::{HookContext, Hooks},
     item::{CustomCall, FunctionCall, Item, Items, Message, Part, Role, View},
     model::{
-        ApiKey, Chat, Endpoint, Model, ModelError, ModelEvent, ModelReply, ModelRequest, ModelSource, ModelStream,
+        ApiKey, Chat, Model, ModelEndpoint, ModelError, ModelEvent, ModelReply, ModelRequest, ModelSource, ModelStream,
         Models, OutputFormat, Patience, Prompt, Proxies, Proxy, ProxyError, RawEvent, Responses, SseDecoder, SseEvent,
         Wire,
     },

@@ -20,7 +20,7 @@ pub use sandbar_http::{Patience, Proxies, Proxy, ProxyError};
 
 pub use self::{
     chat::Chat,
-    endpoint::{ApiKey, Endpoint},
+    endpoint::{ApiKey, ModelEndpoint},
     responses::Responses,
     routing::Models,
     sse::{SseDecoder, SseEvent},

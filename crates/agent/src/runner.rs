@@ -28,7 +28,7 @@ use self::driver::{Cancel, Driver};
 pub(crate) use self::events::Events;
 pub use self::events::RunEvent;
 use crate::{
-    Agent, AgentError, App, Budget, Environment, Hooks, Item, RunConfig, RunError, RunResult, RunState,
+    Agent, AgentError, App, Budget, Hooks, Item, RunConfig, RunEnvironment, RunError, RunResult, RunState,
     agent::{ModelChoice, Roster},
     run::{Run, Thread},
 };
@@ -123,7 +123,7 @@ impl RunBuilder {
     }
 
     /// Environment that the agents work in.
-    pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
+    pub fn environment(mut self, environment: Arc<dyn RunEnvironment>) -> Self {
         self.config.environment = Some(environment);
         self
     }

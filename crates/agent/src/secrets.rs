@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{AgentError, BoxError, Part, Result, ToolOutput};
 
-/// Secrets of a run, provided by its [`Environment`](crate::Environment).
+/// Secrets of a run, provided by its [`RunEnvironment`](crate::RunEnvironment).
 ///
 /// Hiding protects against accidents only: a tool that has a value can print it in a form that is not recognised.
 pub trait KnownSecrets: Send + Sync + fmt::Debug {

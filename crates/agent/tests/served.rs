@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use sandbar_agent::{
-    Agent, AgentError, BoxError, Chat, Endpoint, FunctionTool, ModelSettings, Responses, RunState, Stop, ToolContext,
-    ToolExt as _, run,
+    Agent, AgentError, BoxError, Chat, FunctionTool, ModelEndpoint, ModelSettings, Responses, RunState, Stop,
+    ToolContext, ToolExt as _, run,
 };
 use sandbar_mock::{Conversation, Fault, Malformed, MockServer, Script, Turn, When, item};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ async fn a_run_over_http_ends_like_one_in_memory() {
     has_no_problems(&server);
 
     let server = serve(script());
-    let chat = Chat::new("test", Endpoint::new(server.base_url()).api_key("k"));
+    let chat = Chat::new("test", ModelEndpoint::new(server.base_url()).api_key("k"));
     let agent = Agent::new("counter").instructions("Count.").tool(tool("count")).model(chat);
     assert_eq!(run(&agent, "go").await.expect("it runs").final_output(), "counted to three");
     has_no_problems(&server);

@@ -10,7 +10,7 @@
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use sandbar::{
-    agent::Endpoint,
+    agent::ModelEndpoint,
     mock::{MockServer, Script, item},
     prelude::*,
 };
@@ -29,7 +29,7 @@ async fn main() -> Result<(), BoxError> {
 
     // The prefix of a name selects the server: `ollama/qwen3:8b` is the Ollama of this host by default, `gpu/…` is
     // registered here.
-    let models = Models::new().chat("gpu", Endpoint::new(server.base_url()));
+    let models = Models::new().chat("gpu", ModelEndpoint::new(server.base_url()));
     let agent = Agent::new("calculator").model("gpu/qwen3:8b").tool(multiply);
 
     let result = run(&agent, "What is 6 times 7?").config(RunConfig::new().models(models)).await?;

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use bytes::BytesMut;
 use sandbar_agent::{
-    BoxError, Environment, Kit,
+    BoxError, Kit, RunEnvironment,
     environment::{Ending, Entering, EnvironmentSession, KnownSecrets},
 };
 use sandbar_machine::{Lifetime, MachineError, takes_an_account};
@@ -40,7 +40,7 @@ impl SandboxEnvironment {
 }
 
 #[async_trait]
-impl Environment for SandboxEnvironment {
+impl RunEnvironment for SandboxEnvironment {
     async fn open(&self, _run: &str, saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError> {
         let saved = match saved {
             None => Saved::default(),
@@ -133,7 +133,7 @@ impl EnvironmentSession for SandboxEnvironmentSession {
         Ok(kit(needs, &agent_session, kits))
     }
 
-    fn share(&self) -> Option<Arc<dyn Environment>> {
+    fn share(&self) -> Option<Arc<dyn RunEnvironment>> {
         let session = self.current.clone()?;
         let config = SandboxRunConfig { session: Some(session), ..self.config.clone() };
         Some(config.environment())

@@ -213,7 +213,7 @@ impl SandboxRunConfig {
 
     /// The environment that this value configures, for a caller that builds a [`RunConfig`] itself.
     #[must_use]
-    pub fn environment(&self) -> Arc<dyn sandbar_agent::Environment> {
+    pub fn environment(&self) -> Arc<dyn sandbar_agent::RunEnvironment> {
         Arc::new(SandboxEnvironment::new(self.clone()))
     }
 

@@ -22,7 +22,7 @@ const SEAMS: &[&str] = &[
     "SandboxClient",
     "Model",
     "Tool",
-    "Environment",
+    "RunEnvironment",
     "InputTransform",
     "Capability",
     "Provider",

@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::{Value, json};
 
 use crate::{
-    Agent, BoxError, Environment, Hooks, Item, Result, RunConfig, RunEvent, RunResult, Tool, ToolContext, ToolKind,
+    Agent, BoxError, Hooks, Item, Result, RunConfig, RunEnvironment, RunEvent, RunResult, Tool, ToolContext, ToolKind,
     ToolOutput, ToolSpec,
 };
 
@@ -38,7 +38,7 @@ pub(crate) enum NestedEnvironment {
     /// A new session in the environment of its configuration, which by default is the outer run's.
     Configured,
     /// A new session in this environment.
-    Given(Arc<dyn Environment>),
+    Given(Arc<dyn RunEnvironment>),
     /// The session of the outer run.
     Shared,
 }
@@ -103,7 +103,7 @@ impl AgentTool {
 
     /// Sets an environment; overrides the one of the configuration.
     #[must_use]
-    pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
+    pub fn environment(mut self, environment: Arc<dyn RunEnvironment>) -> Self {
         self.environment = NestedEnvironment::Given(environment);
         self
     }

@@ -11,7 +11,7 @@ use std::{collections::HashSet, fmt, sync::Arc};
 use async_trait::async_trait;
 
 use self::chunks::Chunks;
-use super::{endpoint::Endpoint, http::Exchange, stream};
+use super::{endpoint::ModelEndpoint, http::Exchange, stream};
 use crate::{Model, ModelError, ModelRequest, ModelStream, ToolKind, Wire};
 
 /// A model behind the Chat Completions API: Ollama, llama.cpp, vLLM and many more.
@@ -20,20 +20,20 @@ use crate::{Model, ModelError, ModelRequest, ModelStream, ToolKind, Wire};
 /// server, hosted tools) are refused by name; settings that only that API has are left out.
 ///
 /// ```
-/// use sandbar_agent::{Chat, Endpoint, Model};
+/// use sandbar_agent::{Chat, ModelEndpoint, Model};
 ///
-/// let model = Chat::new("qwen3:8b", Endpoint::new("http://localhost:11434/v1"));
+/// let model = Chat::new("qwen3:8b", ModelEndpoint::new("http://localhost:11434/v1"));
 /// assert_eq!(model.name(), "qwen3:8b");
 /// ```
 #[derive(Clone)]
 pub struct Chat {
     name: String,
-    endpoint: Endpoint,
+    endpoint: ModelEndpoint,
 }
 
 impl Chat {
     /// This model on this server.
-    pub fn new(name: impl Into<String>, endpoint: Endpoint) -> Self {
+    pub fn new(name: impl Into<String>, endpoint: ModelEndpoint) -> Self {
         Self { name: name.into(), endpoint }
     }
 }

@@ -39,14 +39,14 @@ impl<T: Into<String>> From<T> for ApiKey {
 /// A server of models: its address, key and headers. Clones share their connections.
 ///
 /// ```
-/// use sandbar_agent::Endpoint;
+/// use sandbar_agent::ModelEndpoint;
 ///
-/// let endpoint = Endpoint::new("http://me:hunter2@gpu.example:8000/v1").api_key("sk-123");
+/// let endpoint = ModelEndpoint::new("http://me:hunter2@gpu.example:8000/v1").api_key("sk-123");
 /// let printed = format!("{endpoint:?}");
 /// assert!(printed.contains("gpu.example") && !printed.contains("hunter2") && !printed.contains("sk-123"));
 /// ```
 #[derive(Clone)]
-pub struct Endpoint {
+pub struct ModelEndpoint {
     address: String,
     key: Option<ApiKey>,
     organization: Option<String>,
@@ -67,13 +67,13 @@ pub(crate) struct Address {
     pub(crate) secrets: Vec<String>,
 }
 
-impl Default for Endpoint {
+impl Default for ModelEndpoint {
     fn default() -> Self {
         Self::openai()
     }
 }
 
-impl Endpoint {
+impl ModelEndpoint {
     /// A server at this address, such as `http://localhost:8000/v1`. It is used without a key unless one is set, and reached
     /// without a proxy unless [`proxies`](Self::proxies) sets one.
     pub fn new(base_url: impl Into<String>) -> Self {
@@ -231,10 +231,10 @@ impl Endpoint {
     }
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for ModelEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.resolve("").map(|address| origin(&address.url)).unwrap_or_else(|_| "[unusable]".to_owned());
-        f.debug_struct("Endpoint").field("address", &shown).field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("ModelEndpoint").field("address", &shown).field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -242,14 +242,14 @@ impl fmt::Debug for Endpoint {
 mod tests {
     use super::*;
 
-    fn authorization(endpoint: &Endpoint) -> Option<String> {
+    fn authorization(endpoint: &ModelEndpoint) -> Option<String> {
         let address = endpoint.resolve("responses").expect("usable");
         address.headers.get(AUTHORIZATION).map(|value| value.to_str().expect("text").to_owned())
     }
 
     #[test]
     fn the_environment_says_where_and_who() {
-        let endpoint = Endpoint::from_names(&|name| match name {
+        let endpoint = ModelEndpoint::from_names(&|name| match name {
             "OPENAI_API_KEY" => Some(" sk-1\n".to_owned()),
             "OPENAI_ORG_ID" => Some("org".to_owned()),
             "OPENAI_PROJECT_ID" => Some(String::new()),
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn proxies_come_from_the_environment_only_if_the_rest_does() {
         let endpoint = |proxy: &'static str, address: &'static str| {
-            Endpoint::from_names(&move |name| match name {
+            ModelEndpoint::from_names(&move |name| match name {
                 "OPENAI_API_KEY" => Some("sk-1".to_owned()),
                 "OPENAI_BASE_URL" => Some(address.to_owned()),
                 "https_proxy" => Some(proxy.to_owned()),
@@ -275,7 +275,7 @@ mod tests {
         let proxied = endpoint("http://me:hunter2@gate.example:3128", "https://models.example/v1");
         let shown = format!("{:?}", proxied.base_url("https://other.example").client());
         assert!(shown.contains("http://gate.example:3128") && !shown.contains("hunter2"), "{shown}");
-        assert!(!format!("{:?}", Endpoint::openai().client()).contains("gate.example"));
+        assert!(!format!("{:?}", ModelEndpoint::openai().client()).contains("gate.example"));
 
         let bad = endpoint("http://me:hunter2@gate.example:port", "https://models.example/v1");
         let error = bad.check().expect_err("a malformed variable").to_string();
@@ -286,14 +286,14 @@ mod tests {
 
     #[test]
     fn only_the_vendor_needs_a_key_and_the_error_says_what_to_set() {
-        let error = Endpoint::openai().check().expect_err("no key").to_string();
+        let error = ModelEndpoint::openai().check().expect_err("no key").to_string();
         assert!(error.contains("OPENAI_API_KEY") && error.contains("OPENAI_BASE_URL"), "{error}");
-        Endpoint::new("http://localhost:8000/v1/").check().expect("a local server");
+        ModelEndpoint::new("http://localhost:8000/v1/").check().expect("a local server");
     }
 
     #[test]
     fn a_password_in_the_address_becomes_a_header_and_is_never_shown() {
-        let endpoint = Endpoint::new("http://me:p%40ss-word@host:1/v1/").api_key("sk-secret");
+        let endpoint = ModelEndpoint::new("http://me:p%40ss-word@host:1/v1/").api_key("sk-secret");
         let address = endpoint.resolve("responses").expect("usable");
         assert_eq!(address.url.as_str(), "http://host:1/v1/responses");
         assert_eq!(authorization(&endpoint).as_deref(), Some("Basic bWU6cEBzcy13b3Jk"));
@@ -309,7 +309,7 @@ mod tests {
             (" http://h/v1/ ", "http://h/v1/chat/completions"),
             ("https://h/openai?api-version=1", "https://h/openai/chat/completions?api-version=1"),
         ] {
-            let address = Endpoint::new(address).resolve("chat/completions").expect("usable");
+            let address = ModelEndpoint::new(address).resolve("chat/completions").expect("usable");
             assert_eq!(address.url.as_str(), expected);
         }
     }
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn what_is_no_address_is_said_without_repeating_it() {
         for address in ["", "user:pass@host", "ftp://user:hunter2@host", "http://", "http://h:hunter2:2/"] {
-            let error = Endpoint::new(address).check().expect_err(address).to_string();
+            let error = ModelEndpoint::new(address).check().expect_err(address).to_string();
             assert!(error.contains("address") && !error.contains("hunter2"), "{error}");
         }
     }

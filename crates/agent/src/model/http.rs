@@ -10,7 +10,7 @@ use sandbar_http::{
 };
 
 use super::{
-    endpoint::{Address, Endpoint},
+    endpoint::{Address, ModelEndpoint},
     retry::Attempts,
 };
 use crate::{ModelError, ModelRequest, ModelSettings};
@@ -58,7 +58,7 @@ pub(super) struct Answer {
 
 impl Exchange {
     pub(super) fn new(
-        endpoint: &Endpoint,
+        endpoint: &ModelEndpoint,
         path: &str,
         request: &ModelRequest,
         body: Vec<u8>,

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 pub(super) use self::events::cut_short;
 use self::{body::Body, events::Events};
 use super::{
-    endpoint::{ApiKey, Endpoint},
+    endpoint::{ApiKey, ModelEndpoint},
     http::Exchange,
     stream,
 };
@@ -29,7 +29,7 @@ use crate::{Model, ModelError, ModelRequest, ModelStream};
 #[derive(Clone)]
 pub struct Responses {
     name: String,
-    endpoint: Endpoint,
+    endpoint: ModelEndpoint,
     choice: Choice,
 }
 
@@ -45,18 +45,18 @@ enum Choice {
 impl Responses {
     /// This model at OpenAI.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), endpoint: Endpoint::openai(), choice: Choice::Explicit }
+        Self { name: name.into(), endpoint: ModelEndpoint::openai(), choice: Choice::Explicit }
     }
 
     /// This model, with the server from `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID` and
-    /// proxies as in [`Endpoint::from_env`].
+    /// proxies as in [`ModelEndpoint::from_env`].
     pub fn from_env(name: impl Into<String>) -> Self {
-        Self::new(name).at(Endpoint::from_env())
+        Self::new(name).at(ModelEndpoint::from_env())
     }
 
     /// Sets the server.
     #[must_use]
-    pub fn at(mut self, endpoint: Endpoint) -> Self {
+    pub fn at(mut self, endpoint: ModelEndpoint) -> Self {
         self.endpoint = endpoint;
         self
     }

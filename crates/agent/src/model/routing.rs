@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{chat::Chat, endpoint::Endpoint, responses::Responses};
+use super::{chat::Chat, endpoint::ModelEndpoint, responses::Responses};
 use crate::{Model, ModelError, ModelSource};
 
 /// Default model.
@@ -20,11 +20,11 @@ const MAX_CACHED: usize = 256;
 /// is registered.
 ///
 /// ```
-/// use sandbar_agent::{Endpoint, Model, ModelSource, Models};
+/// use sandbar_agent::{ModelEndpoint, Model, ModelSource, Models};
 ///
 /// let models = Models::new()
-///     .openai(Endpoint::openai().api_key("sk-123"))
-///     .chat("gpu", Endpoint::new("http://gpu.example:8000/v1"));
+///     .openai(ModelEndpoint::openai().api_key("sk-123"))
+///     .chat("gpu", ModelEndpoint::new("http://gpu.example:8000/v1"));
 /// assert_eq!(models.model(Some("gpt-5.5"))?.name(), "gpt-5.5");
 /// assert_eq!(models.model(Some("gpu/meta/llama-4"))?.name(), "meta/llama-4");
 ///
@@ -33,7 +33,7 @@ const MAX_CACHED: usize = 256;
 /// # Ok::<(), sandbar_agent::ModelError>(())
 /// ```
 pub struct Models {
-    openai: Endpoint,
+    openai: ModelEndpoint,
     usual: String,
     named: HashMap<String, Arc<dyn Model>>,
     routes: BTreeMap<String, Route>,
@@ -42,7 +42,7 @@ pub struct Models {
 
 /// Target of a prefix.
 enum Route {
-    Chat(Endpoint),
+    Chat(ModelEndpoint),
     Source(Arc<dyn ModelSource>),
 }
 
@@ -57,22 +57,22 @@ impl Models {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            openai: Endpoint::openai(),
+            openai: ModelEndpoint::openai(),
             usual: USUAL_MODEL.to_owned(),
             named: HashMap::new(),
-            routes: BTreeMap::from([("ollama".to_owned(), Route::Chat(Endpoint::new(OLLAMA)))]),
+            routes: BTreeMap::from([("ollama".to_owned(), Route::Chat(ModelEndpoint::new(OLLAMA)))]),
             cache: Mutex::default(),
         }
     }
 
-    /// Reads the server from the variables of [`Endpoint::from_env`] and the default model from `OPENAI_DEFAULT_MODEL`.
+    /// Reads the server from the variables of [`ModelEndpoint::from_env`] and the default model from `OPENAI_DEFAULT_MODEL`.
     #[must_use]
     pub fn from_env() -> Self {
         Self::from_names(&|name| std::env::var(name).ok())
     }
 
     fn from_names(value: &dyn Fn(&str) -> Option<String>) -> Self {
-        let models = Self::new().openai(Endpoint::from_names(value));
+        let models = Self::new().openai(ModelEndpoint::from_names(value));
         match value("OPENAI_DEFAULT_MODEL").map(|name| name.trim().to_lowercase()).filter(|name| !name.is_empty()) {
             Some(usual) => models.usual(usual),
             None => models,
@@ -81,7 +81,7 @@ impl Models {
 
     /// Sets the server for OpenAI's models.
     #[must_use]
-    pub fn openai(mut self, endpoint: Endpoint) -> Self {
+    pub fn openai(mut self, endpoint: ModelEndpoint) -> Self {
         self.openai = endpoint;
         self
     }
@@ -103,7 +103,7 @@ impl Models {
     /// Sends names that begin with `prefix/` to a Chat Completions server. The prefix `openai` also replaces the server for
     /// names without a prefix.
     #[must_use]
-    pub fn chat(mut self, prefix: impl Into<String>, endpoint: Endpoint) -> Self {
+    pub fn chat(mut self, prefix: impl Into<String>, endpoint: ModelEndpoint) -> Self {
         self.routes.insert(prefix.into(), Route::Chat(endpoint));
         self
     }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     fn models() -> Models {
-        Models::new().openai(Endpoint::openai().api_key("sk-1"))
+        Models::new().openai(ModelEndpoint::openai().api_key("sk-1"))
     }
 
     fn shown(models: &Models, name: Option<&str>) -> String {
@@ -188,19 +188,19 @@ mod tests {
     #[test]
     fn a_name_says_where_and_which() {
         let models = models()
-            .chat("gpu", Endpoint::new("http://gpu:1/v1"))
+            .chat("gpu", ModelEndpoint::new("http://gpu:1/v1"))
             .source("deep", self::models())
             .named("gpu/pinned", Responses::new("pinned").base_url("http://own/v1"));
         for (name, expected) in [
-            (None, "Responses { name: \"gpt-5.6-luna\", endpoint: Endpoint { address: \"https://api.openai.com\""),
+            (None, "Responses { name: \"gpt-5.6-luna\", endpoint: ModelEndpoint { address: \"https://api.openai.com\""),
             (Some("gpt-5.5"), "Responses { name: \"gpt-5.5\""),
             (Some("openai/gpt-5.5"), "Responses { name: \"gpt-5.5\""),
             (
                 Some("ollama/hf.co/org/m"),
-                "Chat { name: \"hf.co/org/m\", endpoint: Endpoint { address: \"http://localhost:11434\"",
+                "Chat { name: \"hf.co/org/m\", endpoint: ModelEndpoint { address: \"http://localhost:11434\"",
             ),
-            (Some("gpu/m"), "Chat { name: \"m\", endpoint: Endpoint { address: \"http://gpu:1\""),
-            (Some("gpu/pinned"), "Responses { name: \"pinned\", endpoint: Endpoint { address: \"http://own\""),
+            (Some("gpu/m"), "Chat { name: \"m\", endpoint: ModelEndpoint { address: \"http://gpu:1\""),
+            (Some("gpu/pinned"), "Responses { name: \"pinned\", endpoint: ModelEndpoint { address: \"http://own\""),
             (Some("deep/ollama/m"), "Chat { name: \"m\""),
             (Some("moon/m"), "unknown model prefix \"moon\"; known are openai/, deep/, gpu/, ollama/"),
         ] {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_is_registered_wins_over_what_is_built_in() {
-        let models = models().chat("openai", Endpoint::new("http://local/v1"));
+        let models = models().chat("openai", ModelEndpoint::new("http://local/v1"));
         for name in [None, Some("openai/m"), Some("m")] {
             assert!(shown(&models, name).starts_with("Chat"), "{name:?}");
         }

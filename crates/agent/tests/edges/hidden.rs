@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use sandbar_agent::{
-    Agent, AgentError, BoxError, Environment, FunctionTool, Kit, OnFailure, RunConfig, RunState, ToolContext,
+    Agent, AgentError, BoxError, FunctionTool, Kit, OnFailure, RunConfig, RunEnvironment, RunState, ToolContext,
     ToolExt as _,
     environment::{Ending, Entering, EnvironmentSession, HidingStream, KnownSecrets},
     run,
@@ -72,7 +72,7 @@ struct VaultEnvironment(Vault);
 struct Visit;
 
 #[async_trait]
-impl Environment for VaultEnvironment {
+impl RunEnvironment for VaultEnvironment {
     async fn open(&self, _run: &str, _saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError> {
         Ok(Box::new(Visit))
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sandbar_agent::{
-    Agent, BoxError, Budget, Environment, FunctionTool, Kit, OnFailure, RunConfig, Stop, ToolContext, ToolExt as _,
+    Agent, BoxError, Budget, FunctionTool, Kit, OnFailure, RunConfig, RunEnvironment, Stop, ToolContext, ToolExt as _,
     environment::{Ending, Entering, EnvironmentSession},
     run,
 };
@@ -65,7 +65,7 @@ impl std::fmt::Debug for LoggedEnvironment {
 struct Visit(Log, String);
 
 #[async_trait]
-impl Environment for LoggedEnvironment {
+impl RunEnvironment for LoggedEnvironment {
     async fn open(&self, run: &str, _saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError> {
         self.0.line(format!("open {run}"));
         Ok(Box::new(Visit(self.0.clone(), run.to_owned())))

@@ -4,9 +4,9 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sandbar_agent::{
-    Agent, BoxError, Budget, Canceller, Environment, FunctionTool, Handoff, HookContext, Hooks, Item, Kit, ModelError,
-    ModelSettings, OnFailure, OnTimeout, Price, Prices, Retry, RunConfig, ScriptedModel, Stop, Tool, ToolContext,
-    ToolExt as _, Turn,
+    Agent, BoxError, Budget, Canceller, FunctionTool, Handoff, HookContext, Hooks, Item, Kit, ModelError,
+    ModelSettings, OnFailure, OnTimeout, Price, Prices, Retry, RunConfig, RunEnvironment, ScriptedModel, Stop, Tool,
+    ToolContext, ToolExt as _, Turn,
     environment::{Ending, Entering, EnvironmentSession},
     guardrail::{
         Finding, InputGuardrail, OutputCheck, OutputGuardrail, ToolInputGuardrail, ToolOutputGuardrail, ToolVerdict,
@@ -186,7 +186,7 @@ impl std::fmt::Debug for LoggedEnvironment {
 struct Visit(Log, &'static str);
 
 #[async_trait]
-impl Environment for LoggedEnvironment {
+impl RunEnvironment for LoggedEnvironment {
     async fn open(&self, run: &str, _saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError> {
         let who = if run.contains('.') { "inner" } else { "outer" };
         self.0.line(format!("open {who}"));

@@ -13,7 +13,7 @@ use std::{
 };
 
 use sandbar_agent::{
-    Agent, Endpoint, ModelSettings, Patience, Responses, ScriptedModel, run,
+    Agent, ModelEndpoint, ModelSettings, Patience, Responses, ScriptedModel, run,
     trace::{BatchLimits, Batched, Export, TraceExporter},
 };
 use sandbar_mock::{Fault, MockServer, Script, Turn, item};
@@ -41,7 +41,7 @@ async fn the_time_of_one_attempt_does_not_end_the_next_one() {
     for millis in [700, 5_000, 30_000] {
         let script = Script::new().turn(Turn::new([item::text("there")]).fault(Fault::Hang));
         let server = MockServer::start(script).expect("a server");
-        let endpoint = Endpoint::new(server.base_url()).patience(NoWait);
+        let endpoint = ModelEndpoint::new(server.base_url()).patience(NoWait);
         let mut settings = ModelSettings::default();
         settings.timeout = Some(Duration::from_millis(millis));
         let agent = Agent::new("a").settings(settings).model(Responses::new("m").at(endpoint));
@@ -173,7 +173,7 @@ fn a_short_queue_of_traces_does_not_keep_a_processor_busy() {
 #[tokio::test]
 async fn any_length_of_time_may_pass_in_silence() {
     let server = MockServer::start(Script::new().turn(Turn::new([item::text("there")]))).expect("a server");
-    let endpoint = Endpoint::new(server.base_url()).idle_timeout(Duration::MAX);
+    let endpoint = ModelEndpoint::new(server.base_url()).idle_timeout(Duration::MAX);
     let agent = Agent::new("a").model(Responses::new("m").at(endpoint));
     let played = tokio::spawn(async move { run(&agent, "go").await.map(drop).map_err(drop) }).await;
     assert!(matches!(played, Ok(Ok(()))), "{played:?}");
@@ -182,7 +182,7 @@ async fn any_length_of_time_may_pass_in_silence() {
 #[test]
 fn a_model_over_http_serves_one_blocking_run_after_another() {
     let server = MockServer::start(Script::new().turn(Turn::new([item::text("one")]))).expect("a server");
-    let agent = Agent::new("a").model(Responses::new("m").at(Endpoint::new(server.base_url())));
+    let agent = Agent::new("a").model(Responses::new("m").at(ModelEndpoint::new(server.base_url())));
     for _ in 0..5 {
         let result = run(&agent, "go").blocking().expect("each time");
         assert_eq!(result.final_output(), "one");

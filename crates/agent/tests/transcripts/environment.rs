@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sandbar_agent::{
-    Agent, BoxError, Environment, Kit, RunConfig, RunState, ToolExt as _,
+    Agent, BoxError, Kit, RunConfig, RunEnvironment, RunState, ToolExt as _,
     environment::{Ending, Entering, EnvironmentSession},
     run,
 };
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Workshop {
 struct Visit(Log, u64);
 
 #[async_trait]
-impl Environment for Workshop {
+impl RunEnvironment for Workshop {
     async fn open(&self, _run: &str, saved: Option<Value>) -> Result<Box<dyn EnvironmentSession>, BoxError> {
         let visits = saved.and_then(|saved| saved["visits"].as_u64()).unwrap_or(0);
         Ok(Box::new(Visit(self.0.clone(), visits + 1)))

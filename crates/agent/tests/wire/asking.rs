@@ -10,7 +10,8 @@ use std::{
 
 use futures::{StreamExt, future::BoxFuture};
 use sandbar_agent::{
-    Chat, Endpoint, Item, Model, ModelError, ModelEvent, ModelReply, ModelRequest, Patience, RawEvent, Responses, View,
+    Chat, Item, Model, ModelEndpoint, ModelError, ModelEvent, ModelReply, ModelRequest, Patience, RawEvent, Responses,
+    View,
 };
 use sandbar_mock::{Fault, MockServer, Script, Turn, item};
 
@@ -103,9 +104,9 @@ pub(crate) fn server(faults: impl IntoIterator<Item = Fault>) -> MockServer {
     MockServer::start(Script::new().turn(turn)).expect("a server")
 }
 
-pub(crate) fn endpoint(server: &MockServer) -> (Endpoint, Notes) {
+pub(crate) fn endpoint(server: &MockServer) -> (ModelEndpoint, Notes) {
     let notes = Notes::default();
-    (Endpoint::new(server.base_url()).api_key("sk-very-secret").patience(notes.clone()), notes)
+    (ModelEndpoint::new(server.base_url()).api_key("sk-very-secret").patience(notes.clone()), notes)
 }
 
 pub(crate) fn responses(server: &MockServer) -> (Responses, Notes) {

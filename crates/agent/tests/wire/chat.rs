@@ -1,6 +1,6 @@
 //! A Chat Completions stream, converted to a Responses stream.
 
-use sandbar_agent::{Chat, Endpoint, Item, ModelRequest};
+use sandbar_agent::{Chat, Item, ModelEndpoint, ModelRequest};
 use sandbar_mock::{MockServer, Script, Turn, item};
 use serde_json::json;
 
@@ -48,7 +48,7 @@ async fn servers_with_habits_of_their_own_are_understood() {
         ("an error in the stream", "data: {\"error\":\"model is loading\"}\n\n", "Failed -"),
         ("cut", "data: {\"choices\":[{\"delta\":{\"content\":\"Hi.\"}}]}\n\n", "AfterOutput Network"),
     ] {
-        let model = Chat::new("m", Endpoint::new(saying(body)).patience(Notes::default()));
+        let model = Chat::new("m", ModelEndpoint::new(saying(body)).patience(Notes::default()));
         let heard = ask(&model, hello()).await;
         assert_eq!(heard.summary(), expected, "{habit}: {:?}", heard.end);
     }

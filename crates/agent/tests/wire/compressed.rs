@@ -13,7 +13,7 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use futures::StreamExt;
-use sandbar_agent::{Endpoint, Model, ModelEvent, Responses};
+use sandbar_agent::{Model, ModelEndpoint, ModelEvent, Responses};
 
 use crate::asking::{Notes, ask, hello, is_whole};
 
@@ -75,7 +75,7 @@ fn serve(head: &str, pieces: Vec<Vec<u8>>, turns: Option<Receiver<()>>) -> (Resp
         }
     });
     let notes = Notes::default();
-    let endpoint = Endpoint::new(format!("http://{address}/v1")).patience(notes.clone());
+    let endpoint = ModelEndpoint::new(format!("http://{address}/v1")).patience(notes.clone());
     (Responses::new("m").at(endpoint), requests, notes)
 }
 

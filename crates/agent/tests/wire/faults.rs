@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandbar_agent::{Endpoint, ModelError, ModelRequest, Responses};
+use sandbar_agent::{ModelEndpoint, ModelError, ModelRequest, Responses};
 use sandbar_mock::{Fault, Malformed};
 
 use crate::asking::{Notes, ask, chat, endpoint, hello, responses, saying, saying_as, server};
@@ -129,7 +129,7 @@ async fn a_server_that_falls_silent_is_given_up() {
 #[tokio::test]
 async fn an_unreachable_server_is_a_lost_connection() {
     let notes = Notes::default();
-    let model = Responses::new("m").at(Endpoint::new("http://127.0.0.1:1/v1").patience(notes.clone()));
+    let model = Responses::new("m").at(ModelEndpoint::new("http://127.0.0.1:1/v1").patience(notes.clone()));
     let heard = ask(&model, hello()).await;
     let Err(ModelError::Network { host, reason }) = &heard.end else { panic!("{:?}", heard.end) };
     assert_eq!(host, "http://127.0.0.1:1");
@@ -144,7 +144,7 @@ async fn a_failure_after_part_of_an_answer_says_so_if_it_might_have_passed() {
             "data: {{\"type\":\"response.output_text.delta\",\"delta\":\"Hel\"}}\n\n\
              data: {{\"type\":\"error\",\"code\":\"{code}\",\"message\":\"it broke\"}}\n\n"
         );
-        let model = Responses::new("m").at(Endpoint::new(saying(body)).patience(Notes::default()));
+        let model = Responses::new("m").at(ModelEndpoint::new(saying(body)).patience(Notes::default()));
         let heard = ask(&model, hello()).await;
         assert_eq!((heard.summary().as_str(), heard.events.len()), (expected, 2));
     }
@@ -157,7 +157,7 @@ async fn what_is_no_stream_is_read_for_what_it_says_about_an_error() {
         ("application/json", r#"{"object":"response"}"#, "Malformed"),
         ("text/html", "<h1>Sign in</h1>", "Malformed"),
     ] {
-        let model = Responses::new("m").at(Endpoint::new(saying_as(kind, body)).patience(Notes::default()));
+        let model = Responses::new("m").at(ModelEndpoint::new(saying_as(kind, body)).patience(Notes::default()));
         assert_eq!(ask(&model, hello()).await.summary(), expected, "{body}");
     }
 }

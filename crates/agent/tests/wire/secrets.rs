@@ -1,6 +1,6 @@
 //! Keys, passwords and headers are sent to the server and appear nowhere else.
 
-use sandbar_agent::{Endpoint, ModelRequest, Responses};
+use sandbar_agent::{ModelEndpoint, ModelRequest, Responses};
 use sandbar_mock::{Authorization, Fault, MockServer, Script, item};
 use serde_json::json;
 
@@ -56,7 +56,7 @@ async fn organization_and_project_are_told_and_the_key_is_checked() {
 async fn a_password_in_the_address_is_sent_as_a_header_and_never_shown() {
     let server = server([Fault::CutAfterEvents(6)]);
     let address = server.base_url().replace("http://", "http://me:hunter2-hunter2@");
-    let model = Responses::new("m").at(Endpoint::new(address).patience(Notes::default()));
+    let model = Responses::new("m").at(ModelEndpoint::new(address).patience(Notes::default()));
     let error = ask(&model, hello()).await.end.expect_err("a cut");
     assert_eq!(server.requests()[0].header("authorization"), Some("Basic bWU6aHVudGVyMi1odW50ZXIy"));
     for shown in [error.to_string(), format!("{error:?}"), format!("{model:?}")] {

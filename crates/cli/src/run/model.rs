@@ -4,7 +4,7 @@ use std::{env, fs::File, io::Read as _, os::unix::fs::OpenOptionsExt as _, sync:
 
 use sandbar::{
     Chat, Model, ModelSource as _, Models, ScriptedModel,
-    agent::{Endpoint, ModelError},
+    agent::{ModelEndpoint, ModelError},
 };
 use serde_json::Value;
 use tokio::{
@@ -55,7 +55,7 @@ pub(super) async fn resolve(args: &RunArgs, in_file: Option<&str>) -> Result<Mod
             ))),
         };
     }
-    let mut endpoint = Endpoint::from_env();
+    let mut endpoint = ModelEndpoint::from_env();
     if let Some(url) = &args.base_url {
         endpoint = endpoint.base_url(url);
     }
@@ -94,7 +94,7 @@ async fn local() -> Option<(Chat, String)> {
         if let Ok(Some(model)) = timeout(PATIENCE, first_model(port)).await {
             tracing::info!(server = name, port, model, "found a model on this host");
             let address = format!("http://127.0.0.1:{port}/v1");
-            return Some((Chat::new(model, Endpoint::new(address.as_str())), address));
+            return Some((Chat::new(model, ModelEndpoint::new(address.as_str())), address));
         }
     }
     None

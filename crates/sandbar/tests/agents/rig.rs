@@ -122,7 +122,7 @@ impl Rig {
     }
 
     pub(crate) fn chat(&self) -> Chat {
-        Chat::new("qwen3:8b", sandbar::agent::Endpoint::new(self.server.base_url()))
+        Chat::new("qwen3:8b", sandbar::agent::ModelEndpoint::new(self.server.base_url()))
     }
 
     pub(crate) fn agent(&self) -> SandboxAgent {
