@@ -1,9 +1,9 @@
 //! Things of the host's that must not be reached: files, sockets, ports, processes, shared memory, a terminal.
 
-#![allow(unsafe_code, reason = "one descriptor from a raw call")]
+#![allow(unsafe_code, reason = "one descriptor from a raw call, and a session for a new process")]
 
 use std::{
-    fs,
+    fs, io,
     net::{Ipv4Addr, Ipv6Addr, TcpListener},
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
@@ -34,6 +34,7 @@ pub(crate) struct Canaries {
     queue: String,
     shm: PathBuf,
     ipc: [i64; 3],
+    share: String,
     _open: Vec<OwnedFd>,
 }
 
@@ -43,15 +44,9 @@ impl Canaries {
         let secret_file = dir.join(format!("secret-{marker}"));
         fs::write(&secret_file, &secret).expect("a secret");
         fs::set_permissions(&secret_file, fs::Permissions::from_mode(0o600)).expect("a private secret");
-        let process = Command::new("/bin/sleep")
-            .arg0(format!("canary-{marker}"))
-            .arg("1000")
-            // A group of its own: attacks on groups must not reach the tests.
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("a canary process");
+        let mut process = Command::new("/bin/sleep");
+        process.arg0(format!("canary-{marker}")).arg("1000").stdin(Stdio::null()).stdout(Stdio::null());
+        let process = in_own_session(&mut process).spawn().expect("a canary process");
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
         let listener6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).expect("an IPv6 port");
         let name = format!("redteam-{marker}");
@@ -95,7 +90,17 @@ impl Canaries {
         for fd in &open {
             call(libc::SYS_fcntl, [fd.as_raw_fd() as u64, libc::F_SETFD as u64, 0]).expect("leak it");
         }
-        Self { words, secret: (secret_file, secret), process, terminal, queue, shm, ipc, _open: open }
+        Self {
+            words,
+            secret: (secret_file, secret),
+            process,
+            terminal,
+            queue,
+            shm,
+            ipc,
+            share: own_share(),
+            _open: open,
+        }
     }
 
     /// The words for an attack; `dir` is where it may write.
@@ -137,6 +142,10 @@ impl Canaries {
         if call(libc::SYS_read, [self.terminal.as_raw_fd() as u64, sys::addr_mut(&mut byte), 1]).is_ok() {
             harm.push("something was written to the terminal".to_owned());
         }
+        let share = own_share();
+        if share != self.share {
+            harm.push(format!("the share of processors of the tests' session went from {} to {share}", self.share));
+        }
         harm
     }
 }
@@ -152,6 +161,19 @@ impl Drop for Canaries {
         let _gone = call(libc::SYS_msgctl, [self.ipc[1] as u64, libc::IPC_RMID as u64, 0]);
         let _gone = call(libc::SYS_semctl, [self.ipc[2] as u64, 0, libc::IPC_RMID as u64, 0]);
     }
+}
+
+/// Gives the process a session of its own. The kernel divides the processors among sessions, so that an attack on the share
+/// of a session would slow down the tests, and everything beside them, until the host is restarted.
+pub(crate) fn in_own_session(command: &mut Command) -> &mut Command {
+    let enter = || call(libc::SYS_setsid, []).map(|_| ()).map_err(io::Error::from_raw_os_error);
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(enter) }
+}
+
+/// What the kernel says about this session's share, where it divides by sessions.
+fn own_share() -> String {
+    fs::read_to_string("/proc/self/autogroup").unwrap_or_default().trim().to_owned()
 }
 
 fn spare(queue: &str) -> String {

@@ -2,7 +2,6 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    os::unix::process::CommandExt,
     process::{Child, Command as HostCommand, Stdio},
     sync::mpsc,
     time::{Duration, Instant},
@@ -13,6 +12,7 @@ use sandbar_redteam::sys::kill;
 use tokio::time::{sleep, timeout};
 
 use crate::escape::{
+    canaries::in_own_session,
     engine::having,
     faults::{harness, line},
     lifetime::{reap_orphans, until_clean},
@@ -60,14 +60,14 @@ pub(crate) fn on_pid1(spinners: usize, marker: &str) -> Command {
     inside("starve", words.into_iter().chain(["pid=1".to_owned(), "inside=yes".to_owned()]))
 }
 
-/// A process group of the host's that is killed when this is dropped.
+/// A session of the host's whose processes are killed when this is dropped.
 struct Host(Child);
 
 impl Host {
     fn start(rig: &Rig, words: &[String]) -> Self {
         let mut command = HostCommand::new(rig.probe());
-        command.args(words).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Self(command.spawn().expect("the probe runs"))
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self(in_own_session(&mut command).spawn().expect("the probe runs"))
     }
 
     fn attack(rig: &Rig, pid: u32, force: Force) -> (Self, String) {
