@@ -13,9 +13,10 @@ use rustix::{
 use sandbar_guest::protocol::{Event, FailKind};
 
 use super::{
-    Channel, Server, Work,
+    Server,
+    channels::{Channel, Work},
     files::{Answer, Fail},
-    link::Id,
+    hosts::link::Id,
     relay::{Relay, Role, SinkEnd, SourceKind},
 };
 
@@ -41,13 +42,13 @@ impl Server {
             (Err(error), None) => return Err(error.into()),
         }
         epoll::add(&self.epoll, &socket, EventData::new_u64(id.key()), EventFlags::OUT)?;
-        self.insert(id, Relay::new(id, window), Work::Connecting(Connecting { socket, to }));
+        self.channels.insert(id, Relay::new(id, window), Work::Connecting(Connecting { socket, to }));
         Ok(())
     }
 
     /// Handles the end of a connection attempt.
     pub(super) fn connected(&mut self, id: Id) {
-        let Some(Channel { mut relay, work: Work::Connecting(connecting), closed }) = self.channels.remove(&id) else {
+        let Some(Channel { mut relay, work: Work::Connecting(connecting), .. }) = self.channels.remove(id) else {
             return;
         };
         let Connecting { socket, to } = connecting;
@@ -58,25 +59,24 @@ impl Server {
                     Ok(write) => write,
                     Err(error) => {
                         let Fail { kind, errno, message } = error.into();
-                        self.push(id, &Event::Fail(kind, errno, message));
+                        self.hosts.push(id, &Event::Fail(kind, errno, message));
                         return;
                     }
                 };
                 relay.source(Role::Out, socket, SourceKind::Stream, &self.epoll);
                 relay.sink(write, SinkEnd::Shutdown);
-                self.push(id, &Event::Started);
-                let work = Work::Connected { half_closed: false };
-                self.channels.insert(id, Channel { relay, work, closed });
+                self.hosts.push(id, &Event::Started);
+                self.channels.insert(id, relay, Work::Connected { half_closed: false });
             }
             (Err(_), Some(next)) => {
                 let window = u32::try_from(relay.available()).unwrap_or(u32::MAX);
                 if let Err(Fail { kind, errno, message }) = self.connect(id, window, next) {
-                    self.push(id, &Event::Fail(kind, errno, message));
+                    self.hosts.push(id, &Event::Fail(kind, errno, message));
                 }
             }
             (Err(error), None) => {
                 let message = format!("nothing listens on port {}", to.port());
-                self.push(id, &Event::Fail(FailKind::Errno, error.raw_os_error(), message));
+                self.hosts.push(id, &Event::Fail(FailKind::Errno, error.raw_os_error(), message));
             }
         }
     }

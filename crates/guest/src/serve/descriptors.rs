@@ -15,10 +15,9 @@ use rustix::{
 
 use super::{
     memory::{other_thread, owner_of},
-    tree::listed,
+    trees::Trees,
     usage::{LEAST, Looker},
 };
-use crate::sys::process::tag_of;
 
 /// Bytes of a table that are read, and descriptor numbers that are tried, between two checks of the clock: less than a
 /// turn's worth.
@@ -97,14 +96,14 @@ impl Descriptors {
     }
 
     /// Continues a scan, or starts one if the pause is over.
-    pub(crate) fn look(&mut self, proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, until: Instant) {
+    pub(super) fn look(&mut self, trees: &Trees, until: Instant) {
         let rests = self.rest_until.is_some_and(|end| Instant::now() < end);
         if self.kinds.are_none() || self.sweep.is_none() && rests {
             return;
         }
         let began = Instant::now();
-        let sweep = self.sweep.get_or_insert_with(|| Sweep::new(proc, is_member, &self.known.holders));
-        let whole = sweep.go_on(proc, &self.kinds, until);
+        let sweep = self.sweep.get_or_insert_with(|| Sweep::new(trees, &self.known.holders));
+        let whole = sweep.go_on(trees.proc(), &self.kinds, until);
         sweep.spent += began.elapsed();
         if whole {
             self.finish();
@@ -112,13 +111,13 @@ impl Descriptors {
     }
 
     /// Scans from the start, as far as time allows.
-    pub(crate) fn look_now(&mut self, proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, until: Instant) {
+    pub(super) fn look_now(&mut self, trees: &Trees, until: Instant) {
         if self.kinds.are_none() {
             return;
         }
         let began = Instant::now();
-        let mut sweep = Sweep::new(proc, is_member, &self.known.holders);
-        sweep.go_on(proc, &self.kinds, until);
+        let mut sweep = Sweep::new(trees, &self.known.holders);
+        sweep.go_on(trees.proc(), &self.kinds, until);
         sweep.spent = began.elapsed();
         self.sweep = Some(sweep);
         self.finish();
@@ -198,9 +197,8 @@ enum Numbers {
 }
 
 impl Sweep {
-    fn new(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, first: &HashSet<i32>) -> Self {
-        let member = |pid: i32| tag_of(pid).filter(|tag| is_member(*tag)).map(|tag| (pid, tag));
-        let mut ahead: Vec<_> = listed(proc).into_iter().filter_map(member).collect();
+    fn new(trees: &Trees, first: &HashSet<i32>) -> Self {
+        let mut ahead: Vec<_> = trees.members().collect();
         ahead.sort_by_key(|(pid, _)| first.contains(pid));
         Self { ahead, table: None, seen: HashSet::new(), found: DescriptorTally::default(), spent: Duration::ZERO }
     }

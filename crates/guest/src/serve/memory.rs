@@ -10,12 +10,15 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use sandbar_guest::protocol::ExitKind;
 
 use super::{
-    Server,
-    bounds::{ALERT, CALM},
+    bounds::{ALERT, Bounds, CALM},
+    channels::Channels,
     descriptors::Descriptors,
-    tree::{self, listed},
+    trees::{
+        Trees,
+        tree::{self, listed},
+    },
 };
-use crate::sys::process::{page_size, tag_of};
+use crate::sys::process::page_size;
 
 /// Memory usage in bytes.
 #[derive(Clone, Copy, Default)]
@@ -43,6 +46,17 @@ impl Bytes {
 struct Memory(HashMap<u64, Bytes>);
 
 impl Memory {
+    fn of(trees: &Trees, measure: impl Fn(BorrowedFd<'_>, &str) -> Option<Bytes>) -> Self {
+        let proc = trees.proc();
+        let mut by_tag: HashMap<u64, Bytes> = HashMap::new();
+        for (pid, tag) in trees.members() {
+            let bytes = measure(proc, &pid.to_string()).filter(|bytes| bytes.all > 0);
+            let bytes = bytes.or_else(|| measure(proc, &other_thread(proc, pid)?));
+            by_tag.entry(tag).or_default().add(bytes.unwrap_or_default());
+        }
+        Self(by_tag)
+    }
+
     /// Summed over all commands first: one command may map what another has open.
     fn sum(&self, descriptors: &Descriptors) -> u64 {
         let mut sum = Bytes::default();
@@ -56,26 +70,26 @@ impl Memory {
     }
 }
 
-impl Server {
+impl Bounds {
     /// Kills the largest process tree until the machine is below its limit; returns when to check again.
-    pub(super) fn keep_memory(&mut self, limit: u64) -> Duration {
+    pub(super) fn keep_memory(&mut self, limit: u64, trees: &mut Trees, channels: &mut Channels) -> Duration {
         let mut highest = 0;
         // Each round kills at least one command.
         for _ in 0..64 {
-            let sum = self.memory(resident).sum(&self.settings.bounds.descriptors);
+            let sum = Memory::of(trees, resident).sum(&self.descriptors);
             highest = highest.max(sum);
             // Shared pages were counted for each process: now measure precisely.
-            if sum <= limit || self.exact_memory().sum(&self.settings.bounds.descriptors) <= limit {
+            if sum <= limit || self.exact_memory(trees).sum(&self.descriptors) <= limit {
                 break;
             }
             // Memory may move between descriptors meanwhile: stop all commands until the decision is made.
-            let stopped = self.stop_all();
-            self.look_into_descriptors();
-            let exactly = self.exact_memory();
-            let descriptors = &self.settings.bounds.descriptors;
-            let largest = exactly.largest(descriptors).filter(|_| exactly.sum(descriptors) > limit);
+            let stopped = trees.stop_all();
+            self.look_into_descriptors(trees);
+            let exactly = self.exact_memory(trees);
+            let largest = exactly.largest(&self.descriptors).filter(|_| exactly.sum(&self.descriptors) > limit);
             if let Some(tag) = largest {
-                self.end_trees(|other| other == tag, ExitKind::Memory);
+                channels.note_cause(|other| other == tag, ExitKind::Memory);
+                trees.kill(|other| other == tag);
             }
             tree::resume(&stopped);
             if largest.is_none() {
@@ -85,26 +99,14 @@ impl Server {
         if highest > limit / 2 { ALERT } else { CALM }
     }
 
-    fn exact_memory(&self) -> Memory {
-        let looker = self.settings.bounds.descriptors.looker();
-        let memory = self.memory(|proc, process| {
+    fn exact_memory(&self, trees: &Trees) -> Memory {
+        let looker = self.descriptors.looker();
+        let memory = Memory::of(trees, |proc, process| {
             looker.become_owner(owner_of(proc, process)?);
             proportional(proc, process).or_else(|| resident(proc, process))
         });
         looker.be_oneself();
         memory
-    }
-
-    fn memory(&self, measure: impl Fn(BorrowedFd<'_>, &str) -> Option<Bytes>) -> Memory {
-        let proc = self.settings.proc.as_fd();
-        let mut trees: HashMap<u64, Bytes> = HashMap::new();
-        for pid in listed(proc) {
-            let Some(tag) = tag_of(pid).filter(|tag| self.tags.has(*tag)) else { continue };
-            let bytes = measure(proc, &pid.to_string()).filter(|bytes| bytes.all > 0);
-            let bytes = bytes.or_else(|| measure(proc, &other_thread(proc, pid)?));
-            trees.entry(tag).or_default().add(bytes.unwrap_or_default());
-        }
-        Memory(trees)
     }
 }
 

@@ -20,8 +20,10 @@ use sandbar_guest::protocol::{Event, INPUT_WINDOW, MAX_DATA};
 
 use super::{
     backlog::Backlog,
-    link::Id,
-    outbox::{Outbox, Shared},
+    hosts::{
+        link::Id,
+        outbox::{Outbox, Shared},
+    },
 };
 
 /// A descriptor of a channel.
@@ -360,7 +362,12 @@ impl Relay {
             let room = usize::try_from(room).unwrap_or(MAX_DATA).min(scratch.len());
             let buffer = scratch.get_mut(..room).unwrap_or_default();
             match read(&watched.shared.fd, &mut *buffer) {
-                Ok(0) | Err(Errno::IO) => {
+                Err(Errno::AGAIN) => {
+                    self.dry[index] = true;
+                    return Ok(());
+                }
+                Err(Errno::INTR) => {}
+                Ok(0) | Err(_) => {
                     watched.disarm(epoll);
                     *slot = None;
                     self.dry[index] = true;
@@ -378,17 +385,6 @@ impl Relay {
                         outbox.bulk(self.id.channel, role == Role::Err, bytes)?;
                     }
                     self.passed(index, count);
-                }
-                Err(Errno::AGAIN) => {
-                    self.dry[index] = true;
-                    return Ok(());
-                }
-                Err(Errno::INTR) => {}
-                Err(_) => {
-                    watched.disarm(epoll);
-                    *slot = None;
-                    self.dry[index] = true;
-                    return Ok(());
                 }
             }
         }

@@ -2,9 +2,13 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt, rc::Rc};
 
-use sandbar_guest::protocol::{Event, FailKind, MAX_DATA, Record};
+use sandbar_guest::protocol::{Event, FailKind, MAX_DATA};
 
-use super::{Channel, Server, Work, link::Id, relay::Relay};
+use super::{
+    Server,
+    channels::{Channel, Work},
+    hosts::link::Id,
+};
 
 /// Bytes of one file that are sent before another channel has its turn.
 const TURN: usize = 1024 * 1024;
@@ -18,28 +22,13 @@ pub(crate) enum Sending {
 }
 
 impl Server {
-    /// Sends records as a response.
-    pub(super) fn answer(&mut self, id: Id, window: u32, records: &[Record]) {
-        let mut bytes = Vec::new();
-        for record in records {
-            record.encode(&mut bytes);
-        }
-        self.send(id, window, Sending::Bytes(bytes, 0));
-    }
-
-    /// Starts to send a response.
-    pub(super) fn send(&mut self, id: Id, window: u32, sending: Sending) {
-        self.insert(id, Relay::new(id, window), Work::Sending(sending));
-        self.sending.push_back(id);
-    }
-
     /// Gives every channel with bytes to send a turn, unless its host's outbox is full.
     pub(super) fn send_files(&mut self) {
-        for _ in 0..self.sending.len() {
-            let Some(id) = self.sending.pop_front() else { return };
-            let more = if self.is_full(id.link) { Ok(self.channels.contains_key(&id)) } else { self.send_some(id) };
+        for _ in 0..self.channels.sending.len() {
+            let Some(id) = self.channels.sending.pop_front() else { return };
+            let more = if self.hosts.is_full(id.link) { Ok(self.channels.has(id)) } else { self.send_some(id) };
             match more {
-                Ok(true) => self.sending.push_back(id),
+                Ok(true) => self.channels.sending.push_back(id),
                 Ok(false) => {}
                 Err(error) => self.lose(id.link, Err(error)),
             }
@@ -48,18 +37,18 @@ impl Server {
 
     /// Sends some bytes; `true` if more could follow at once.
     fn send_some(&mut self, id: Id) -> io::Result<bool> {
-        if let Some(Channel { relay, work: Work::Process(_), .. }) = self.channels.get_mut(&id)
-            && let Some(link) = self.links.get_mut(&id.link)
+        if let Some(Channel { relay, work: Work::Process(_), .. }) = self.channels.get_mut(id)
+            && let Some(link) = self.hosts.get_mut(id.link)
         {
             let more = relay.replay(&mut link.outbox)?;
             relay.rearm(&self.epoll);
             self.settle(id);
             return Ok(more);
         }
-        let Some(Channel { relay, work: Work::Sending(sending), .. }) = self.channels.get_mut(&id) else {
+        let Some(Channel { relay, work: Work::Sending(sending), .. }) = self.channels.get_mut(id) else {
             return Ok(false);
         };
-        let Some(link) = self.links.get_mut(&id.link) else { return Ok(false) };
+        let Some(link) = self.hosts.get_mut(id.link) else { return Ok(false) };
         let mut turn = 0;
         while turn < TURN && !link.outbox.is_full() {
             let room = relay.available().min(MAX_DATA).min(self.scratch.len());
@@ -104,7 +93,7 @@ impl Server {
                 }
             };
             link.outbox.push(id.channel, &last);
-            self.channels.remove(&id);
+            self.channels.remove(id);
             return Ok(false);
         }
         Ok(true)

@@ -7,7 +7,10 @@ use rustix::event::epoll::EventFlags;
 use sandbar_guest::protocol::{Event, MAX_DATA};
 
 use super::{Relay, Role};
-use crate::serve::{backlog::Backlog, link::Id, outbox::Outbox};
+use crate::serve::{
+    backlog::Backlog,
+    hosts::{link::Id, outbox::Outbox},
+};
 
 impl Relay {
     /// Stores output until the host confirms it.

@@ -5,17 +5,14 @@ use std::io;
 use rustix::io::Errno;
 use sandbar_guest::protocol::{FRAME_HEADER, FrameHeader, MAX_DATA, Request};
 
-use super::{
-    Server,
-    link::{Heard, Id},
-    requests::too_much,
-};
+use super::link::{Heard, Id};
+use crate::serve::{Server, requests::too_much};
 
 /// Fewer bytes are copied faster than spliced.
 const WORTH_MOVING: usize = 4 * 1024;
 
 /// A frame that is being spliced.
-pub(super) struct Moving {
+pub(crate) struct Moving {
     id: Id,
     left: usize,
 }
@@ -23,15 +20,15 @@ pub(super) struct Moving {
 impl Server {
     /// Handles an incomplete frame. If its bytes can be spliced, the ones already read are passed on, and the rest is
     /// spliced when it arrives; returns the number of bytes used.
-    pub(super) fn begin_moving(&mut self, number: u32, begun: &[u8]) -> io::Result<usize> {
-        let Some(link) = self.links.get_mut(&number) else { return Ok(0) };
+    pub(crate) fn begin_moving(&mut self, number: u32, begun: &[u8]) -> io::Result<usize> {
+        let Some(link) = self.hosts.get_mut(number) else { return Ok(0) };
         // The header is not complete yet.
         let Some(header) = FrameHeader::decode(begun).map_err(io::Error::other)? else { return Ok(0) };
         let id = Id { link: number, channel: header.channel };
         let (length, here) = (header.length as usize, begun.get(FRAME_HEADER..).unwrap_or_default());
         let left = length.saturating_sub(here.len());
         let bulk = Request::is_bulk(header.kind) && length <= MAX_DATA;
-        let channel = self.channels.get_mut(&id).filter(|channel| bulk && channel.relay.has_meter());
+        let channel = self.channels.get_mut(id).filter(|channel| bulk && channel.relay.has_meter());
         link.in_bulk = channel.is_some();
         let Some(channel) = channel else { return Ok(0) };
         if length > channel.relay.room() {
@@ -47,11 +44,11 @@ impl Server {
 
     /// Continues with a frame that is being spliced. If its sink is full or gone, the bytes are read anyway: frames for
     /// other channels follow them.
-    pub(super) fn receive_moving(&mut self, number: u32) -> io::Result<Heard> {
-        let Some(link) = self.links.get_mut(&number) else { return Ok(Heard::Nothing) };
+    pub(crate) fn receive_moving(&mut self, number: u32) -> io::Result<Heard> {
+        let Some(link) = self.hosts.get_mut(number) else { return Ok(Heard::Nothing) };
         let (Some(moving), Some(input)) = (&mut link.moving, &link.input) else { return Ok(Heard::Nothing) };
         let id = moving.id;
-        let mut channel = self.channels.get_mut(&id);
+        let mut channel = self.channels.get_mut(id);
         let moved = match &mut channel {
             Some(channel) if moving.left >= WORTH_MOVING => channel.relay.move_in(input, moving.left),
             _ => None,

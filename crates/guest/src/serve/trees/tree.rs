@@ -1,9 +1,9 @@
-//! Finds and signals every descendant of a command by its inherited tag.
+//! Finds and signals every descendant of a command by its inherited tag, despite processes that are just being forked.
 
 use std::{
     collections::HashSet,
     io::{self, ErrorKind},
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::BorrowedFd,
     time::Duration,
 };
 
@@ -141,7 +141,7 @@ fn stands_still(pid: i32) -> bool {
 }
 
 /// Whether a process is stopped or dead.
-pub(super) fn is_stopped(pid: i32) -> bool {
+pub(crate) fn is_stopped(pid: i32) -> bool {
     state(pid).ok().flatten().is_none_or(|state| matches!(state, b'T' | b't' | b'Z' | b'X'))
 }
 
@@ -201,35 +201,4 @@ pub(crate) fn listed(proc: BorrowedFd<'_>) -> Vec<i32> {
         found.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
     }
     found
-}
-
-/// Generates tags for commands: unlike those of any other machine on this host, so that machines without a PID
-/// namespace cannot confuse each other's processes.
-pub(crate) struct Tags {
-    base: u64,
-    next: u32,
-}
-
-const BASE: u64 = 0x3FFF_FFFF_0000_0000;
-
-impl Tags {
-    pub(crate) fn new(random: u64) -> Self {
-        Self { base: (random & BASE) | 1 << 61, next: 0 }
-    }
-
-    pub(crate) fn take(&mut self) -> u64 {
-        self.next = self.next.wrapping_add(1);
-        self.base | u64::from(self.next)
-    }
-
-    /// Whether a tag belongs to this machine.
-    pub(crate) fn has(&self, tag: u64) -> bool {
-        tag & !u64::from(u32::MAX) == self.base
-    }
-
-    /// Kills everything that this machine has started.
-    pub(crate) fn kill_all(&self, proc: &impl AsFd) {
-        // No other processes are left that could have children.
-        let _none = signal_tree(proc.as_fd(), |tag| self.has(tag), libc::SIGKILL);
-    }
 }
