@@ -1,25 +1,15 @@
 //! The server inside a machine: one thread, one stream to each host, many channels. A *host* here is the process at the
 //! other end of a stream.
 
-mod access;
-mod backlog;
 mod bounds;
 mod channels;
-mod connect;
-mod descriptors;
 mod detached;
 mod files;
 mod hosts;
-mod intake;
-mod memory;
 mod process;
-mod relay;
 mod requests;
-mod sending;
 mod trees;
-mod unpack;
-mod usage;
-mod work;
+mod worker;
 
 use std::{
     io,
@@ -37,18 +27,17 @@ use rustix::{
 };
 use sandbar_guest::protocol::{Event, ExitKind, Hello};
 
+pub(crate) use self::bounds::{Bounds, usage::Looker};
 use self::{
-    access::FileAccess,
-    channels::{Channels, Work},
+    channels::{Channels, Task, relay::Role},
+    files::access::FileAccess,
     hosts::{
         Hosts,
         link::{CHILDREN, HUB, Id, Wake},
     },
     process::Launcher,
-    relay::Role,
     trees::Trees,
 };
-pub(crate) use self::{bounds::Bounds, usage::Looker};
 use crate::{
     hub::Hub,
     identity::Users,
@@ -185,7 +174,7 @@ impl Server {
                 }
             }
             self.enforce_deadlines();
-            self.trees.resume_late();
+            self.trees.resume_forks();
             if self.hosts.lease_end().is_some_and(|end| end <= Instant::now()) {
                 return Ok(());
             }
@@ -195,7 +184,7 @@ impl Server {
 
     /// Time until the next deadline or the lease's end; zero while files are being sent.
     fn timeout(&self) -> Option<Timespec> {
-        if self.channels.sending.iter().any(|id| !self.hosts.is_full(id.link)) {
+        if self.channels.to_send.iter().any(|id| !self.hosts.is_full(id.link)) {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let wakes =
@@ -208,7 +197,7 @@ impl Server {
     /// Handles a channel's descriptor that is readable or writable.
     fn ready(&mut self, id: Id, role: Role) {
         let Some(channel) = self.channels.get_mut(id) else { return };
-        if matches!(channel.work, Work::Connecting(_)) {
+        if matches!(channel.task, Task::Connecting(_)) {
             return self.connected(id);
         }
         let Some(link) = self.hosts.get_mut(id.link) else { return };
@@ -237,14 +226,14 @@ impl Server {
             let Some(id) = self.channels.remove_child(ended.pid) else { continue };
             let filled = self.bounds.left_too_much(&self.trees);
             let Some(channel) = self.channels.get_mut(id) else { continue };
-            match &mut channel.work {
-                Work::Process(running) => {
+            match &mut channel.task {
+                Task::Process(running) => {
                     let cause = self.bounds.cause(&ended, running.deaths);
                     running.cause = running.cause.or(cause).or(filled.then_some(ExitKind::Disk));
                     running.ended(&ended);
                     self.bounds.changed();
                 }
-                Work::Worker(worker) => {
+                Task::Worker(worker) => {
                     worker.code = Some(ended.code);
                     if worker.fills {
                         self.bounds.changed();
@@ -269,10 +258,10 @@ impl Server {
     fn settle(&mut self, id: Id) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         let Some(link) = self.hosts.get_mut(id.link) else { return };
-        let last = match &mut channel.work {
+        let last = match &mut channel.task {
             // The next host that attaches gets all of it.
-            Work::Process(_) if channel.relay.is_orphan() => None,
-            Work::Process(running) => {
+            Task::Process(_) if channel.relay.is_orphan() => None,
+            Task::Process(running) => {
                 if let Some(exit) = running.report(&channel.relay)
                     && !channel.closed
                 {
@@ -290,15 +279,15 @@ impl Server {
                     done => done,
                 }
             }
-            Work::Worker(worker) => worker.outcome(&channel.relay),
-            Work::Connected { half_closed } => {
+            Task::Worker(worker) => worker.outcome(&channel.relay),
+            Task::Connected { half_closed } => {
                 if channel.relay.is_silent() && !*half_closed {
                     *half_closed = true;
                     link.outbox.push(id.channel, &Event::Exit(0, ExitKind::Exited));
                 }
                 (*half_closed && !channel.relay.has_sink()).then_some(Event::Done)
             }
-            Work::Connecting(_) | Work::Sending(_) | Work::Writing(_) => None,
+            Task::Connecting(_) | Task::Response(_) | Task::Writing(_) => None,
         };
         if let Some(event) = last {
             if !channel.closed {

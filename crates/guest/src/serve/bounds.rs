@@ -1,6 +1,10 @@
 //! Limits that the guest enforces: memory if the kernel does not limit it, and disk usage. Checked only while something
 //! runs.
 
+mod descriptors;
+mod memory;
+pub(crate) mod usage;
+
 use std::{
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -13,13 +17,14 @@ use sandbar_guest::{
     protocol::{ExitKind, FailKind, Launch, LimitStrengths, Strength},
 };
 
-use super::{
-    access::FileAccess,
-    channels::Channels,
+use self::{
     descriptors::Descriptors,
-    files::{Answer, Fail},
-    trees::{Trees, tree},
     usage::{Count, Looker, Places},
+};
+use super::{
+    channels::Channels,
+    files::{Answer, Fail, access::FileAccess},
+    trees::{Trees, signals},
 };
 use crate::{
     group::{Hard, deaths, open_deaths},
@@ -342,7 +347,7 @@ impl Bounds {
                 channels.note_cause(|_| true, ExitKind::Disk);
                 trees.kill(|_| true);
             } else {
-                tree::resume(&stopped);
+                signals::resume(&stopped);
             }
         }
         let Some(disk) = &self.disk else { return CALM };

@@ -1,5 +1,10 @@
 //! The open channels of all hosts, and the children and deadlines that belong to them.
 
+mod backlog;
+mod connection;
+pub(super) mod relay;
+pub(super) mod response;
+
 use std::{
     collections::{BTreeSet, HashMap, VecDeque, hash_map},
     os::fd::OwnedFd,
@@ -8,14 +13,13 @@ use std::{
 
 use sandbar_guest::protocol::{ExitKind, FailKind, Record};
 
+use self::{connection::Connecting, relay::Relay, response::Response};
 use super::{
-    connect::Connecting,
     files::{Answer, Fail},
     hosts::link::{DETACHED, Id},
     process::Running,
-    relay::Relay,
-    requests::{Worker, Writing},
-    sending::Sending,
+    requests::Writing,
+    worker::Worker,
 };
 
 /// Most surviving commands that run at a time.
@@ -26,17 +30,17 @@ const ENDED: usize = 64;
 /// One channel and its work.
 pub(super) struct Channel {
     pub(super) relay: Relay,
-    pub(super) work: Work,
+    pub(super) task: Task,
     /// The channel is closed: nothing more is sent on it.
     pub(super) closed: bool,
 }
 
-pub(super) enum Work {
+pub(super) enum Task {
     Process(Running),
     Worker(Worker),
     Connecting(Connecting),
     Connected { half_closed: bool },
-    Sending(Sending),
+    Response(Response),
     Writing(Writing),
 }
 
@@ -55,7 +59,7 @@ pub(super) struct Channels {
     children: HashMap<i32, Id>,
     deadlines: BTreeSet<(Instant, Id)>,
     /// Channels with bytes to send.
-    pub(super) sending: VecDeque<Id>,
+    pub(super) to_send: VecDeque<Id>,
     /// Last channel number that was given to a detached command.
     last_detached: u32,
 }
@@ -73,8 +77,8 @@ impl Channels {
         self.all.get_mut(&id)
     }
 
-    pub(super) fn insert(&mut self, id: Id, relay: Relay, work: Work) {
-        self.all.insert(id, Channel { relay, work, closed: false });
+    pub(super) fn insert(&mut self, id: Id, relay: Relay, task: Task) {
+        self.all.insert(id, Channel { relay, task, closed: false });
     }
 
     pub(super) fn remove(&mut self, id: Id) -> Option<Channel> {
@@ -92,16 +96,16 @@ impl Channels {
     }
 
     /// Starts to send a response.
-    pub(super) fn send(&mut self, id: Id, window: u32, response: Sending) {
-        self.insert(id, Relay::new(id, window), Work::Sending(response));
-        self.sending.push_back(id);
+    pub(super) fn send(&mut self, id: Id, window: u32, response: Response) {
+        self.insert(id, Relay::new(id, window), Task::Response(response));
+        self.to_send.push_back(id);
     }
 
     /// Sends records as a response.
     pub(super) fn send_records(&mut self, id: Id, window: u32, records: &[Record]) {
         let mut bytes = Vec::new();
         records.iter().for_each(|record| record.encode(&mut bytes));
-        self.send(id, window, Sending::Bytes(bytes, 0));
+        self.send(id, window, Response::Bytes(bytes, 0));
     }
 
     /// Adds a child that works for a channel.
@@ -112,7 +116,7 @@ impl Channels {
     /// Removes a child that has ended, and its deadline; returns its channel.
     pub(super) fn remove_child(&mut self, pid: i32) -> Option<Id> {
         let id = self.children.remove(&pid)?;
-        if let Some(Channel { work: Work::Process(running), .. }) = self.all.get_mut(&id)
+        if let Some(Channel { task: Task::Process(running), .. }) = self.all.get_mut(&id)
             && let Some(deadline) = running.deadline.take()
         {
             self.deadlines.remove(&(deadline, id));
@@ -132,7 +136,7 @@ impl Channels {
     pub(super) fn expire_one(&mut self) -> Option<u64> {
         while self.next_deadline()? <= Instant::now() {
             let (_, id) = self.deadlines.pop_first()?;
-            if let Some(Channel { work: Work::Process(running), .. }) = self.all.get_mut(&id) {
+            if let Some(Channel { task: Task::Process(running), .. }) = self.all.get_mut(&id) {
                 running.deadline = None;
                 running.cause = Some(ExitKind::Deadline);
                 return Some(running.tag);
@@ -144,7 +148,7 @@ impl Channels {
     /// Records why the commands with these tags end.
     pub(super) fn note_cause(&mut self, which: impl Fn(u64) -> bool, why: ExitKind) {
         for channel in self.all.values_mut() {
-            if let Work::Process(running) = &mut channel.work
+            if let Task::Process(running) = &mut channel.task
                 && which(running.tag)
                 && !running.has_ended()
             {
@@ -155,22 +159,22 @@ impl Channels {
 
     /// Pids of the workers.
     pub(super) fn workers(&self) -> impl Iterator<Item = i32> {
-        self.all.values().filter_map(|channel| match &channel.work {
-            Work::Worker(worker) => Some(worker.pid),
+        self.all.values().filter_map(|channel| match &channel.task {
+            Task::Worker(worker) => Some(worker.pid),
             _ => None,
         })
     }
 
     /// Whether a command runs, its channel closed or not.
     pub(super) fn has_running(&self) -> bool {
-        let runs = |channel: &Channel| matches!(&channel.work, Work::Process(running) if !running.has_ended());
+        let runs = |channel: &Channel| matches!(&channel.task, Task::Process(running) if !running.has_ended());
         self.all.values().any(runs)
     }
 
     /// Every command whose channel is not closed.
     pub(super) fn commands(&self) -> impl Iterator<Item = Command<'_>> {
-        self.all.iter().filter(|(_, channel)| !channel.closed).filter_map(|(id, channel)| match &channel.work {
-            Work::Process(running) => Some(Command { id: *id, relay: &channel.relay, running }),
+        self.all.iter().filter(|(_, channel)| !channel.closed).filter_map(|(id, channel)| match &channel.task {
+            Task::Process(running) => Some(Command { id: *id, relay: &channel.relay, running }),
             _ => None,
         })
     }
@@ -207,7 +211,7 @@ impl Channels {
     pub(super) fn rehome(&mut self, from: Id, to: Id, window: Option<u32>, epoll: &OwnedFd) {
         let Some(mut channel) = self.all.remove(&from) else { return };
         channel.relay.rehome(to, window, epoll);
-        if let Work::Process(running) = &mut channel.work {
+        if let Task::Process(running) = &mut channel.task {
             running.untold();
             if let Some(known) = self.children.get_mut(&running.pid).filter(|known| **known == from) {
                 *known = to;

@@ -6,10 +6,9 @@ use sandbar_guest::protocol::{Event, FailKind, MAX_WORDS, ProcessRecord, Process
 
 use super::{
     Server,
-    channels::{Channel, Command, Work},
+    channels::{Channel, Command, Task, response::Response},
     files::{Answer, Fail},
     hosts::link::Id,
-    sending::Sending,
 };
 
 /// Describes a command when it starts.
@@ -42,7 +41,7 @@ impl Server {
         };
         let mut records: Vec<_> = self.channels.commands().map(record).collect();
         records.sort_by_key(|record| record.id);
-        self.channels.send(id, window, Sending::Bytes(ProcessRecord::encode_all(&records), 0));
+        self.channels.send(id, window, Response::Bytes(ProcessRecord::encode_all(&records), 0));
     }
 
     /// Sends a signal to a command's process tree, attached or not.
@@ -65,14 +64,14 @@ impl Server {
         let input = relay.takes_input();
         self.channels.rehome(from, id, Some(window), &self.epoll);
         self.hosts.push(id, &Event::Kept(process, input));
-        self.channels.sending.push_back(id);
+        self.channels.to_send.push_back(id);
         Ok(())
     }
 
     /// Detaches a host from a channel: a surviving command goes on, anything else ends.
     pub(super) fn leave(&mut self, id: Id) {
         match self.channels.get(id) {
-            Some(Channel { work: Work::Process(running), closed: false, .. }) if running.about.kept => {}
+            Some(Channel { task: Task::Process(running), closed: false, .. }) if running.about.kept => {}
             _ => return self.close(id),
         }
         self.hosts.add_detached();

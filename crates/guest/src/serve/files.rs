@@ -1,5 +1,7 @@
 //! File operations through handles: no path is resolved twice, and no link is followed that should not be.
 
+pub(super) mod access;
+
 use std::{
     ffi::{CString, OsStr},
     fs::File,

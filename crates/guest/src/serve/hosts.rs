@@ -1,8 +1,8 @@
 //! The connections to all hosts, and how long the machine lives without one.
 
-mod bulk;
 pub(super) mod link;
 pub(super) mod outbox;
+mod splice;
 
 use std::{
     collections::HashMap,

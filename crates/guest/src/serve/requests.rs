@@ -3,39 +3,29 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
-    os::fd::{AsRawFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant},
 };
 
-use rustix::{
-    event::{EventfdFlags, eventfd},
-    process::{Resource, Rlimit, setrlimit},
-};
-use sandbar_guest::protocol::{At, CWD, Event, FRAME_HEADER, FailKind, FrameHeader, Open, Request, Spawn};
+use sandbar_guest::protocol::{At, CWD, Event, FailKind, Open, Request, Spawn};
 
 use super::{
     Server,
-    channels::{Channel, Work},
+    channels::{Channel, Task, relay::Relay, response::Response},
     detached,
     files::{Answer, Fail, Replacement, plain},
     hosts::link::Id,
-    process::{self, NotStarted},
-    relay::{BULK_PIPE, Relay, Role, SinkEnd, SourceKind},
-    sending::Sending,
-    work::{Digests, Job, report},
+    process::NotStarted,
+    worker::job::{Digests, Job},
 };
 use crate::{
     identity::User,
     sys::{
         self,
         exec::{Failed, Stage},
-        process::{Fork, exit_now, fork_into},
     },
 };
 
-/// Address space of a worker in bytes.
-const WORKER_MEMORY: u64 = 1 << 30;
 /// Most directory entries that the server lists itself; a worker lists longer ones, so that the server never blocks.
 const LIST_AT_ONCE: usize = 1000;
 
@@ -45,36 +35,6 @@ pub(crate) struct Writing {
     user: Option<Rc<User>>,
     /// Whether it counts towards the disk limit.
     counts: bool,
-}
-
-/// A forked process that works on files.
-pub(crate) struct Worker {
-    pub(crate) pid: i32,
-    status: OwnedFd,
-    pub(crate) code: Option<i32>,
-    /// Whether it writes to disk.
-    pub(crate) fills: bool,
-}
-
-impl Worker {
-    /// Its answer, once it has ended and all its output has been passed on.
-    pub(crate) fn outcome(&mut self, relay: &Relay) -> Option<Event<'static>> {
-        let code = self.code.filter(|_| relay.is_silent())?;
-        let mut said = vec![0; 64 * 1024];
-        let length = rustix::io::read(&self.status, &mut said).unwrap_or(0);
-        let said = said.get(..length).unwrap_or_default();
-        let fail = FrameHeader::decode(said).ok().flatten().and_then(|header| {
-            match Event::decode(header.kind, said.get(FRAME_HEADER..)?) {
-                Ok(Event::Fail(kind, errno, message)) => Some(Event::Fail(kind, errno, message)),
-                _ => None,
-            }
-        });
-        Some(match (code, fail) {
-            (_, Some(fail)) => fail,
-            (0, None) => Event::Done,
-            (code, None) => Event::Fail(FailKind::Errno, libc::EIO, format!("the worker ended with {code}")),
-        })
-    }
 }
 
 impl Server {
@@ -97,7 +57,7 @@ impl Server {
             Open::Read(at) => {
                 let (file, size) = self.access.run(&at, |files| files.open_regular(&at))?;
                 self.hosts.push(id, &Event::Started);
-                self.channels.send(id, window, Sending::File(Rc::new(file), 0, size));
+                self.channels.send(id, window, Response::File(Rc::new(file), 0, size));
                 Ok(())
             }
             Open::Write(at) => self.begin_write(id, &at),
@@ -113,7 +73,7 @@ impl Server {
                 }
                 None => {
                     let user = self.access.user_of(&at)?;
-                    self.work(id, window, user, Job::List(at))
+                    self.start_worker(id, window, user, Job::List(at))
                 }
             },
             Open::MakeDir(at) => {
@@ -124,16 +84,16 @@ impl Server {
                 self.access.run(&from, |files| files.rename(&from, &to))?;
                 self.done(id)
             }
-            Open::Remove(at) => self.work(id, window, self.access.user_of(&at)?, Job::Remove(at)),
+            Open::Remove(at) => self.start_worker(id, window, self.access.user_of(&at)?, Job::Remove(at)),
             Open::Scan(at, skip, digests) => {
                 let digests = if digests { Digests::Sha256 } else { Digests::Skip };
-                self.work(id, window, self.access.user_of(&at)?, Job::Scan(at, skip, digests))
+                self.start_worker(id, window, self.access.user_of(&at)?, Job::Scan(at, skip, digests))
             }
-            Open::Pack(at, skip) => self.work(id, window, self.access.user_of(&at)?, Job::Pack(at, skip)),
+            Open::Pack(at, skip) => self.start_worker(id, window, self.access.user_of(&at)?, Job::Pack(at, skip)),
             Open::Unpack(at) => {
                 self.access.reset();
                 let most = self.bounds.allowance(&at.path, &self.trees, &self.access);
-                self.work(id, window, self.access.user_of(&at)?, Job::Unpack(at, most))
+                self.start_worker(id, window, self.access.user_of(&at)?, Job::Unpack(at, most))
             }
             Open::Connect(0) => Err(Fail::of(FailKind::Invalid, "port 0 is not a valid port")),
             Open::Connect(port) => self.connect(id, window, SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
@@ -202,7 +162,7 @@ impl Server {
             self.hosts.push(id, &Event::Started);
         }
         self.next_process += 1;
-        self.channels.insert(id, relay, Work::Process(running));
+        self.channels.insert(id, relay, Task::Process(running));
         Ok(())
     }
 
@@ -233,59 +193,7 @@ impl Server {
         let files = self.access.files();
         let replacement = self.access.run_as(user.as_ref(), || Replacement::begin(files, at, user.as_deref()))?;
         let writing = Writing { replacement: Some(replacement), user, counts: self.bounds.is_counted(&at.path) };
-        self.channels.insert(id, Relay::new(id, 0), Work::Writing(writing));
-        Ok(())
-    }
-
-    /// Starts a worker.
-    fn work(&mut self, id: Id, window: u32, user: Option<Rc<User>>, job: Job) -> Answer<()> {
-        self.access.reset();
-        let (stdout, their_stdout) = process::pipe_from_child()?;
-        let (status, their_status) = process::pipe_from_child()?;
-        let (their_stdin, stdin) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&stdin, true)?;
-        let meter = match job {
-            Job::Unpack(..) => {
-                // Room for all bytes in flight, so that neither side waits for the other at every piece.
-                let _stays_small = rustix::pipe::fcntl_setpipe_size(&stdin, BULK_PIPE);
-                Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
-            }
-            _ => None,
-        };
-        let fills = meter.is_some();
-        let pid = match fork_into(0)? {
-            Fork::Child => {
-                // Keep only its own pipes: an inherited input pipe of a command would hide that input's end.
-                let pipes = [&their_stdin, &their_stdout, &their_status];
-                let mut keep: Vec<_> = pipes.into_iter().chain(&meter).map(AsRawFd::as_raw_fd).collect();
-                if sys::process::close_all_but(&mut keep).is_err() {
-                    exit_now(1);
-                }
-                let files = self.access.files();
-                bound_memory();
-                let become_user = user.map_or(Ok(()), |user| {
-                    sys::process::become_user(user.uid, user.gid, &user.groups)?;
-                    sys::security::set_caps(sys::security::Caps::NONE)?;
-                    sys::security::close_memory()
-                });
-                let done =
-                    become_user.map_err(Fail::from).and_then(|()| job.run(files, (their_stdin, meter), their_stdout));
-                let code = i32::from(done.is_err());
-                if let Err(fail) = done {
-                    report(&their_status, fail);
-                }
-                exit_now(code)
-            }
-            Fork::Parent(pid) => pid,
-        };
-        let mut relay = Relay::new(id, window);
-        relay.source(Role::Out, stdout, SourceKind::Pipe, &self.epoll);
-        match (self.hosts.get_mut(id.link), meter) {
-            (Some(link), Some(meter)) => relay.bulk_sink(stdin, meter, &mut link.outbox, &self.epoll)?,
-            _ => relay.sink(stdin, SinkEnd::Close),
-        }
-        self.channels.add_child(pid, id);
-        self.channels.insert(id, relay, Work::Worker(Worker { pid, status, code: None, fills }));
+        self.channels.insert(id, Relay::new(id, 0), Task::Writing(writing));
         Ok(())
     }
 
@@ -294,17 +202,17 @@ impl Server {
     pub(super) fn proceed(&mut self, id: Id, request: Request<'_>) -> io::Result<()> {
         let Some(channel) = self.channels.get_mut(id) else { return Ok(()) };
         let Some(link) = self.hosts.get_mut(id.link) else { return Ok(()) };
-        match (request, &mut channel.work) {
-            (Request::Credit(more), work) => {
+        match (request, &mut channel.task) {
+            (Request::Credit(more), task) => {
                 channel.relay.grant(more, &self.epoll);
-                let may_continue = matches!(work, Work::Sending(_)) || channel.relay.is_behind();
-                if may_continue && !self.channels.sending.contains(&id) {
-                    self.channels.sending.push_back(id);
+                let may_continue = matches!(task, Task::Response(_)) || channel.relay.is_behind();
+                if may_continue && !self.channels.to_send.contains(&id) {
+                    self.channels.to_send.push_back(id);
                 }
             }
             // Sent before the host knew of the end.
-            (Request::Data(_) | Request::End, Work::Process(running)) if running.is_done() => {}
-            (Request::Data(bytes), Work::Writing(_)) => self.write_more(id, bytes),
+            (Request::Data(_) | Request::End, Task::Process(running)) if running.is_done() => {}
+            (Request::Data(bytes), Task::Writing(_)) => self.write_more(id, bytes),
             (Request::Data(bytes), _) => {
                 if bytes.len() > channel.relay.room() {
                     return Err(too_much());
@@ -312,12 +220,12 @@ impl Server {
                 channel.relay.feed(bytes, &mut link.outbox, &self.epoll);
                 self.settle(id);
             }
-            (Request::End, Work::Writing(_)) => self.finish_write(id),
+            (Request::End, Task::Writing(_)) => self.finish_write(id),
             (Request::End, _) => {
                 channel.relay.end(&mut link.outbox, &self.epoll);
                 self.settle(id);
             }
-            (Request::Signal(number @ 1..=64), Work::Process(running)) => {
+            (Request::Signal(number @ 1..=64), Task::Process(running)) => {
                 let tag = running.tag;
                 if i32::from(number) == libc::SIGKILL {
                     // The host killed the command: do not report out-of-memory, even if the kernel killed processes
@@ -326,7 +234,7 @@ impl Server {
                 }
                 self.trees.signal(tag, i32::from(number));
             }
-            (Request::Resize(rows, cols), Work::Process(running)) => running.resize(rows, cols),
+            (Request::Resize(rows, cols), Task::Process(running)) => running.resize(rows, cols),
             (Request::Close, _) => self.close(id),
             (Request::Leave, _) => self.leave(id),
             (Request::Signal(_) | Request::Resize(..), _) => {}
@@ -336,13 +244,13 @@ impl Server {
     }
 
     fn write_more(&mut self, id: Id, bytes: &[u8]) {
-        let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(id) else { return };
+        let Some(Channel { task: Task::Writing(writing), .. }) = self.channels.get_mut(id) else { return };
         if writing.counts
             && let Err(fail) = self.bounds.take_room(bytes.len() as u64, &self.trees, &self.access)
         {
             return self.fail_write(id, fail);
         }
-        let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(id) else { return };
+        let Some(Channel { task: Task::Writing(writing), .. }) = self.channels.get_mut(id) else { return };
         let user = writing.user.clone();
         let written = match &mut writing.replacement {
             Some(replacement) => self.access.run_as(user.as_ref(), || replacement.write(bytes)),
@@ -355,7 +263,7 @@ impl Server {
     }
 
     fn finish_write(&mut self, id: Id) {
-        let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(id) else { return };
+        let Some(Channel { task: Task::Writing(writing), .. }) = self.channels.get_mut(id) else { return };
         let user = writing.user.clone();
         let finished = match writing.replacement.take() {
             Some(mut replacement) => self.access.run_as(user.as_ref(), || replacement.finish()),
@@ -381,8 +289,8 @@ impl Server {
         let Some(link) = self.hosts.get_mut(id.link) else { return };
         channel.closed = true;
         channel.relay.discard(&self.epoll);
-        match &mut channel.work {
-            Work::Process(running) => {
+        match &mut channel.task {
+            Task::Process(running) => {
                 let tag = running.tag;
                 if !running.has_ended() {
                     self.trees.signal(tag, libc::SIGKILL);
@@ -390,8 +298,8 @@ impl Server {
                 channel.relay.end(&mut link.outbox, &self.epoll);
                 self.settle(id);
             }
-            Work::Worker(worker) => sys::process::signal(worker.pid, libc::SIGKILL),
-            Work::Writing(writing) => {
+            Task::Worker(worker) => sys::process::signal(worker.pid, libc::SIGKILL),
+            Task::Writing(writing) => {
                 let (user, replacement) = (writing.user.clone(), writing.replacement.take());
                 let _undone = self.access.run_as(user.as_ref(), || {
                     drop(replacement);
@@ -399,7 +307,7 @@ impl Server {
                 });
                 self.channels.remove(id);
             }
-            Work::Connecting(_) | Work::Connected { .. } | Work::Sending(_) => {
+            Task::Connecting(_) | Task::Connected { .. } | Task::Response(_) => {
                 self.channels.remove(id);
             }
         }
@@ -408,10 +316,4 @@ impl Server {
 
 pub(super) fn too_much() -> io::Error {
     io::Error::other("the host sent more than it was granted")
-}
-
-/// Limits a worker's memory, whatever archive or directory it reads.
-fn bound_memory() {
-    let most = Rlimit { current: Some(WORKER_MEMORY), maximum: Some(WORKER_MEMORY) };
-    let _has_less_already = setrlimit(Resource::As, most);
 }

@@ -1,7 +1,7 @@
 //! The process trees of a machine's commands. Each tree has a tag, which all its processes inherit.
 
-mod late;
-pub(super) mod tree;
+mod forks;
+pub(super) mod signals;
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use self::late::Late;
+use self::forks::ForkWatch;
 use super::Scope;
 use crate::sys::{
     process::{signal, tag_of},
@@ -22,12 +22,12 @@ pub(super) struct Trees {
     proc: OwnedFd,
     scope: Scope,
     tags: Tags,
-    late: Late,
+    forks: ForkWatch,
 }
 
 impl Trees {
     pub(super) fn new(proc: OwnedFd, scope: Scope) -> io::Result<Self> {
-        Ok(Self { proc, scope, tags: Tags::new(Token::random()?.0[0]), late: Late::default() })
+        Ok(Self { proc, scope, tags: Tags::new(Token::random()?.0[0]), forks: ForkWatch::default() })
     }
 
     pub(super) fn proc(&self) -> BorrowedFd<'_> {
@@ -41,13 +41,13 @@ impl Trees {
 
     /// Sends a signal to every process of a tree.
     pub(super) fn signal(&mut self, tag: u64, number: i32) {
-        self.late.add(tree::signal_tree(self.proc.as_fd(), |other| other == tag, number));
+        self.forks.add(signals::signal_tree(self.proc.as_fd(), |other| other == tag, number));
     }
 
     /// Kills the trees with these tags.
     pub(super) fn kill(&mut self, which: impl Fn(u64) -> bool) {
         let tags = &self.tags;
-        self.late.add(tree::signal_tree(self.proc.as_fd(), |tag| tags.has(tag) && which(tag), libc::SIGKILL));
+        self.forks.add(signals::signal_tree(self.proc.as_fd(), |tag| tags.has(tag) && which(tag), libc::SIGKILL));
     }
 
     /// Kills everything that this machine has started, before it ends.
@@ -57,30 +57,30 @@ impl Trees {
             Scope::Namespace if rustix::process::getpid().is_init() => signal(-1, libc::SIGKILL),
             _ => {
                 // No other processes are left that could have children.
-                let _none = tree::signal_tree(self.proc.as_fd(), |tag| self.tags.has(tag), libc::SIGKILL);
+                let _none = signals::signal_tree(self.proc.as_fd(), |tag| self.tags.has(tag), libc::SIGKILL);
             }
         }
     }
 
     /// Stops every process of every tree; returns their pids.
     pub(super) fn stop_all(&self) -> Vec<i32> {
-        tree::stop(self.proc.as_fd(), |tag| self.tags.has(tag))
+        signals::stop(self.proc.as_fd(), |tag| self.tags.has(tag))
     }
 
     /// All processes of all trees, with their tags.
     pub(super) fn members(&self) -> impl Iterator<Item = (i32, u64)> {
         let member = |pid: i32| tag_of(pid).filter(|tag| self.tags.has(*tag)).map(|tag| (pid, tag));
-        tree::listed(self.proc.as_fd()).into_iter().filter_map(member)
+        signals::listed(self.proc.as_fd()).into_iter().filter_map(member)
     }
 
     /// Resumes children that were born stopped, if it is time to look for them.
-    pub(super) fn resume_late(&mut self) {
-        self.late.look(self.proc.as_fd());
+    pub(super) fn resume_forks(&mut self) {
+        self.forks.look(self.proc.as_fd());
     }
 
-    /// When `resume_late` has something to do.
+    /// When `resume_forks` has something to do.
     pub(super) fn wakes_at(&self) -> Option<Instant> {
-        self.late.wakes_at()
+        self.forks.wakes_at()
     }
 }
 

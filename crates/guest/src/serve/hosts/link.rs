@@ -8,8 +8,8 @@ use rustix::{
 };
 use sandbar_guest::protocol::{FRAME_HEADER, FrameHeader, Request};
 
-use super::{bulk::Moving, outbox::Outbox};
-use crate::serve::{SCRATCH, Server, relay::Role};
+use super::{outbox::Outbox, splice::Splice};
+use crate::serve::{SCRATCH, Server, channels::relay::Role};
 
 /// Bulk frames of one host that are handled before other hosts have their turn.
 const BULK_TURNS: usize = 16;
@@ -83,7 +83,7 @@ pub(crate) struct Link {
     output_armed: bool,
     inbox: Vec<u8>,
     /// A bulk frame whose bytes are being spliced to their sink.
-    pub(crate) moving: Option<Moving>,
+    pub(crate) splice: Option<Splice>,
     /// Whether the last frame was a bulk frame: then the next probably is too.
     pub(crate) in_bulk: bool,
 }
@@ -99,7 +99,7 @@ impl Link {
     }
 
     fn over(outbox: Outbox) -> Self {
-        Self { input: None, outbox, output_armed: false, inbox: Vec::new(), moving: None, in_bulk: false }
+        Self { input: None, outbox, output_armed: false, inbox: Vec::new(), splice: None, in_bulk: false }
     }
 
     /// Readiness key of a connection's input.
@@ -168,7 +168,7 @@ impl Server {
     fn receive_some(&mut self, number: u32) -> io::Result<bool> {
         for _ in 0..BULK_TURNS {
             let heard = match self.hosts.get(number) {
-                Some(Link { moving: Some(_), .. }) => self.receive_moving(number)?,
+                Some(Link { splice: Some(_), .. }) => self.receive_splice(number)?,
                 Some(Link { in_bulk: true, .. }) => self.receive_frames(number, Wanted::Header)?,
                 _ => self.receive_frames(number, Wanted::Frames)?,
             };
@@ -204,7 +204,7 @@ impl Server {
         if let Some(link) = self.hosts.get_mut(number) {
             link.in_bulk = bulk;
         }
-        used += self.begin_moving(number, inbox.get(used..).unwrap_or_default())?;
+        used += self.begin_splice(number, inbox.get(used..).unwrap_or_default())?;
         inbox.drain(..used);
         if inbox.is_empty() && inbox.capacity() > 4 * SCRATCH {
             inbox = Vec::new();

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::tree::{is_stopped, listed};
+use super::signals::{is_stopped, listed};
 use crate::sys::process::{signal, tag_of};
 
 /// Delay of the first check; each further delay is twice as long.
@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_secs(8);
 /// Processes that had not stopped yet when the others were resumed. Each may have been in the middle of a fork.
 #[derive(Debug, Default)]
 #[must_use]
-pub(crate) struct Unsettled {
+pub(crate) struct UnfinishedForks {
     /// Tags of these processes, which their children inherit.
     pub(crate) tags: HashSet<u64>,
     /// Every process that existed then, and was resumed.
@@ -26,19 +26,19 @@ pub(crate) struct Unsettled {
 
 /// The children to look for. The kernel stops them at birth, and a SIGCONT sent before that has no effect.
 #[derive(Debug, Default)]
-pub(crate) struct Late {
-    sought: Unsettled,
+pub(crate) struct ForkWatch {
+    sought: UnfinishedForks,
     next: Option<(Instant, Duration)>,
 }
 
-impl Late {
+impl ForkWatch {
     /// Adds processes whose children to look for.
-    pub(crate) fn add(&mut self, unsettled: Unsettled) {
-        if unsettled.tags.is_empty() {
+    pub(crate) fn add(&mut self, unfinished: UnfinishedForks) {
+        if unfinished.tags.is_empty() {
             return;
         }
-        self.sought.tags.extend(unsettled.tags);
-        self.sought.seen.extend(unsettled.seen);
+        self.sought.tags.extend(unfinished.tags);
+        self.sought.seen.extend(unfinished.seen);
         self.next = Some((Instant::now() + FIRST, FIRST));
     }
 
@@ -60,7 +60,7 @@ impl Late {
         let pause = pause * 2;
         self.next = (pause <= LONGEST).then(|| (Instant::now() + pause, pause));
         if self.next.is_none() {
-            self.sought = Unsettled::default();
+            self.sought = UnfinishedForks::default();
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::sys::{
 };
 
 /// Least number of bytes that a file counts for: even an empty one takes an inode.
-pub(super) const LEAST: u64 = 1024;
+pub(crate) const LEAST: u64 = 1024;
 /// Most pending directories, bytes of their paths, and nested closed directories; above that, a tree counts as endless.
 const MOST_PENDING: usize = 1 << 20;
 const MOST_PATHS: usize = 64 << 20;
@@ -43,13 +43,13 @@ pub(crate) enum Looker {
 }
 
 impl Looker {
-    pub(super) fn become_owner(self, (uid, gid): (u32, u32)) {
+    pub(crate) fn become_owner(self, (uid, gid): (u32, u32)) {
         if self == Self::Owners {
             set_fs_identity(uid, gid);
         }
     }
 
-    pub(super) fn be_oneself(self) {
+    pub(crate) fn be_oneself(self) {
         self.become_owner((0, 0));
         if self == Self::Owners {
             // The kernel clears the parent-death signal on every change of identity.

@@ -9,13 +9,12 @@ use std::{
 use rustix::fs::{AtFlags, Mode, OFlags};
 use sandbar_guest::protocol::ExitKind;
 
-use super::{
-    bounds::{ALERT, Bounds, CALM},
+use super::{ALERT, Bounds, CALM, descriptors::Descriptors};
+use crate::serve::{
     channels::Channels,
-    descriptors::Descriptors,
     trees::{
         Trees,
-        tree::{self, listed},
+        signals::{self, listed},
     },
 };
 use crate::sys::process::page_size;
@@ -91,7 +90,7 @@ impl Bounds {
                 channels.note_cause(|other| other == tag, ExitKind::Memory);
                 trees.kill(|other| other == tag);
             }
-            tree::resume(&stopped);
+            signals::resume(&stopped);
             if largest.is_none() {
                 break;
             }
@@ -111,7 +110,7 @@ impl Bounds {
 }
 
 /// Another thread of a process whose first thread has ended: that one shows no memory and no descriptors any more.
-pub(super) fn other_thread(proc: BorrowedFd<'_>, pid: i32) -> Option<String> {
+pub(crate) fn other_thread(proc: BorrowedFd<'_>, pid: i32) -> Option<String> {
     if resident(proc, &pid.to_string())?.all > 0 {
         return None;
     }
@@ -122,7 +121,7 @@ pub(super) fn other_thread(proc: BorrowedFd<'_>, pid: i32) -> Option<String> {
 }
 
 /// Owner of a process, who may inspect it.
-pub(super) fn owner_of(proc: BorrowedFd<'_>, process: &str) -> Option<(u32, u32)> {
+pub(crate) fn owner_of(proc: BorrowedFd<'_>, process: &str) -> Option<(u32, u32)> {
     let stat = rustix::fs::statat(proc, process, AtFlags::empty()).ok()?;
     Some((stat.st_uid, stat.st_gid))
 }

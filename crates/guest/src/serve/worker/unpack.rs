@@ -20,22 +20,22 @@ use sandbar_guest::protocol::FailKind;
 use tar::{Archive, Entry, EntryType};
 
 use super::{
-    files::{Answer, Fail, give_dir},
-    intake::Intake,
-    work::{NEW_FILE, Tree, make_dirs, split},
+    archive_pipe::ArchivePipe,
+    job::{NEW_FILE, Tree, make_dirs, split},
 };
 use crate::remove::remove_tree;
+use crate::serve::files::{Answer, Fail, give_dir};
 
 /// Most directories kept open, because the next member probably goes into one of them.
 const PARENTS: usize = 64;
 
 /// Unpacks everything, or stops at the first member that must not be unpacked. Directories in the archive get the
 /// group, if one is given, even if they existed before. Changes this process's umask.
-pub(crate) fn unpack(tree: Tree, intake: Intake, group: Option<u32>, most: Option<u64>) -> Answer<()> {
-    let mut archive = Archive::new(&intake);
+pub(crate) fn unpack(tree: Tree, archive_pipe: ArchivePipe, group: Option<u32>, most: Option<u64>) -> Answer<()> {
+    let mut archive = Archive::new(&archive_pipe);
     // Files are created with exactly their permissions.
     rustix::process::umask(Mode::empty());
-    let mut place = Destination { tree, parents: HashMap::new(), intake: &intake, room: most };
+    let mut place = Destination { tree, parents: HashMap::new(), archive_pipe: &archive_pipe, room: most };
     let mut dir_modes = BTreeMap::new();
     for entry in archive.entries()? {
         let mut entry = entry.map_err(malformed)?;
@@ -103,7 +103,7 @@ fn relative(path: &[u8]) -> Answer<Option<Vec<u8>>> {
 struct Destination<'a> {
     tree: Tree,
     parents: HashMap<Vec<u8>, Rc<OwnedFd>>,
-    intake: &'a Intake,
+    archive_pipe: &'a ArchivePipe,
     /// Bytes that may still be written; `None` means no limit.
     room: Option<u64>,
 }
@@ -130,7 +130,7 @@ impl Destination<'_> {
                 // The bytes of a sparse file are stored differently in the archive.
                 match kind {
                     EntryType::GNUSparse => io::copy(entry, &mut file).map(drop),
-                    _ => self.intake.move_out(&mut file, entry.size()),
+                    _ => self.archive_pipe.move_out(&mut file, entry.size()),
                 }
                 .map_err(malformed)?;
                 // Archives made on the fly have no modification times.

@@ -23,7 +23,7 @@ const LARGE: u64 = 8 << 10;
 const COUNTED: u64 = 256 << 10;
 
 /// Reading end of a pipe with an archive in it.
-pub(crate) struct Intake {
+pub(crate) struct ArchivePipe {
     pipe: OwnedFd,
     /// Eventfd that counts the bytes taken from the pipe, and the count that was not reported yet.
     meter: Option<OwnedFd>,
@@ -50,7 +50,7 @@ impl Buffered {
     }
 }
 
-impl Intake {
+impl ArchivePipe {
     pub(crate) fn new(pipe: OwnedFd, meter: Option<OwnedFd>) -> Self {
         let held = Buffered { room: vec![0; BUFFER], start: 0, end: 0 };
         Self {
@@ -147,7 +147,7 @@ impl Intake {
     }
 }
 
-impl Read for &Intake {
+impl Read for &ArchivePipe {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let passed = self.passed.get();
         if passed > 0 {

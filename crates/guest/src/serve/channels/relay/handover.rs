@@ -8,7 +8,7 @@ use sandbar_guest::protocol::{Event, MAX_DATA};
 
 use super::{Relay, Role};
 use crate::serve::{
-    backlog::Backlog,
+    channels::backlog::Backlog,
     hosts::{link::Id, outbox::Outbox},
 };
 

@@ -1,7 +1,7 @@
 //! Moves bytes between a channel and the descriptors of a process, a worker or a connection, under credit in both
 //! directions.
 
-mod home;
+mod handover;
 
 use std::{
     cell::Cell,
@@ -18,12 +18,10 @@ use rustix::{
 };
 use sandbar_guest::protocol::{Event, INPUT_WINDOW, MAX_DATA};
 
-use super::{
-    backlog::Backlog,
-    hosts::{
-        link::Id,
-        outbox::{Outbox, Shared},
-    },
+use super::backlog::Backlog;
+use crate::serve::hosts::{
+    link::Id,
+    outbox::{Outbox, Shared},
 };
 
 /// A descriptor of a channel.
@@ -64,7 +62,7 @@ const WORTH_MOVING: usize = 16 * 1024;
 const FULL_PIPE: usize = 64 * 1024;
 const LARGE_PIPE: usize = 256 * 1024;
 /// Pipe size that holds all bytes in flight.
-pub(super) const BULK_PIPE: usize = BULK_WINDOW as usize;
+pub(crate) const BULK_PIPE: usize = BULK_WINDOW as usize;
 
 impl Watched {
     fn new(fd: OwnedFd, kind: SourceKind) -> Self {

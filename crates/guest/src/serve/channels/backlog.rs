@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// Most stored bytes of one command.
-pub(super) const MOST: usize = 1 << 20;
+pub(crate) const MOST: usize = 1 << 20;
 /// Most stored runs, so that alternating single bytes of the two streams cannot fill the memory.
 const RUNS: usize = 16 * 1024;
 
@@ -15,7 +15,7 @@ struct Run {
 
 /// All output after the last confirmed byte.
 #[derive(Default)]
-pub(super) struct Backlog {
+pub(crate) struct Backlog {
     bytes: VecDeque<u8>,
     runs: VecDeque<Run>,
     /// Bytes sent to the current host, and that position as a run and an offset in it.
@@ -29,17 +29,17 @@ pub(super) struct Backlog {
 
 impl Backlog {
     /// Bytes that can be added without dropping any.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         if self.runs.len() >= RUNS { 0 } else { MOST.saturating_sub(self.bytes.len()) }
     }
 
     /// Whether the current host was sent everything.
-    pub(super) fn is_sent(&self) -> bool {
+    pub(crate) fn is_sent(&self) -> bool {
         self.sent == self.bytes.len()
     }
 
     /// Adds bytes; drops the oldest if there is no room.
-    pub(super) fn push(&mut self, error: bool, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, error: bool, bytes: &[u8]) {
         let kept = bytes.get(bytes.len().saturating_sub(MOST)..).unwrap_or_default();
         let excess = (self.bytes.len() + bytes.len()).saturating_sub(MOST);
         // Bytes that exceed the whole room are dropped as if they had been stored.
@@ -63,7 +63,7 @@ impl Backlog {
     }
 
     /// Removes bytes that a host has confirmed.
-    pub(super) fn confirm(&mut self, count: usize) {
+    pub(crate) fn confirm(&mut self, count: usize) {
         let count = count.min(self.sent);
         self.advance_front(count);
         if count > 0 && self.told {
@@ -90,18 +90,18 @@ impl Backlog {
     }
 
     /// Starts from the first stored byte, for another host.
-    pub(super) fn rewind(&mut self) {
+    pub(crate) fn rewind(&mut self) {
         (self.sent, self.run, self.within, self.told) = (0, 0, 0, false);
     }
 
     /// Number of dropped bytes to report to the current host; only once for each host.
-    pub(super) fn untold(&mut self) -> Option<u64> {
+    pub(crate) fn untold(&mut self) -> Option<u64> {
         let told = std::mem::replace(&mut self.told, true);
         (!told && self.omitted > 0).then_some(self.omitted)
     }
 
     /// The next bytes for the current host, at most `most`, and whether they are standard error.
-    pub(super) fn next(&mut self, most: usize) -> Option<(bool, &[u8])> {
+    pub(crate) fn next(&mut self, most: usize) -> Option<(bool, &[u8])> {
         while self.run + 1 < self.runs.len() && self.runs.get(self.run).is_some_and(|run| run.length == self.within) {
             self.run += 1;
             self.within = 0;
@@ -118,7 +118,7 @@ impl Backlog {
     }
 
     /// Advances over bytes that were sent.
-    pub(super) fn sent(&mut self, count: usize) {
+    pub(crate) fn sent(&mut self, count: usize) {
         self.sent += count;
         self.within += count;
     }

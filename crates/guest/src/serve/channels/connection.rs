@@ -13,11 +13,13 @@ use rustix::{
 use sandbar_guest::protocol::{Event, FailKind};
 
 use super::{
+    Channel, Task,
+    relay::{Relay, Role, SinkEnd, SourceKind},
+};
+use crate::serve::{
     Server,
-    channels::{Channel, Work},
     files::{Answer, Fail},
     hosts::link::Id,
-    relay::{Relay, Role, SinkEnd, SourceKind},
 };
 
 /// A connection attempt.
@@ -32,7 +34,7 @@ fn instead_of(to: SocketAddr) -> Option<SocketAddr> {
 }
 
 impl Server {
-    pub(super) fn connect(&mut self, id: Id, window: u32, to: SocketAddr) -> Answer<()> {
+    pub(crate) fn connect(&mut self, id: Id, window: u32, to: SocketAddr) -> Answer<()> {
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
@@ -42,13 +44,13 @@ impl Server {
             (Err(error), None) => return Err(error.into()),
         }
         epoll::add(&self.epoll, &socket, EventData::new_u64(id.key()), EventFlags::OUT)?;
-        self.channels.insert(id, Relay::new(id, window), Work::Connecting(Connecting { socket, to }));
+        self.channels.insert(id, Relay::new(id, window), Task::Connecting(Connecting { socket, to }));
         Ok(())
     }
 
     /// Handles the end of a connection attempt.
-    pub(super) fn connected(&mut self, id: Id) {
-        let Some(Channel { mut relay, work: Work::Connecting(connecting), .. }) = self.channels.remove(id) else {
+    pub(crate) fn connected(&mut self, id: Id) {
+        let Some(Channel { mut relay, task: Task::Connecting(connecting), .. }) = self.channels.remove(id) else {
             return;
         };
         let Connecting { socket, to } = connecting;
@@ -66,7 +68,7 @@ impl Server {
                 relay.source(Role::Out, socket, SourceKind::Stream, &self.epoll);
                 relay.sink(write, SinkEnd::Shutdown);
                 self.hosts.push(id, &Event::Started);
-                self.channels.insert(id, relay, Work::Connected { half_closed: false });
+                self.channels.insert(id, relay, Task::Connected { half_closed: false });
             }
             (Err(_), Some(next)) => {
                 let window = u32::try_from(relay.available()).unwrap_or(u32::MAX);

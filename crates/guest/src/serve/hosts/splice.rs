@@ -12,7 +12,7 @@ use crate::serve::{Server, requests::too_much};
 const WORTH_MOVING: usize = 4 * 1024;
 
 /// A frame that is being spliced.
-pub(crate) struct Moving {
+pub(crate) struct Splice {
     id: Id,
     left: usize,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Moving {
 impl Server {
     /// Handles an incomplete frame. If its bytes can be spliced, the ones already read are passed on, and the rest is
     /// spliced when it arrives; returns the number of bytes used.
-    pub(crate) fn begin_moving(&mut self, number: u32, begun: &[u8]) -> io::Result<usize> {
+    pub(crate) fn begin_splice(&mut self, number: u32, begun: &[u8]) -> io::Result<usize> {
         let Some(link) = self.hosts.get_mut(number) else { return Ok(0) };
         // The header is not complete yet.
         let Some(header) = FrameHeader::decode(begun).map_err(io::Error::other)? else { return Ok(0) };
@@ -34,7 +34,7 @@ impl Server {
         if length > channel.relay.room() {
             return Err(too_much());
         }
-        link.moving = Some(Moving { id, left });
+        link.splice = Some(Splice { id, left });
         if !here.is_empty() {
             channel.relay.feed(here, &mut link.outbox, &self.epoll);
             self.settle(id);
@@ -44,19 +44,19 @@ impl Server {
 
     /// Continues with a frame that is being spliced. If its sink is full or gone, the bytes are read anyway: frames for
     /// other channels follow them.
-    pub(crate) fn receive_moving(&mut self, number: u32) -> io::Result<Heard> {
+    pub(crate) fn receive_splice(&mut self, number: u32) -> io::Result<Heard> {
         let Some(link) = self.hosts.get_mut(number) else { return Ok(Heard::Nothing) };
-        let (Some(moving), Some(input)) = (&mut link.moving, &link.input) else { return Ok(Heard::Nothing) };
-        let id = moving.id;
+        let (Some(splice), Some(input)) = (&mut link.splice, &link.input) else { return Ok(Heard::Nothing) };
+        let id = splice.id;
         let mut channel = self.channels.get_mut(id);
         let moved = match &mut channel {
-            Some(channel) if moving.left >= WORTH_MOVING => channel.relay.move_in(input, moving.left),
+            Some(channel) if splice.left >= WORTH_MOVING => channel.relay.move_in(input, splice.left),
             _ => None,
         };
         let count = match moved {
             Some(count) => count,
             None => {
-                let most = moving.left.min(self.scratch.len());
+                let most = splice.left.min(self.scratch.len());
                 let count = match rustix::io::read(input, self.scratch.get_mut(..most).unwrap_or_default()) {
                     Ok(0) => return Ok(Heard::End),
                     Ok(count) => count,
@@ -70,9 +70,9 @@ impl Server {
                 count
             }
         };
-        moving.left = moving.left.saturating_sub(count);
-        if moving.left == 0 {
-            link.moving = None;
+        splice.left = splice.left.saturating_sub(count);
+        if splice.left == 0 {
+            link.splice = None;
         }
         self.settle(id);
         Ok(Heard::Something)

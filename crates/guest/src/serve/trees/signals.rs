@@ -13,7 +13,7 @@ use rustix::{
     process::{Pid, test_kill_process},
 };
 
-use super::late::Unsettled;
+use super::forks::UnfinishedForks;
 use crate::sys::process::{signal, tag_of};
 
 /// Most scans of a process tree.
@@ -30,11 +30,11 @@ const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTE
 /// Sends a signal to every process with this tag, and resumes stopped ones for a signal that asks them to end. SIGKILL
 /// is thorough: it is repeated until no member is left. Returns processes outside the tree that may still fork a
 /// stopped child.
-pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, number: i32) -> Unsettled {
-    let mut unsettled = Unsettled::default();
+pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool, number: i32) -> UnfinishedForks {
+    let mut unfinished = UnfinishedForks::default();
     if number == libc::SIGKILL {
-        kill_tree(proc, &is_member, &mut unsettled);
-        return unsettled;
+        kill_tree(proc, &is_member, &mut unfinished);
+        return unfinished;
     }
     let members = members(proc, &is_member);
     for pid in &members {
@@ -46,17 +46,17 @@ pub(crate) fn signal_tree(proc: BorrowedFd<'_>, is_member: impl Fn(u64) -> bool,
             signal(pid, libc::SIGCONT);
         }
     }
-    unsettled
+    unfinished
 }
 
 /// Kills until a scan that began when all known members were dead finds no new one. Stopping earlier would miss
 /// children: a process that was in the middle of a fork during a scan leaves a child that the scan did not see.
-fn kill_tree(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, unsettled: &mut Unsettled) {
+fn kill_tree(proc: BorrowedFd<'_>, is_member: &impl Fn(u64) -> bool, unfinished: &mut UnfinishedForks) {
     let mut known = HashSet::new();
     let mut all_dead = false;
     for look in 0..LOOKS {
         let new = match look > PATIENT_LOOKS {
-            true => freeze(proc, is_member, &mut known, unsettled),
+            true => freeze(proc, is_member, &mut known, unfinished),
             false => find(proc, is_member, &mut known),
         };
         if !new && all_dead {
@@ -95,7 +95,7 @@ fn freeze(
     proc: BorrowedFd<'_>,
     is_member: &impl Fn(u64) -> bool,
     known: &mut HashSet<i32>,
-    unsettled: &mut Unsettled,
+    unfinished: &mut UnfinishedForks,
 ) -> bool {
     if !rustix::process::getpid().is_init() {
         return find(proc, is_member, known);
@@ -107,8 +107,8 @@ fn freeze(
         match tag_of(pid) {
             Some(tag) if is_member(tag) => new |= known.insert(pid),
             tag => {
-                unsettled.tags.extend(tag.filter(|_| !is_stopped(pid)));
-                unsettled.seen.insert(pid);
+                unfinished.tags.extend(tag.filter(|_| !is_stopped(pid)));
+                unfinished.seen.insert(pid);
                 signal(pid, libc::SIGCONT);
             }
         }

@@ -15,11 +15,8 @@ use rustix::fs::{Mode, OFlags};
 use sandbar_guest::protocol::{At, Kind, Record};
 use sha2::{Digest, Sha256};
 
-use super::{
-    files::{Answer, Fail, Files, describe},
-    intake::Intake,
-    unpack::unpack,
-};
+use super::{archive_pipe::ArchivePipe, unpack::unpack};
+use crate::serve::files::{Answer, Fail, Files, describe};
 use crate::{
     remove::remove_tree,
     state::names,
@@ -64,7 +61,7 @@ impl Job {
                 let root = files.open(&at, libc::O_RDONLY | libc::O_DIRECTORY)?;
                 // The group that this process has switched to.
                 let group = at.group.as_ref().map(|_| rustix::process::getegid().as_raw());
-                unpack(Tree::new(root, files.0), Intake::new(input.0, input.1), group, most)?;
+                unpack(Tree::new(root, files.0), ArchivePipe::new(input.0, input.1), group, most)?;
             }
             Self::Remove(at) => {
                 let (dir, name) = files.parent(&at)?;

@@ -8,7 +8,7 @@ use std::{
 
 use sandbar_guest::protocol::At;
 
-use super::files::{Answer, Fail, Files, give_dir};
+use super::{Answer, Fail, Files, give_dir};
 use crate::{
     identity::{User, Users},
     sys::{
@@ -21,7 +21,7 @@ use crate::{
 /// The users of the machine, and the identity under which the server accesses files. The identity stays set from one
 /// request to the next of the same user: changing it costs as much as many requests do, and requests of one user often
 /// arrive together.
-pub(super) struct FileAccess {
+pub(crate) struct FileAccess {
     users: Users,
     token: Token,
     current: RefCell<Option<Rc<User>>>,
@@ -32,33 +32,33 @@ pub(super) struct FileAccess {
 }
 
 impl FileAccess {
-    pub(super) fn new(users: Users, token: Token) -> Self {
+    pub(crate) fn new(users: Users, token: Token) -> Self {
         Self { users, token, current: RefCell::default(), held: Cell::default(), grouped: Cell::default() }
     }
 
-    pub(super) fn files(&self) -> Files {
+    pub(crate) fn files(&self) -> Files {
         Files(self.token)
     }
 
     /// The user that a file operation names; `None` if the server itself is the only user.
-    pub(super) fn user_of(&self, at: &At) -> Answer<Option<Rc<User>>> {
+    pub(crate) fn user_of(&self, at: &At) -> Answer<Option<Rc<User>>> {
         self.find(at.user.as_deref(), at.group.as_deref())
     }
 
-    pub(super) fn find(&self, user: Option<&[u8]>, group: Option<&[u8]>) -> Answer<Option<Rc<User>>> {
+    pub(crate) fn find(&self, user: Option<&[u8]>, group: Option<&[u8]>) -> Answer<Option<Rc<User>>> {
         // The account files are read as the server itself.
         let found = self.users.find(user, group, || self.reset());
         found.map_err(|(kind, message)| Fail::of(kind, message))
     }
 
     /// Runs a file operation as the user that it names.
-    pub(super) fn run<T>(&self, at: &At, act: impl FnOnce(Files) -> Answer<T>) -> Answer<T> {
+    pub(crate) fn run<T>(&self, at: &At, act: impl FnOnce(Files) -> Answer<T>) -> Answer<T> {
         let user = self.user_of(at)?;
         self.run_as(user.as_ref(), || act(self.files()))
     }
 
     /// Creates a directory and its missing parents.
-    pub(super) fn make_dir(&self, at: &At) -> Answer<()> {
+    pub(crate) fn make_dir(&self, at: &At) -> Answer<()> {
         let user = self.user_of(at)?;
         self.run_as(user.as_ref(), || {
             let dir = self.files().make_dir(at)?;
@@ -69,7 +69,7 @@ impl FileAccess {
 
     /// Runs `act` with the file access of this user; without a user, with the server's own, which is then the only
     /// user.
-    pub(super) fn run_as<T>(&self, user: Option<&Rc<User>>, act: impl FnOnce() -> Answer<T>) -> Answer<T> {
+    pub(crate) fn run_as<T>(&self, user: Option<&Rc<User>>, act: impl FnOnce() -> Answer<T>) -> Answer<T> {
         let Some(user) = user else { return act() };
         let is_set = self.current.borrow().as_ref().is_some_and(|set| Rc::ptr_eq(set, user) || set == user);
         if !is_set {
@@ -84,18 +84,18 @@ impl FileAccess {
     }
 
     /// Keeps an identity set until another one, or the server's own, is needed.
-    pub(super) fn hold(&self) {
+    pub(crate) fn hold(&self) {
         self.held.set(true);
     }
 
     /// Ends `hold` and restores the server's own identity.
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         self.held.set(false);
         self.reset();
     }
 
     /// Restores the server's own identity.
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         if self.current.take().is_some() {
             // If the groups cannot be reset, the next change of identity tries again before it acts.
             let _tried_again = self.change(&User::default());

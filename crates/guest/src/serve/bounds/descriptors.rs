@@ -15,9 +15,9 @@ use rustix::{
 
 use super::{
     memory::{other_thread, owner_of},
-    trees::Trees,
     usage::{LEAST, Looker},
 };
+use crate::serve::trees::Trees;
 
 /// Bytes of a table that are read, and descriptor numbers that are tried, between two checks of the clock: less than a
 /// turn's worth.
@@ -96,7 +96,7 @@ impl Descriptors {
     }
 
     /// Continues a scan, or starts one if the pause is over.
-    pub(super) fn look(&mut self, trees: &Trees, until: Instant) {
+    pub(crate) fn look(&mut self, trees: &Trees, until: Instant) {
         let rests = self.rest_until.is_some_and(|end| Instant::now() < end);
         if self.kinds.are_none() || self.sweep.is_none() && rests {
             return;
@@ -111,7 +111,7 @@ impl Descriptors {
     }
 
     /// Scans from the start, as far as time allows.
-    pub(super) fn look_now(&mut self, trees: &Trees, until: Instant) {
+    pub(crate) fn look_now(&mut self, trees: &Trees, until: Instant) {
         if self.kinds.are_none() {
             return;
         }

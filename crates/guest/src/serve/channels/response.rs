@@ -4,17 +4,14 @@ use std::{fs::File, io, os::unix::fs::FileExt, rc::Rc};
 
 use sandbar_guest::protocol::{Event, FailKind, MAX_DATA};
 
-use super::{
-    Server,
-    channels::{Channel, Work},
-    hosts::link::Id,
-};
+use super::{Channel, Task};
+use crate::serve::{Server, hosts::link::Id};
 
 /// Bytes of one file that are sent before another channel has its turn.
 const TURN: usize = 1024 * 1024;
 
 /// A response to send: a file, or bytes.
-pub(crate) enum Sending {
+pub(crate) enum Response {
     /// A file, the offset of the next byte, and its size when it was opened; 0 for files without a known size, as in
     /// `/proc`.
     File(Rc<File>, u64, u64),
@@ -23,12 +20,12 @@ pub(crate) enum Sending {
 
 impl Server {
     /// Gives every channel with bytes to send a turn, unless its host's outbox is full.
-    pub(super) fn send_files(&mut self) {
-        for _ in 0..self.channels.sending.len() {
-            let Some(id) = self.channels.sending.pop_front() else { return };
+    pub(crate) fn send_files(&mut self) {
+        for _ in 0..self.channels.to_send.len() {
+            let Some(id) = self.channels.to_send.pop_front() else { return };
             let more = if self.hosts.is_full(id.link) { Ok(self.channels.has(id)) } else { self.send_some(id) };
             match more {
-                Ok(true) => self.channels.sending.push_back(id),
+                Ok(true) => self.channels.to_send.push_back(id),
                 Ok(false) => {}
                 Err(error) => self.lose(id.link, Err(error)),
             }
@@ -37,7 +34,7 @@ impl Server {
 
     /// Sends some bytes; `true` if more could follow at once.
     fn send_some(&mut self, id: Id) -> io::Result<bool> {
-        if let Some(Channel { relay, work: Work::Process(_), .. }) = self.channels.get_mut(id)
+        if let Some(Channel { relay, task: Task::Process(_), .. }) = self.channels.get_mut(id)
             && let Some(link) = self.hosts.get_mut(id.link)
         {
             let more = relay.replay(&mut link.outbox)?;
@@ -45,7 +42,7 @@ impl Server {
             self.settle(id);
             return Ok(more);
         }
-        let Some(Channel { relay, work: Work::Sending(sending), .. }) = self.channels.get_mut(id) else {
+        let Some(Channel { relay, task: Task::Response(response), .. }) = self.channels.get_mut(id) else {
             return Ok(false);
         };
         let Some(link) = self.hosts.get_mut(id.link) else { return Ok(false) };
@@ -53,10 +50,10 @@ impl Server {
         while turn < TURN && !link.outbox.is_full() {
             let room = relay.available().min(MAX_DATA).min(self.scratch.len());
             let buffer = self.scratch.get_mut(..room).unwrap_or_default();
-            let read = match sending {
-                Sending::File(..) if room == 0 => return Ok(false),
-                Sending::File(_, offset, size) if *size > 0 && *offset >= *size => Ok(0),
-                Sending::File(file, offset, size) => {
+            let read = match response {
+                Response::File(..) if room == 0 => return Ok(false),
+                Response::File(_, offset, size) if *size > 0 && *offset >= *size => Ok(0),
+                Response::File(file, offset, size) => {
                     let moved = move_file(file, *offset, *size, room);
                     if let Some(length) = moved {
                         link.outbox.file(id.channel, file.clone(), *offset, length);
@@ -69,7 +66,7 @@ impl Server {
                     *offset += read.as_ref().map_or(0, |count| *count as u64);
                     read
                 }
-                Sending::Bytes(bytes, sent) => {
+                Response::Bytes(bytes, sent) => {
                     let rest = bytes.get(*sent..).unwrap_or_default();
                     if room == 0 && !rest.is_empty() {
                         return Ok(false);
