@@ -1,6 +1,8 @@
 //! The door: the listening socket of a machine that outlives its maker. Only the machine's user can reach it. The
 //! supervisor checks every visitor before it passes the connection to PID 1.
 
+pub(crate) mod bridge;
+pub(crate) mod hub;
 pub(crate) mod own;
 pub(crate) mod visitors;
 
@@ -23,7 +25,7 @@ use rustix::{
 use sandbar_guest::protocol::{DOOR, Detached};
 
 use self::visitors::Visitors;
-use crate::failure::{Setup, Step};
+use crate::machine::failure::{Setup, Step};
 
 /// Whether the machine goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{state::names, sys::security::Token};
+use crate::{machine::state::names, sys::security::Token};
 
 /// Directories deeper than this are first moved to the top, so that neither descriptors nor stack run out.
 const DEPTH: usize = 32;

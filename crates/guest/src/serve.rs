@@ -39,7 +39,7 @@ use self::{
     trees::Trees,
 };
 use crate::{
-    hub::Hub,
+    door::hub::Hub,
     identity::Users,
     sys::{
         exec::{Proof, Stack},

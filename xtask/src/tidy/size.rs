@@ -35,7 +35,6 @@ const LARGE_TYPES: &[(&str, Size)] = &[
 const LARGE_FOLDERS: &[(&str, Size)] = &[
     ("crates/agent/src", Size::Exactly(21)),
     ("crates/cli/src", Size::AtMost(28)),
-    ("crates/guest/src", Size::Exactly(26)),
     ("crates/machine/src", Size::Exactly(24)),
     ("crates/sandbar/examples", Size::Exactly(24)),
     ("redteam/tests/escape", Size::Exactly(22)),

@@ -17,7 +17,7 @@ use sandbar_guest::{
 
 use super::root::{self, Source};
 use crate::{
-    failure::{Setup, Step, refuse},
+    machine::failure::{Setup, Step, refuse},
     sys::{
         files::{BENEATH, NO_SYMLINKS, open_how},
         security::Token,

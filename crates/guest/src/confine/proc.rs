@@ -14,7 +14,7 @@ use sandbar_guest::host_facts::COVERED;
 
 use super::root;
 use crate::{
-    failure::{Setup, Step},
+    machine::failure::{Setup, Step},
     sys::{
         files::{Depth, attr, set_mount_attr},
         security::Token,

@@ -28,9 +28,11 @@ use super::{
     sockets::Search,
 };
 use crate::{
-    failure::{Setup, Step, refuse},
     identity::AGENT,
-    state::names,
+    machine::{
+        failure::{Setup, Step, refuse},
+        state::names,
+    },
     sys::{
         files::{self, BENEATH, Depth, NO_SYMLINKS, attr, set_mount_attr},
         security::Token,

@@ -27,7 +27,7 @@ use super::{
     trees::{Trees, signals},
 };
 use crate::{
-    group::{Hard, deaths, open_deaths},
+    machine::group::{Hard, deaths, open_deaths},
     sys::{process::Ended, security::Token},
 };
 

@@ -20,7 +20,7 @@ use sandbar_guest::protocol::{At, Expected, FailKind, Kind, Record};
 
 use crate::{
     identity::User,
-    state::names,
+    machine::state::names,
     sys::{
         files::{BENEATH, NO_MAGICLINKS, open_how, set_fs_group},
         security::Token,

@@ -19,7 +19,7 @@ use sandbar_guest::protocol::{Event, Hello};
 
 use self::link::{DETACHED, Id, Link, NUMBERS};
 use super::channels::Channels;
-use crate::hub::Hub;
+use crate::door::hub::Hub;
 
 /// Most open connections. Connections whose host is gone do not count: a background process may keep their channels for
 /// long.

@@ -18,8 +18,8 @@ use sha2::{Digest, Sha256};
 use super::{archive_pipe::ArchivePipe, unpack::unpack};
 use crate::serve::files::{Answer, Fail, Files, describe};
 use crate::{
+    machine::state::names,
     remove::remove_tree,
-    state::names,
     sys::{
         files::{BENEATH, NO_SYMLINKS, open_how},
         security::Token,

@@ -19,9 +19,11 @@ use sandbar_guest::protocol::{Launch, Level, MARK};
 
 use crate::{
     confine::root::below,
-    failure::{Setup, Step},
-    group,
-    idmap::{Ids, as_root_of_own},
+    machine::{
+        failure::{Setup, Step},
+        group,
+        idmap::{Ids, as_root_of_own},
+    },
     remove::remove_tree,
 };
 

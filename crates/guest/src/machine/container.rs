@@ -20,20 +20,21 @@ use rustix::fs::{Access, Mode, OFlags, StatVfsMountFlags};
 use sandbar_guest::protocol::{Hello, HostPath, LET_GO, Launch, Level, VERSION};
 
 use crate::{
-    boot::first_count,
     confine::{
         self, Walls, claim,
         landlock::{Grant, Role, Rules},
         proc,
     },
-    door::own::OwnDoor,
-    failure::{Setup, Step},
-    group::Hard,
-    hub::Hub,
+    door::{hub::Hub, own::OwnDoor},
     identity::{AGENT, Agent, Users},
     limits,
+    machine::{
+        boot::first_count,
+        failure::{Setup, Step},
+        group::Hard,
+        supervisor,
+    },
     serve::{self, Bounds, Looker, Scope, Settings},
-    supervisor,
     sys::{
         exec::Proof,
         process,

@@ -17,11 +17,14 @@ use crate::{
         proc,
         root::{self, Given, Source, below},
     },
-    failure::{Setup, Step, refuse},
-    group::Hard,
-    hub::Hub,
+    door::hub::Hub,
     identity::{AGENT, Agent, Users},
-    limits, namespaces,
+    limits,
+    machine::{
+        failure::{Setup, Step, refuse},
+        group::Hard,
+        namespaces,
+    },
     serve::{self, Bounds, Looker, Scope, Settings},
     sys::{
         exec::Proof,

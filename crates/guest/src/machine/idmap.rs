@@ -15,8 +15,8 @@ use sandbar_guest::{
 };
 
 use crate::{
-    failure::{Setup, Step, refuse},
     identity::AGENT,
+    machine::failure::{Setup, Step, refuse},
     sys::{
         process::{Fork, become_user, exit_now, fork_into, signal, wait_for},
         security,

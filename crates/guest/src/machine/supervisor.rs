@@ -20,15 +20,18 @@ use rustix::{
 use sandbar_guest::protocol::{BootFailure, LET_GO, Launch, Level, USERS_STAGE, VERSION};
 
 use crate::{
-    below,
-    boot::{self, Inside, Population},
     confine::root::{Given, Ownership, Source},
     door::{Door, Verdict},
-    failure::{Setup, Step, refuse},
-    group::Groups,
-    idmap::{self, Ids},
-    limits, namespaces,
-    state::StateDir,
+    limits,
+    machine::{
+        boot::{self, Inside, Population},
+        descendants,
+        failure::{Setup, Step, refuse},
+        group::Groups,
+        idmap::{self, Ids},
+        namespaces,
+        state::StateDir,
+    },
     sys::{
         process::{self, Fork},
         security,
@@ -94,11 +97,11 @@ fn run(launch: &Launch, leash: &UnixStream, control: OwnedFd) -> Setup<()> {
         let mut machine = start(launch, &MachineSetup { dir: &dir, ids: ids.as_ref() }, &mut groups, control)?;
         machine.sweeper = sweep_beside(launch, &dir);
         let last = watch(&mut machine, leash, door)?;
-        bury(machine, last)
+        reap_init(machine, last)
     });
     if launch.level != Level::Full {
         // Without a PID namespace, processes survive a guest that was killed; they are this process's children now.
-        below::end_children(|| while process::reap().is_some() {});
+        descendants::end_children(|| while process::reap().is_some() {});
     }
     // If a group is left, the directory that records it stays too.
     groups.remove().step("remove the machine's control groups")?;
@@ -245,7 +248,7 @@ fn watch(machine: &mut Started, leash: &UnixStream, mut door: Option<Door>) -> S
         }
         hold = match (hold, &mut door) {
             (Hold::Ending(at), _) if woken == Woken::Broken || Instant::now() >= at => {
-                below::kill_until(machine.pid, |pause| has_ended(pidfd.as_fd(), pause));
+                descendants::kill_until(machine.pid, |pause| has_ended(pidfd.as_fd(), pause));
                 return Ok(hold);
             }
             (Hold::Ending(_), _) => hold,
@@ -282,7 +285,7 @@ fn lets_go(mut leash: &UnixStream) -> bool {
 }
 
 /// Reaps PID 1 and reads its setup failure, if any.
-fn bury(machine: Started, hold: Hold) -> Setup<()> {
+fn reap_init(machine: Started, hold: Hold) -> Setup<()> {
     let ended = process::wait_for(machine.pid).step("wait for the machine")?;
     let mut trouble = Vec::new();
     let read = std::fs::File::from(machine.trouble).take(64 * 1024).read_to_end(&mut trouble);
