@@ -365,4 +365,51 @@ mod tests {
         fs::set_permissions(&inner, fs::Permissions::from_mode(0o700)).unwrap();
         fs::remove_dir_all(dir).unwrap();
     }
+
+    #[test]
+    fn directories_that_vanish_during_a_count_are_skipped() {
+        let dir = scratch("vanish");
+        for index in 0..20 {
+            fs::create_dir_all(dir.join(index.to_string())).unwrap();
+            fs::write(dir.join(format!("{index}/file")), vec![1; 1 << 20]).unwrap();
+        }
+        let places = places(&dir);
+        let mut count = Count::new(&places);
+        assert!(!count.go_on(&places, Instant::now()), "only the root is read so far");
+        (0..20).for_each(|index| fs::remove_dir_all(dir.join(index.to_string())).unwrap());
+        assert!(count.go_on(&places, Instant::now() + Duration::from_secs(60)));
+        assert!(count.sum < 1 << 20, "{}", count.sum);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_file_with_names_below_several_roots_counts_once() {
+        let (one, other) = (scratch("root-one"), scratch("root-other"));
+        fs::write(one.join("a"), vec![1; 1 << 20]).unwrap();
+        fs::hard_link(one.join("a"), other.join("b")).unwrap();
+        fs::write(other.join("c"), vec![1; 2 << 20]).unwrap();
+        let (mut both, until) = (places(&one), Instant::now() + Duration::from_secs(60));
+        both.roots.extend(places(&other).roots);
+        let mut count = Count::new(&both);
+        assert!(count.go_on(&both, until));
+        assert!((3 << 20..4 << 20).contains(&count.sum), "{}", count.sum);
+        let device = rustix::fs::stat(&one).unwrap().st_dev;
+        assert_eq!(both.devices(), [device, device]);
+        assert_eq!(both.names(), [&one, &other].map(|root| root.as_os_str().as_encoded_bytes().to_vec()));
+        fs::remove_dir_all(one).unwrap();
+        fs::remove_dir_all(other).unwrap();
+    }
+
+    #[test]
+    fn a_tree_too_deep_for_a_path_counts_as_endless() {
+        let dir = scratch("deep");
+        let mut handle = rustix::fs::open(&dir, DIRECTORY, Mode::empty()).unwrap();
+        let name = "d".repeat(250);
+        for _ in 0..17 {
+            rustix::fs::mkdirat(&handle, &name, Mode::from_raw_mode(0o700)).unwrap();
+            handle = rustix::fs::openat(&handle, &name, DIRECTORY, Mode::empty()).unwrap();
+        }
+        assert_eq!(whole(&dir), u64::MAX);
+        crate::remove::remove_tree(CWD, dir.as_os_str().as_encoded_bytes()).unwrap();
+    }
 }

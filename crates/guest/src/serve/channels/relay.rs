@@ -492,43 +492,4 @@ fn read(source: &OwnedFd, buffer: &mut [u8]) -> rustix::io::Result<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{fs::File, io::Write as _, thread};
-
-    use rustix::{
-        fs::{Mode, OFlags},
-        pty::{OpenptFlags, openpt, ptsname, unlockpt},
-    };
-
-    use super::*;
-
-    /// Writes one byte to a terminal and closes it while another thread reads; `None` if the byte was lost.
-    fn last_byte(delay: u32, read: fn(&OwnedFd, &mut [u8]) -> rustix::io::Result<usize>) -> Option<u8> {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        unlockpt(&master).expect("unlock");
-        let path = ptsname(&master, Vec::new()).expect("its name");
-        let flags = OFlags::RDWR | OFlags::NOCTTY;
-        let mut slave = File::from(rustix::fs::open(path.as_c_str(), flags, Mode::empty()).expect("its other end"));
-        rustix::io::ioctl_fionbio(&master, true).expect("non-blocking");
-        let writer = thread::spawn(move || {
-            (0..delay).for_each(|_| std::hint::spin_loop());
-            slave.write_all(b"x").expect("write");
-        });
-        let mut buffer = [0; 8];
-        let answer = loop {
-            match read(&master, &mut buffer) {
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                answer => break answer,
-            }
-        };
-        writer.join().expect("the writer ends");
-        answer.ok().filter(|count| *count > 0).map(|_| buffer[0])
-    }
-
-    #[test]
-    fn what_was_written_right_before_a_terminal_closed_is_read() {
-        for round in 0..5_000 {
-            assert_eq!(last_byte(round % 2_000, read), Some(b'x'), "round {round}");
-        }
-    }
-}
+mod tests;

@@ -235,3 +235,6 @@ fn read_instead(file: &File, offset: u64, left: usize) -> Vec<u8> {
     }
     bytes
 }
+
+#[cfg(test)]
+mod tests;
