@@ -7,6 +7,8 @@ mod confine;
 #[cfg(target_os = "linux")]
 mod door;
 #[cfg(target_os = "linux")]
+mod handles;
+#[cfg(target_os = "linux")]
 mod identity;
 #[cfg(target_os = "linux")]
 mod limits;

@@ -22,7 +22,6 @@ use rustix::{
         Timespec,
         epoll::{self, EventData, EventFlags},
     },
-    fs::{Mode, OFlags},
     io::Errno,
 };
 use sandbar_guest::protocol::{Event, ExitKind, Hello};
@@ -40,6 +39,7 @@ use self::{
 };
 use crate::{
     door::hub::Hub,
+    handles::occupy_stdio,
     identity::Users,
     sys::{
         exec::{Proof, Stack},
@@ -302,13 +302,4 @@ impl Server {
             self.trees.signal(tag, libc::SIGKILL);
         }
     }
-}
-
-/// Points the standard descriptors to the machine's own `/dev/null`: never the host's, and never free for reuse.
-fn occupy_stdio() -> io::Result<()> {
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
-    Ok(())
 }

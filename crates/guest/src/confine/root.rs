@@ -28,11 +28,9 @@ use super::{
     sockets::Search,
 };
 use crate::{
+    handles::{NEW_FILE, names},
     identity::AGENT,
-    machine::{
-        failure::{Setup, Step, refuse},
-        state::names,
-    },
+    machine::failure::{Setup, Step, refuse},
     sys::{
         files::{self, BENEATH, Depth, NO_SYMLINKS, attr, set_mount_attr},
         security::Token,
@@ -439,8 +437,7 @@ fn file(new_root: BorrowedFd<'_>, inside: &[u8]) -> Setup<OwnedFd> {
     let split = inside.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     let (parent, name) = inside.split_at(split);
     let parent = directory(new_root, parent, 0o755)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let make = || rustix::fs::openat(&parent, OsStr::from_bytes(name), flags, Mode::from_raw_mode(0o644));
+    let make = || rustix::fs::openat(&parent, OsStr::from_bytes(name), NEW_FILE, Mode::from_raw_mode(0o644));
     match as_owner(&parent, make) {
         Ok(_) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS) => {}
         Err(error) => return Err(error).step(&step),

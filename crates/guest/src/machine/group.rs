@@ -22,7 +22,7 @@ use sandbar_guest::{
     protocol::{Launch, Level},
 };
 
-use crate::sys::process::signal;
+use crate::{handles::NEW_FILE, sys::process::signal};
 
 /// File in a machine's directory that lists the machine's groups.
 const RECORD: &str = "cgroups";
@@ -208,8 +208,7 @@ pub(crate) fn deaths(file: BorrowedFd<'_>) -> Option<u64> {
 }
 
 fn record(state: BorrowedFd<'_>, dirs: &[PathBuf]) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::openat(state, RECORD, flags, Mode::from_raw_mode(0o600))?;
+    let file = rustix::fs::openat(state, RECORD, NEW_FILE, Mode::from_raw_mode(0o600))?;
     let lines: Vec<&[u8]> = dirs.iter().map(|dir| dir.as_os_str().as_bytes()).collect();
     io::Write::write_all(&mut fs::File::from(file), &lines.join(&b'\n'))
 }

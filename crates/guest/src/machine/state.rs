@@ -19,6 +19,7 @@ use sandbar_guest::protocol::{Launch, Level, MARK};
 
 use crate::{
     confine::root::below,
+    handles::{NEW_FILE, names},
     machine::{
         failure::{Setup, Step},
         group,
@@ -79,8 +80,7 @@ impl StateDir {
     }
 
     fn mark(&self) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.lock, MARK, flags, Mode::from_raw_mode(0o600))?;
+        rustix::fs::openat(&self.lock, MARK, NEW_FILE, Mode::from_raw_mode(0o600))?;
         Ok(())
     }
 
@@ -224,19 +224,6 @@ fn sweep(state: BorrowedFd<'_>, whose: Whose) -> Vec<(Vec<u8>, io::Error)> {
 fn is_machines(name: &[u8]) -> bool {
     let name = name.strip_prefix(DEAD).unwrap_or(name);
     name.len() == 16 && name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// The names in a directory.
-pub(crate) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    for entry in rustix::fs::Dir::read_from(dir)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            names.push(name.to_vec());
-        }
-    }
-    Ok(names)
 }
 
 #[cfg(test)]

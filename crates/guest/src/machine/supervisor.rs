@@ -13,7 +13,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{Mode, OFlags},
+    fs::Mode,
     io::Errno,
     process::{Pid, PidfdFlags, pidfd_open},
 };
@@ -22,7 +22,7 @@ use sandbar_guest::protocol::{BootFailure, LET_GO, Launch, Level, USERS_STAGE, V
 use crate::{
     confine::root::{Given, Ownership, Source},
     door::{Door, Verdict},
-    limits,
+    handles, limits,
     machine::{
         boot::{self, Inside, Population},
         descendants,
@@ -60,10 +60,7 @@ fn take_descriptors() -> io::Result<(UnixStream, OwnedFd)> {
     process::close_from(3)?;
     let leash = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
+    handles::occupy_stdio()?;
     // A new session: Ctrl-C is for the harness, and the cleanup must survive it.
     let _already_leader = rustix::process::setsid();
     rustix::process::umask(Mode::from_raw_mode(0o022));

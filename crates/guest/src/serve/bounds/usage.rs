@@ -5,21 +5,24 @@ use std::{
     ffi::{CString, OsStr},
     io,
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     time::Instant,
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir},
+    fs::{AtFlags, FileType, Mode, OFlags, RawDir},
     io::Errno,
 };
 
-use crate::sys::{
-    files::{BENEATH, NO_SYMLINKS, NO_XDEV, open_how, set_fs_identity},
-    process::die_with_parent,
-    security::Token,
+use crate::{
+    handles,
+    sys::{
+        files::{BENEATH, NO_SYMLINKS, NO_XDEV, open_how, set_fs_identity},
+        process::die_with_parent,
+        security::Token,
+    },
 };
 
 /// Least number of bytes that a file counts for: even an empty one takes an inode.
@@ -73,11 +76,8 @@ impl Places {
 
     /// Their paths, as the kernel shows them.
     pub(crate) fn names(&self) -> Vec<Vec<u8>> {
-        let name = |root: &OwnedFd| {
-            rustix::fs::readlink(format!("/proc/self/fd/{}", root.as_raw_fd()), Vec::new())
-                .ok()
-                .map(CString::into_bytes)
-        };
+        let name =
+            |root: &OwnedFd| rustix::fs::readlink(handles::path_of(root), Vec::new()).ok().map(CString::into_bytes);
         self.roots.iter().filter_map(name).collect()
     }
 }
@@ -106,9 +106,7 @@ impl Closed {
     const OPEN: u32 = 0o500;
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
-        // By handle: the name may belong to another file by now.
-        let place = format!("/proc/self/fd/{}", self.held.as_raw_fd());
-        Ok(rustix::fs::chmodat(CWD, place, Mode::from_raw_mode(mode), AtFlags::empty())?)
+        Ok(handles::set_mode(&self.held, Mode::from_raw_mode(mode))?)
     }
 
     fn close(&self) {
@@ -210,10 +208,7 @@ impl Count {
         let stat = rustix::fs::fstat(&held)?;
         let owner = (stat.st_uid, stat.st_gid);
         self.looker.become_owner(owner);
-        let reopen = |held: &OwnedFd| {
-            let place = format!("/proc/self/fd/{}", held.as_raw_fd());
-            rustix::fs::open(place, DIRECTORY, Mode::empty())
-        };
+        let reopen = |held: &OwnedFd| rustix::fs::open(handles::path_of(held), DIRECTORY, Mode::empty());
         match reopen(&held) {
             Err(Errno::ACCESS) => {}
             opened => return Ok((opened?, owner)),
@@ -410,6 +405,6 @@ mod tests {
             handle = rustix::fs::openat(&handle, &name, DIRECTORY, Mode::empty()).unwrap();
         }
         assert_eq!(whole(&dir), u64::MAX);
-        crate::remove::remove_tree(CWD, dir.as_os_str().as_encoded_bytes()).unwrap();
+        crate::remove::remove_tree(rustix::fs::CWD, dir.as_os_str().as_encoded_bytes()).unwrap();
     }
 }

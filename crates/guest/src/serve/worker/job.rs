@@ -11,14 +11,16 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::Mode;
 use sandbar_guest::protocol::{At, Kind, Record};
 use sha2::{Digest, Sha256};
 
 use super::{archive_pipe::ArchivePipe, unpack::unpack};
-use crate::serve::files::{Answer, Fail, Files, describe};
 use crate::{
-    machine::state::names,
+    handles::names,
+    serve::files::{Answer, Fail, Files, describe_all},
+};
+use crate::{
     remove::remove_tree,
     sys::{
         files::{BENEATH, NO_SYMLINKS, open_how},
@@ -134,15 +136,7 @@ fn walk(tree: &Tree, skip: &[Vec<u8>], visit: &mut impl FnMut(&Tree, Record) -> 
 fn sorted(dir: BorrowedFd<'_>) -> io::Result<Vec<Record>> {
     let mut names = names(dir)?;
     names.sort_unstable();
-    let mut records = Vec::with_capacity(names.len());
-    for name in names {
-        match describe(dir, OsStr::from_bytes(&name)) {
-            Ok(record) => records.push(record),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(records)
+    describe_all(dir, &names)
 }
 
 fn is_gone(error: &io::Error) -> bool {
@@ -251,7 +245,3 @@ pub(crate) fn report(status: &OwnedFd, fail: Fail) {
     Event::Fail(fail.kind, fail.errno, message).encode(0, &mut bytes);
     let _server_gone = rustix::io::write(status, &bytes);
 }
-
-/// Flags for files that must not exist yet.
-pub(crate) const NEW_FILE: OFlags =
-    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

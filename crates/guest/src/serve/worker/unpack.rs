@@ -6,14 +6,14 @@ use std::{
     fs::File,
     io::{self, Read},
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     rc::Rc,
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, Timespec, Timestamps, UTIME_OMIT, futimens, unlinkat},
+    fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_OMIT, futimens, unlinkat},
     io::Errno,
 };
 use sandbar_guest::protocol::FailKind;
@@ -21,10 +21,13 @@ use tar::{Archive, Entry, EntryType};
 
 use super::{
     archive_pipe::ArchivePipe,
-    job::{NEW_FILE, Tree, make_dirs, split},
+    job::{Tree, make_dirs, split},
 };
-use crate::remove::remove_tree;
 use crate::serve::files::{Answer, Fail, give_dir};
+use crate::{
+    handles::{NEW_FILE, set_mode},
+    remove::remove_tree,
+};
 
 /// Most directories kept open, because the next member probably goes into one of them.
 const PARENTS: usize = 64;
@@ -219,8 +222,7 @@ fn usable(tree: &Tree, path: &[u8]) -> Answer<()> {
     if mode & 0o700 != 0o700 {
         // Through a handle: a directory that cannot be read cannot be opened. Another user's directory stays as it is,
         // and unpacking into it then fails.
-        let place = format!("/proc/self/fd/{}", held.as_raw_fd());
-        let _not_ours = rustix::fs::chmodat(CWD, place, Mode::from_raw_mode(mode | 0o700), AtFlags::empty());
+        let _not_ours = set_mode(&held, Mode::from_raw_mode(mode | 0o700));
     }
     Ok(())
 }

@@ -171,11 +171,12 @@ fn discarded_output_is_read_without_credit() {
 
 #[test]
 fn output_of_the_command_itself_is_all_there_although_its_children_hold_the_pipe() {
-    let mut rig = Rig::new(1000);
+    let mut rig = Rig::new(10);
     let mut out = rig.source(Role::Out);
     out.write_all(b"last words").unwrap();
     rig.relay.expect_rest();
     assert!(!rig.relay.is_dry());
+    out.write_all(b" of a child").unwrap();
     rig.pump(Role::Out);
     assert!(rig.relay.is_dry() && !rig.relay.is_silent());
     assert_eq!(rig.received().out, b"last words");
