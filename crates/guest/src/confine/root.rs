@@ -38,9 +38,10 @@ use crate::{
 };
 
 /// Directories of programs and libraries in all distributions.
-const PROGRAMS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix/store", "gnu/store"];
+pub(crate) const PROGRAMS: &[&str] =
+    &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix/store", "gnu/store"];
 /// Devices without state of the host.
-const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+pub(crate) const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 /// Directories that are the machine's own even with `--rootfs`.
 const OWN: &[&str] = &["dev", "proc", "sys", "tmp", "run", "workspace", "home"];
 
@@ -56,9 +57,7 @@ pub(crate) struct Source {
 impl Source {
     /// Clones a file or directory with everything mounted below it, without set-id programs or devices.
     pub(crate) fn open(place: BorrowedFd<'_>) -> io::Result<Self> {
-        let source = Self::clone_of(place, OpenTreeFlags::AT_RECURSIVE)?;
-        set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, None, Depth::Recursive)?;
-        Ok(source)
+        Self::open_mapped(place, None)
     }
 
     /// The same for a path of the system.
@@ -66,10 +65,10 @@ impl Source {
         Self::open(rustix::fs::open(path, PLACE, Mode::empty())?.as_fd())
     }
 
-    /// Clones a file or directory with everything mounted below it; `idmap` maps its owner.
-    pub(crate) fn open_mapped(place: BorrowedFd<'_>, idmap: BorrowedFd<'_>) -> io::Result<Self> {
+    /// The same; `idmap` maps the owner.
+    pub(crate) fn open_mapped(place: BorrowedFd<'_>, idmap: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         let source = Self::clone_of(place, OpenTreeFlags::AT_RECURSIVE)?;
-        set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, Some(idmap), Depth::Recursive)?;
+        set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, idmap, Depth::Recursive)?;
         Ok(source)
     }
 
@@ -141,9 +140,7 @@ impl Given {
         let homes = if launch.accounts.need_many() { Some(own("homes")?) } else { None };
         Ok(Self { workspace, home, homes, mounts })
     }
-}
 
-impl Given {
     /// Their descriptors.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         [&self.workspace, &self.home]

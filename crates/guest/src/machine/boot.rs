@@ -15,7 +15,7 @@ use crate::{
         etc,
         landlock::{self, Grant, Role, Rules},
         proc,
-        root::{self, Given, Source, below},
+        root::{self, DEVICES, Given, PROGRAMS, Source, below},
     },
     door::hub::Hub,
     identity::{AGENT, Agent, Users},
@@ -184,13 +184,13 @@ fn loopback() -> std::io::Result<()> {
 /// Landlock and seccomp on the host's own tree, for hosts that allow no namespaces.
 fn landlock(launch: &Launch, dir: &[u8], holding: Holding) -> Setup<Settings> {
     let mut rules = Rules::new(Role::OnlyWall);
-    for base in ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"] {
-        rules.allow(base.as_bytes(), Grant::Read);
+    for base in PROGRAMS {
+        rules.allow(format!("/{base}").as_bytes(), Grant::Read);
     }
     for name in etc::visible() {
         rules.allow(name.as_bytes(), Grant::Read);
     }
-    for device in ["null", "zero", "full", "random", "urandom", "tty"] {
+    for device in DEVICES {
         rules.allow(format!("/dev/{device}").as_bytes(), Grant::Device);
     }
     let claims = Claims::open(launch)?;

@@ -216,7 +216,7 @@ fn open_as_root(launch: &Launch, dir: &StateDir, ids: &Ids) -> Setup<Given> {
                 maps.push((owner, idmap::owner_to_agent(owner.0, owner.1, agent)?));
             }
             let map = maps.iter().find(|(known, _)| *known == owner).map(|(_, map)| map.as_fd());
-            Source::open_mapped(place, map.ok_or(io::ErrorKind::NotFound)?)
+            Source::open_mapped(place, Some(map.ok_or(io::ErrorKind::NotFound)?))
         }
     })
 }
