@@ -18,7 +18,7 @@ use rustix::{
 use sandbar_guest::protocol::{Event, Hello};
 
 use self::link::{DETACHED, Id, Link, NUMBERS};
-use super::channels::Channels;
+use super::{channels::Channels, files::Fail};
 use crate::door::hub::Hub;
 
 /// Most open connections. Connections whose host is gone do not count: a background process may keep their channels for
@@ -111,6 +111,11 @@ impl Hosts {
         if let Some(link) = self.links.get_mut(&id.link) {
             link.outbox.push(id.channel, event);
         }
+    }
+
+    /// Queues a failure as the last event of a channel.
+    pub(super) fn fail(&mut self, id: Id, Fail { kind, errno, message }: Fail) {
+        self.push(id, &Event::Fail(kind, errno, message));
     }
 
     /// Whether a connection's outbox is full.

@@ -15,7 +15,7 @@ use rustix::{
 };
 use sandbar_guest::protocol::{Event, ExitKind, ProcessRecord, Spawn};
 
-use super::channels::relay::{Relay, Role, SinkEnd, SourceKind};
+use super::channels::relay::{Relay, Role, SourceKind, sink::SinkEnd};
 use crate::{
     identity::User,
     limits::as_allowed,

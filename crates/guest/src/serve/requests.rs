@@ -44,9 +44,8 @@ impl Server {
             return Err(io::Error::other("the channel is in use"));
         }
         self.hosts.use_lease();
-        let answer = self.try_open(id, window, open);
-        if let Err(Fail { kind, errno, message }) = answer {
-            self.hosts.push(id, &Event::Fail(kind, errno, message));
+        if let Err(fail) = self.try_open(id, window, open) {
+            self.hosts.fail(id, fail);
         }
         Ok(())
     }
@@ -280,7 +279,7 @@ impl Server {
 
     fn fail_write(&mut self, id: Id, fail: Fail) {
         self.close(id);
-        self.hosts.push(id, &Event::Fail(fail.kind, fail.errno, fail.message));
+        self.hosts.fail(id, fail);
     }
 
     /// Closes a channel: kills the command, undoes an unfinished write.

@@ -20,7 +20,10 @@ use super::{
     Server,
     channels::{
         Task,
-        relay::{BULK_PIPE, Relay, Role, SinkEnd, SourceKind},
+        relay::{
+            Relay, Role, SourceKind,
+            sink::{BULK_PIPE, SinkEnd},
+        },
     },
     files::{Answer, Fail},
     hosts::link::Id,

@@ -10,11 +10,11 @@ use rustix::{
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt::socket_error},
 };
-use sandbar_guest::protocol::{Event, FailKind};
+use sandbar_guest::protocol::Event;
 
 use super::{
     Channel, Task,
-    relay::{Relay, Role, SinkEnd, SourceKind},
+    relay::{Relay, Role, SourceKind, sink::SinkEnd},
 };
 use crate::serve::{
     Server,
@@ -50,35 +50,30 @@ impl Server {
 
     /// Handles the end of a connection attempt.
     pub(crate) fn connected(&mut self, id: Id) {
-        let Some(Channel { mut relay, task: Task::Connecting(connecting), .. }) = self.channels.remove(id) else {
-            return;
-        };
-        let Connecting { socket, to } = connecting;
+        let Some(Channel { relay, task: Task::Connecting(connecting), .. }) = self.channels.remove(id) else { return };
+        if let Err(fail) = self.use_connection(id, relay, connecting) {
+            self.hosts.fail(id, fail);
+        }
+    }
+
+    fn use_connection(&mut self, id: Id, mut relay: Relay, Connecting { socket, to }: Connecting) -> Answer<()> {
         let _not_watched = epoll::delete(&self.epoll, &socket);
         match (socket_error(&socket).unwrap_or(Err(Errno::IO)), instead_of(to)) {
             (Ok(()), _) => {
-                let write = match rustix::io::fcntl_dupfd_cloexec(&socket, 3) {
-                    Ok(write) => write,
-                    Err(error) => {
-                        let Fail { kind, errno, message } = error.into();
-                        self.hosts.push(id, &Event::Fail(kind, errno, message));
-                        return;
-                    }
-                };
+                let write = rustix::io::fcntl_dupfd_cloexec(&socket, 3)?;
                 relay.source(Role::Out, socket, SourceKind::Stream, &self.epoll);
                 relay.sink(write, SinkEnd::Shutdown);
                 self.hosts.push(id, &Event::Started);
                 self.channels.insert(id, relay, Task::Connected { half_closed: false });
+                Ok(())
             }
             (Err(_), Some(next)) => {
                 let window = u32::try_from(relay.available()).unwrap_or(u32::MAX);
-                if let Err(Fail { kind, errno, message }) = self.connect(id, window, next) {
-                    self.hosts.push(id, &Event::Fail(kind, errno, message));
-                }
+                self.connect(id, window, next)
             }
             (Err(error), None) => {
                 let message = format!("nothing listens on port {}", to.port());
-                self.hosts.push(id, &Event::Fail(FailKind::Errno, error.raw_os_error(), message));
+                Err(Fail { message, ..error.into() })
             }
         }
     }

@@ -28,18 +28,6 @@ impl Relay {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.is_sent())
     }
 
-    /// Whether the process still takes input.
-    pub(crate) fn takes_input(&self) -> bool {
-        self.sink.as_ref().is_some_and(|sink| !sink.ending)
-    }
-
-    /// Closes the input: no process is left to read it.
-    pub(crate) fn close_sink(&mut self, epoll: &OwnedFd) {
-        if let Some(mut sink) = self.sink.take() {
-            sink.watched.disarm(epoll);
-        }
-    }
-
     /// Connects the descriptors to another channel: of a host that has sent and confirmed nothing yet, or, without a
     /// window, of no host.
     pub(crate) fn rehome(&mut self, id: Id, window: Option<u32>, epoll: &OwnedFd) {

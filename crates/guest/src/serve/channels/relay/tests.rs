@@ -12,9 +12,12 @@ use rustix::{
     pipe::{PipeFlags, pipe_with},
     pty::{OpenptFlags, openpt, ptsname, unlockpt},
 };
-use sandbar_guest::protocol::{FRAME_HEADER, FrameHeader};
+use sandbar_guest::protocol::{Event, FRAME_HEADER, FrameHeader, INPUT_WINDOW};
 
-use super::*;
+use super::{
+    sink::{BULK_WINDOW, SinkEnd},
+    *,
+};
 
 const ID: Id = Id { link: 0, channel: 7 };
 
