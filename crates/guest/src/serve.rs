@@ -7,8 +7,8 @@ mod detached;
 mod files;
 mod hosts;
 mod process;
+mod process_trees;
 mod requests;
-mod trees;
 mod worker;
 
 use std::{
@@ -35,7 +35,7 @@ use self::{
         link::{CHILDREN, HUB, Id, Wake},
     },
     process::Launcher,
-    trees::Trees,
+    process_trees::ProcessTrees,
 };
 use crate::{
     door::hub::Hub,
@@ -115,7 +115,7 @@ struct Server {
     children: OwnedFd,
     hosts: Hosts,
     channels: Channels,
-    trees: Trees,
+    trees: ProcessTrees,
     bounds: Bounds,
     access: FileAccess,
     launcher: Launcher,
@@ -140,7 +140,7 @@ impl Server {
             epoll,
             children,
             channels: Channels::default(),
-            trees: Trees::new(proc, scope)?,
+            trees: ProcessTrees::new(proc, scope)?,
             bounds,
             access: FileAccess::new(users, token),
             launcher: Launcher { token, proof, limits, home: hello.home.clone(), tmp, rules, stack: Stack::new() },

@@ -24,7 +24,7 @@ use self::{
 use super::{
     channels::Channels,
     files::{Answer, Fail, access::FileAccess},
-    trees::{Trees, signals},
+    process_trees::{ProcessTrees, signals},
 };
 use crate::{
     machine::group::{Hard, deaths, open_deaths},
@@ -310,7 +310,7 @@ impl Bounds {
     }
 
     /// Checks usage if it is time, and kills what exceeds a limit.
-    pub(super) fn enforce(&mut self, trees: &mut Trees, channels: &mut Channels) {
+    pub(super) fn enforce(&mut self, trees: &mut ProcessTrees, channels: &mut Channels) {
         if self.look_at.is_none_or(|at| Instant::now() < at) {
             return;
         }
@@ -327,14 +327,14 @@ impl Bounds {
     }
 
     /// Scans all descriptors now, within a time limit.
-    pub(super) fn look_into_descriptors(&mut self, trees: &Trees) {
+    pub(super) fn look_into_descriptors(&mut self, trees: &ProcessTrees) {
         self.descriptors.look_now(trees, Instant::now() + STANDSTILL / 2);
         self.note_nameless();
     }
 
     /// Continues the count; if usage seems too high, stops all commands until that is verified. Returns when to check
     /// again.
-    fn keep_disk(&mut self, trees: &mut Trees, channels: &mut Channels) -> Duration {
+    fn keep_disk(&mut self, trees: &mut ProcessTrees, channels: &mut Channels) -> Duration {
         let began = Instant::now();
         let Some(disk) = &mut self.disk else { return CALM };
         let threshold = disk.threshold();
@@ -359,14 +359,14 @@ impl Bounds {
     }
 
     /// Counts all disk usage now, deleted files included, within a time limit.
-    fn count_now(&mut self, trees: &Trees) -> u64 {
+    fn count_now(&mut self, trees: &ProcessTrees) -> u64 {
         let until = Instant::now() + STANDSTILL;
         self.look_into_descriptors(trees);
         self.disk.as_mut().map_or(0, |disk| disk.count_until(until))
     }
 
     /// Counts, and remembers a usage above the threshold as the new ceiling; returns whether it is above.
-    fn is_passed(&mut self, threshold: u64, trees: &Trees) -> bool {
+    fn is_passed(&mut self, threshold: u64, trees: &ProcessTrees) -> bool {
         let found = self.count_now(trees);
         let passed = found > threshold;
         if let Some(disk) = self.disk.as_mut().filter(|_| passed) {
@@ -376,7 +376,7 @@ impl Bounds {
     }
 
     /// Counts after a command ended on a machine above its limit: otherwise many short commands would never be noticed.
-    pub(super) fn left_too_much(&mut self, trees: &Trees) -> bool {
+    pub(super) fn left_too_much(&mut self, trees: &ProcessTrees) -> bool {
         let Some(disk) = &self.disk else { return false };
         if disk.ceiling <= disk.limit {
             return false;
@@ -395,7 +395,7 @@ impl Bounds {
     }
 
     /// Reserves bytes that are about to be written.
-    pub(super) fn take_room(&mut self, bytes: u64, trees: &Trees, access: &FileAccess) -> Answer<()> {
+    pub(super) fn take_room(&mut self, bytes: u64, trees: &ProcessTrees, access: &FileAccess) -> Answer<()> {
         let Some(disk) = &self.disk else { return Ok(()) };
         if disk.stale || disk.room() < bytes {
             // Counting changes the file access identity itself.
@@ -411,7 +411,7 @@ impl Bounds {
     }
 
     /// Most bytes that a worker may write; `None` means no limit.
-    pub(super) fn allowance(&mut self, path: &[u8], trees: &Trees, access: &FileAccess) -> Option<u64> {
+    pub(super) fn allowance(&mut self, path: &[u8], trees: &ProcessTrees, access: &FileAccess) -> Option<u64> {
         let counted = self.is_counted(&[path, b"/"].concat());
         let disk = self.disk.as_ref().filter(|_| counted)?;
         if disk.stale || disk.used > 0 {

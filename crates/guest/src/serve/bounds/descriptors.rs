@@ -17,7 +17,7 @@ use super::{
     memory::{other_thread, owner_of},
     usage::{LEAST, Looker},
 };
-use crate::serve::trees::Trees;
+use crate::serve::process_trees::ProcessTrees;
 
 /// Bytes of a table that are read, and descriptor numbers that are tried, between two checks of the clock: less than a
 /// turn's worth.
@@ -96,7 +96,7 @@ impl Descriptors {
     }
 
     /// Continues a scan, or starts one if the pause is over.
-    pub(crate) fn look(&mut self, trees: &Trees, until: Instant) {
+    pub(crate) fn look(&mut self, trees: &ProcessTrees, until: Instant) {
         let rests = self.rest_until.is_some_and(|end| Instant::now() < end);
         if self.kinds.are_none() || self.sweep.is_none() && rests {
             return;
@@ -111,7 +111,7 @@ impl Descriptors {
     }
 
     /// Scans from the start, as far as time allows.
-    pub(crate) fn look_now(&mut self, trees: &Trees, until: Instant) {
+    pub(crate) fn look_now(&mut self, trees: &ProcessTrees, until: Instant) {
         if self.kinds.are_none() {
             return;
         }
@@ -197,7 +197,7 @@ enum Numbers {
 }
 
 impl Sweep {
-    fn new(trees: &Trees, first: &HashSet<i32>) -> Self {
+    fn new(trees: &ProcessTrees, first: &HashSet<i32>) -> Self {
         let mut ahead: Vec<_> = trees.members().collect();
         ahead.sort_by_key(|(pid, _)| first.contains(pid));
         Self { ahead, table: None, seen: HashSet::new(), found: DescriptorTally::default(), spent: Duration::ZERO }

@@ -12,8 +12,8 @@ use sandbar_guest::protocol::ExitKind;
 use super::{ALERT, Bounds, CALM, descriptors::Descriptors};
 use crate::serve::{
     channels::Channels,
-    trees::{
-        Trees,
+    process_trees::{
+        ProcessTrees,
         signals::{self, listed},
     },
 };
@@ -45,7 +45,7 @@ impl Bytes {
 struct Memory(HashMap<u64, Bytes>);
 
 impl Memory {
-    fn of(trees: &Trees, measure: impl Fn(BorrowedFd<'_>, &str) -> Option<Bytes>) -> Self {
+    fn of(trees: &ProcessTrees, measure: impl Fn(BorrowedFd<'_>, &str) -> Option<Bytes>) -> Self {
         let proc = trees.proc();
         let mut by_tag: HashMap<u64, Bytes> = HashMap::new();
         for (pid, tag) in trees.members() {
@@ -71,7 +71,7 @@ impl Memory {
 
 impl Bounds {
     /// Kills the largest process tree until the machine is below its limit; returns when to check again.
-    pub(super) fn keep_memory(&mut self, limit: u64, trees: &mut Trees, channels: &mut Channels) -> Duration {
+    pub(super) fn keep_memory(&mut self, limit: u64, trees: &mut ProcessTrees, channels: &mut Channels) -> Duration {
         let mut highest = 0;
         // Each round kills at least one command.
         for _ in 0..64 {
@@ -98,7 +98,7 @@ impl Bounds {
         if highest > limit / 2 { ALERT } else { CALM }
     }
 
-    fn exact_memory(&self, trees: &Trees) -> Memory {
+    fn exact_memory(&self, trees: &ProcessTrees) -> Memory {
         let looker = self.descriptors.looker();
         let memory = Memory::of(trees, |proc, process| {
             looker.become_owner(owner_of(proc, process)?);

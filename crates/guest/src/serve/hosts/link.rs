@@ -169,24 +169,24 @@ impl Server {
         for _ in 0..BULK_TURNS {
             let heard = match self.hosts.get(number) {
                 Some(Link { splice: Some(_), .. }) => self.receive_splice(number)?,
-                Some(Link { in_bulk: true, .. }) => self.receive_frames(number, Wanted::Header)?,
-                _ => self.receive_frames(number, Wanted::Frames)?,
+                Some(Link { in_bulk: true, .. }) => self.receive_frames(number, ReadAmount::Header)?,
+                _ => self.receive_frames(number, ReadAmount::Frames)?,
             };
             match heard {
-                Heard::End => return Ok(false),
-                Heard::Something if self.hosts.get(number).is_some_and(|link| link.in_bulk) => {}
-                Heard::Something | Heard::Nothing => break,
+                ReadOutcome::End => return Ok(false),
+                ReadOutcome::Bytes if self.hosts.get(number).is_some_and(|link| link.in_bulk) => {}
+                ReadOutcome::Bytes | ReadOutcome::Nothing => break,
             }
         }
         Ok(true)
     }
 
     /// Reads some bytes and handles the frames that are now complete.
-    fn receive_frames(&mut self, number: u32, what: Wanted) -> io::Result<Heard> {
-        let Some(link) = self.hosts.get_mut(number) else { return Ok(Heard::Nothing) };
-        let Some(input) = &link.input else { return Ok(Heard::Nothing) };
+    fn receive_frames(&mut self, number: u32, what: ReadAmount) -> io::Result<ReadOutcome> {
+        let Some(link) = self.hosts.get_mut(number) else { return Ok(ReadOutcome::Nothing) };
+        let Some(input) = &link.input else { return Ok(ReadOutcome::Nothing) };
         let heard = read_into(input, &mut link.inbox, what)?;
-        if heard != Heard::Something {
+        if heard != ReadOutcome::Bytes {
             return Ok(heard);
         }
         let mut inbox = std::mem::take(&mut link.inbox);
@@ -198,7 +198,7 @@ impl Server {
             used += FRAME_HEADER + payload.len();
             taken += 1;
             if taken % CROWD == 0 && !self.answer_early(number)? {
-                return Ok(Heard::Nothing);
+                return Ok(ReadOutcome::Nothing);
             }
         }
         if let Some(link) = self.hosts.get_mut(number) {
@@ -262,41 +262,41 @@ impl Server {
 
 /// Result of reading from a host.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
-    Something,
+pub(crate) enum ReadOutcome {
+    Bytes,
     Nothing,
     End,
 }
 
 /// Appends available bytes: as many as fit, or only the rest of a header.
-fn read_into(input: &OwnedFd, inbox: &mut Vec<u8>, what: Wanted) -> io::Result<Heard> {
+fn read_into(input: &OwnedFd, inbox: &mut Vec<u8>, what: ReadAmount) -> io::Result<ReadOutcome> {
     let mut header = [0; FRAME_HEADER];
     let count = match what {
-        Wanted::Frames => {
+        ReadAmount::Frames => {
             inbox.reserve(SCRATCH);
             rustix::io::read(input, rustix::buffer::spare_capacity(inbox))
         }
-        Wanted::Header => {
+        ReadAmount::Header => {
             let missing = FRAME_HEADER.saturating_sub(inbox.len());
             rustix::io::read(input, header.get_mut(..missing).unwrap_or_default())
         }
     };
     match count {
-        Ok(0) => Ok(Heard::End),
+        Ok(0) => Ok(ReadOutcome::End),
         Ok(count) => {
-            if what == Wanted::Header {
+            if what == ReadAmount::Header {
                 inbox.extend_from_slice(header.get(..count).unwrap_or_default());
             }
-            Ok(Heard::Something)
+            Ok(ReadOutcome::Bytes)
         }
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Heard::Nothing),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(ReadOutcome::Nothing),
         Err(error) => Err(error.into()),
     }
 }
 
 /// How much to read from a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum ReadAmount {
     Frames,
     /// Leaves the bytes after the header in the stream.
     Header,

@@ -5,7 +5,7 @@ use std::io;
 use rustix::io::Errno;
 use sandbar_guest::protocol::{FRAME_HEADER, FrameHeader, MAX_DATA, Request};
 
-use super::link::{Heard, Id};
+use super::link::{Id, ReadOutcome};
 use crate::serve::{Server, requests::too_much};
 
 /// Fewer bytes are copied faster than spliced.
@@ -44,9 +44,9 @@ impl Server {
 
     /// Continues with a frame that is being spliced. If its sink is full or gone, the bytes are read anyway: frames for
     /// other channels follow them.
-    pub(crate) fn receive_splice(&mut self, number: u32) -> io::Result<Heard> {
-        let Some(link) = self.hosts.get_mut(number) else { return Ok(Heard::Nothing) };
-        let (Some(splice), Some(input)) = (&mut link.splice, &link.input) else { return Ok(Heard::Nothing) };
+    pub(crate) fn receive_splice(&mut self, number: u32) -> io::Result<ReadOutcome> {
+        let Some(link) = self.hosts.get_mut(number) else { return Ok(ReadOutcome::Nothing) };
+        let (Some(splice), Some(input)) = (&mut link.splice, &link.input) else { return Ok(ReadOutcome::Nothing) };
         let id = splice.id;
         let mut channel = self.channels.get_mut(id);
         let moved = match &mut channel {
@@ -58,9 +58,9 @@ impl Server {
             None => {
                 let most = splice.left.min(self.scratch.len());
                 let count = match rustix::io::read(input, self.scratch.get_mut(..most).unwrap_or_default()) {
-                    Ok(0) => return Ok(Heard::End),
+                    Ok(0) => return Ok(ReadOutcome::End),
                     Ok(count) => count,
-                    Err(Errno::AGAIN | Errno::INTR) => return Ok(Heard::Nothing),
+                    Err(Errno::AGAIN | Errno::INTR) => return Ok(ReadOutcome::Nothing),
                     Err(error) => return Err(error.into()),
                 };
                 if let Some(channel) = channel {
@@ -75,6 +75,6 @@ impl Server {
             link.splice = None;
         }
         self.settle(id);
-        Ok(Heard::Something)
+        Ok(ReadOutcome::Bytes)
     }
 }

@@ -63,7 +63,7 @@ impl Job {
                 let root = files.open(&at, libc::O_RDONLY | libc::O_DIRECTORY)?;
                 // The group that this process has switched to.
                 let group = at.group.as_ref().map(|_| rustix::process::getegid().as_raw());
-                unpack(Tree::new(root, files.0), ArchivePipe::new(input.0, input.1), group, most)?;
+                unpack(FileTree::new(root, files.0), ArchivePipe::new(input.0, input.1), group, most)?;
             }
             Self::Remove(at) => {
                 let (dir, name) = files.parent(&at)?;
@@ -81,12 +81,12 @@ fn send(output: &mut impl Write, record: &Record) -> io::Result<()> {
 }
 
 /// A directory tree, accessed by relative paths that follow no link and cannot leave it.
-pub(crate) struct Tree {
+pub(crate) struct FileTree {
     pub(crate) root: OwnedFd,
     token: Token,
 }
 
-impl Tree {
+impl FileTree {
     pub(crate) fn new(root: OwnedFd, token: Token) -> Self {
         Self { root, token }
     }
@@ -104,7 +104,7 @@ impl Tree {
 
 /// Calls `visit` for everything below a tree's root, parents first, siblings by name. Files that vanish meanwhile are
 /// skipped.
-fn walk(tree: &Tree, skip: &[Vec<u8>], visit: &mut impl FnMut(&Tree, Record) -> Answer<()>) -> Answer<()> {
+fn walk(tree: &FileTree, skip: &[Vec<u8>], visit: &mut impl FnMut(&FileTree, Record) -> Answer<()>) -> Answer<()> {
     let mut pending = vec![Vec::new()];
     while let Some(dir_path) = pending.pop() {
         let dir = match tree.open(&dir_path, libc::O_RDONLY | libc::O_DIRECTORY) {
@@ -143,8 +143,8 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
-fn root_of(files: Files, at: &At) -> Answer<Tree> {
-    Ok(Tree::new(files.open(at, libc::O_RDONLY | libc::O_DIRECTORY)?, files.0))
+fn root_of(files: Files, at: &At) -> Answer<FileTree> {
+    Ok(FileTree::new(files.open(at, libc::O_RDONLY | libc::O_DIRECTORY)?, files.0))
 }
 
 fn scan(files: Files, at: &At, skip: &[Vec<u8>], digests: Digests, output: &mut impl Write) -> Answer<()> {
@@ -212,7 +212,7 @@ fn pack(files: Files, at: &At, skip: &[Vec<u8>], output: &mut impl Write) -> Ans
 }
 
 /// Opens a directory below a tree's root and creates missing parts; a link on the path is refused.
-pub(crate) fn make_dirs(tree: &Tree, path: &[u8]) -> Answer<OwnedFd> {
+pub(crate) fn make_dirs(tree: &FileTree, path: &[u8]) -> Answer<OwnedFd> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY;
     match tree.open(path, flags) {
         Ok(dir) => return Ok(dir),

@@ -21,7 +21,7 @@ use tar::{Archive, Entry, EntryType};
 
 use super::{
     archive_pipe::ArchivePipe,
-    job::{Tree, make_dirs, split},
+    job::{FileTree, make_dirs, split},
 };
 use crate::serve::files::{Answer, Fail, give_dir};
 use crate::{
@@ -34,7 +34,7 @@ const PARENTS: usize = 64;
 
 /// Unpacks everything, or stops at the first member that must not be unpacked. Directories in the archive get the
 /// group, if one is given, even if they existed before. Changes this process's umask.
-pub(crate) fn unpack(tree: Tree, archive_pipe: ArchivePipe, group: Option<u32>, most: Option<u64>) -> Answer<()> {
+pub(crate) fn unpack(tree: FileTree, archive_pipe: ArchivePipe, group: Option<u32>, most: Option<u64>) -> Answer<()> {
     let mut archive = Archive::new(&archive_pipe);
     // Files are created with exactly their permissions.
     rustix::process::umask(Mode::empty());
@@ -104,7 +104,7 @@ fn relative(path: &[u8]) -> Answer<Option<Vec<u8>>> {
 
 /// The directory that members are unpacked into.
 struct Destination<'a> {
-    tree: Tree,
+    tree: FileTree,
     parents: HashMap<Vec<u8>, Rc<OwnedFd>>,
     archive_pipe: &'a ArchivePipe,
     /// Bytes that may still be written; `None` means no limit.
@@ -212,7 +212,7 @@ impl Destination<'_> {
 }
 
 /// Creates a directory, or gives its owner access to an existing one: its mode is set at the end anyway.
-fn usable(tree: &Tree, path: &[u8]) -> Answer<()> {
+fn usable(tree: &FileTree, path: &[u8]) -> Answer<()> {
     let held = match tree.open(path, libc::O_PATH | libc::O_DIRECTORY) {
         Ok(held) => held,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return make_dirs(tree, path).map(drop),

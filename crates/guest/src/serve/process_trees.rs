@@ -17,7 +17,7 @@ use crate::sys::{
 };
 
 /// The process trees of a machine.
-pub(super) struct Trees {
+pub(super) struct ProcessTrees {
     /// `/proc`, always open: no shortage of descriptors can keep the guest from finding processes.
     proc: OwnedFd,
     scope: Scope,
@@ -25,7 +25,7 @@ pub(super) struct Trees {
     forks: ForkWatch,
 }
 
-impl Trees {
+impl ProcessTrees {
     pub(super) fn new(proc: OwnedFd, scope: Scope) -> io::Result<Self> {
         Ok(Self { proc, scope, tags: Tags::new(Token::random()?.0[0]), forks: ForkWatch::default() })
     }
