@@ -421,3 +421,58 @@ impl Bounds {
         self.disk.as_ref().map(Disk::room)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 10 << 20;
+
+    fn disk() -> Disk {
+        Disk::new(LIMIT, Token([0; 2]), Looker::Own, &[])
+    }
+
+    #[test]
+    fn a_machine_over_its_disk_limit_may_shrink_but_not_grow() {
+        let mut disk = disk();
+        assert_eq!((disk.threshold(), disk.room()), (LIMIT, LIMIT));
+        disk.counted(LIMIT / 2);
+        assert_eq!((disk.threshold(), disk.room()), (LIMIT, LIMIT / 2));
+        // As after a kill: the usage at that time is the ceiling, and a little more is tolerated.
+        disk.ceiling = 3 * LIMIT;
+        disk.counted(3 * LIMIT);
+        assert_eq!((disk.threshold(), disk.room()), (3 * LIMIT + SLACK, 0));
+        disk.counted(2 * LIMIT);
+        assert_eq!(disk.threshold(), 2 * LIMIT + SLACK, "the ceiling follows what was removed");
+        disk.counted(4 * LIMIT);
+        assert_eq!(disk.threshold(), 2 * LIMIT + SLACK, "and not what was added");
+        disk.counted(LIMIT / 4);
+        assert_eq!((disk.threshold(), disk.room()), (LIMIT, LIMIT / 4 * 3));
+    }
+
+    #[test]
+    fn a_count_is_blurred_if_a_process_ended_during_it() {
+        let mut bounds = Bounds { disk: Some(disk()), ..Bounds::default() };
+        bounds.changed();
+        let disk = bounds.disk.as_mut().unwrap();
+        assert!(disk.stale && disk.blurred);
+        disk.counted(0);
+        assert!(!disk.stale && disk.blurred, "it ended before the count was complete");
+        assert!(!disk.look(), "nothing is there to count");
+        assert!(!disk.blurred && disk.count.is_none());
+    }
+
+    #[test]
+    fn limits_that_the_kernel_enforces_are_not_watched() {
+        let launch = Launch { memory: Some(1 << 30), disk: Some(LIMIT), ..Launch::default() };
+        let by_kernel = Hard::of(0b001);
+        let strengths = |hard| Bounds::new(&launch, hard, None).held(hard);
+        assert_eq!((strengths(by_kernel).memory, strengths(Hard::of(0)).memory), (Strength::Hard, Strength::Soft));
+        let bounds = Bounds::new(&launch, Hard::of(0), None);
+        assert!(bounds.is_watched() && !Bounds::new(&launch, by_kernel, None).is_watched());
+        assert!(!bounds.without_memory().is_watched());
+        let with_disk = Bounds::new(&launch, by_kernel, None).disk(&launch, Token([0; 2]), Looker::Own, &[b"/w"]);
+        assert_eq!(with_disk.rlimits(), Some((libc::RLIMIT_FSIZE, LIMIT)));
+        assert!(with_disk.is_counted(b"/w/file") && !with_disk.is_counted(b"/wide") && !with_disk.is_counted(b"/"));
+    }
+}

@@ -219,3 +219,49 @@ impl Lease {
         self.idle?.checked_add(self.length.saturating_sub(self.spent))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Time left of a lease, in whole seconds.
+    fn left(lease: &Lease) -> Option<u64> {
+        lease.end().map(|end| end.saturating_duration_since(Instant::now()).as_secs_f64().round() as u64)
+    }
+
+    #[test]
+    fn a_lease_runs_only_while_no_host_is_there() {
+        let mut lease = Lease::new(HOUR);
+        assert_eq!(left(&lease), Some(3600 + FIRST_HOST.as_secs()), "the maker gets time to connect");
+        lease.attended();
+        assert_eq!(left(&lease), None);
+        lease.left_alone();
+        assert_eq!(left(&lease), Some(3600));
+    }
+
+    #[test]
+    fn only_a_host_that_asks_for_something_extends_a_lease() {
+        let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
+        let mut lease = Lease { length: HOUR, idle: ago(600), spent: Duration::ZERO };
+        lease.attended();
+        lease.left_alone();
+        assert_eq!(left(&lease), Some(3000), "it only looked");
+        lease.idle = ago(900);
+        lease.left_alone();
+        assert_eq!(left(&lease), Some(2100), "a second host that leaves changes nothing");
+        lease.attended();
+        assert_eq!(lease.spent.as_secs(), 1500);
+        lease.used();
+        lease.left_alone();
+        assert_eq!(left(&lease), Some(3600));
+    }
+
+    #[test]
+    fn a_spent_lease_ends_at_once() {
+        let idle = Some(Instant::now());
+        let lease = Lease { length: HOUR, idle, spent: 2 * HOUR };
+        assert_eq!(lease.end(), idle);
+    }
+}
