@@ -204,8 +204,12 @@ fn wire() -> String {
 #[test]
 fn messages_have_the_bytes_of_this_version() {
     let (now, before) = (wire(), include_str!("protocol.hex"));
+    if std::env::var("PROTOCOL_BYTES").as_deref() == Ok("write") {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/protocol.hex"), now).unwrap();
+        return;
+    }
     for (now, before) in now.lines().zip(before.lines()) {
-        assert_eq!(now, before, "if VERSION changed, write tests/protocol.hex again");
+        assert_eq!(now, before, "a changed message needs another VERSION");
     }
     assert_eq!(now.lines().count(), before.lines().count());
 }
