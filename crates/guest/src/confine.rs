@@ -11,8 +11,8 @@ mod sockets;
 use std::io;
 
 use crate::{
-    failure::{Setup, Step, refuse},
     limits,
+    machine::failure::{Setup, Step, refuse},
     sys::security::{self, Caps, Token},
 };
 

@@ -1,13 +1,15 @@
 //! The door: the listening socket of a machine that outlives its maker. Only the machine's user can reach it. The
 //! supervisor checks every visitor before it passes the connection to PID 1.
 
+pub(crate) mod bridge;
+pub(crate) mod hub;
 pub(crate) mod own;
 pub(crate) mod visitors;
 
 use std::{
     io,
     mem::MaybeUninit,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd},
     time::Instant,
 };
 
@@ -23,7 +25,10 @@ use rustix::{
 use sandbar_guest::protocol::{DOOR, Detached};
 
 use self::visitors::Visitors;
-use crate::failure::{Setup, Step};
+use crate::{
+    handles::path_of,
+    machine::failure::{Setup, Step},
+};
 
 /// Whether the machine goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +57,7 @@ impl Door {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).step(step)?;
         // By descriptor: a socket path has a maximum length that a state directory's path can exceed.
-        let path = format!("/proc/self/fd/{}/{DOOR}", dir.as_raw_fd());
+        let path = format!("{}/{DOOR}", path_of(&dir));
         let before = rustix::process::umask(Mode::from_raw_mode(0o177));
         let bound = SocketAddrUnix::new(path).and_then(|address| bind(&listener, &address));
         rustix::process::umask(before);
@@ -118,7 +123,7 @@ impl Drop for Door {
 fn watch(dir: &OwnedFd) -> io::Result<OwnedFd> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
     let what = inotify::WatchFlags::DELETE | inotify::WatchFlags::MOVED_FROM;
-    inotify::add_watch(&watch, format!("/proc/self/fd/{}", dir.as_raw_fd()), what)?;
+    inotify::add_watch(&watch, path_of(dir), what)?;
     Ok(watch)
 }
 

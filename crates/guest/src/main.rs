@@ -3,39 +3,21 @@
 //! query for the Landlock version (`landlock`).
 
 #[cfg(target_os = "linux")]
-mod below;
-#[cfg(target_os = "linux")]
-mod boot;
-#[cfg(target_os = "linux")]
-mod bridge;
-#[cfg(target_os = "linux")]
 mod confine;
-#[cfg(target_os = "linux")]
-mod container;
 #[cfg(target_os = "linux")]
 mod door;
 #[cfg(target_os = "linux")]
-mod failure;
-#[cfg(target_os = "linux")]
-mod group;
-#[cfg(target_os = "linux")]
-mod hub;
+mod handles;
 #[cfg(target_os = "linux")]
 mod identity;
 #[cfg(target_os = "linux")]
-mod idmap;
-#[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
-mod namespaces;
+mod machine;
 #[cfg(target_os = "linux")]
 mod remove;
 #[cfg(target_os = "linux")]
 mod serve;
-#[cfg(target_os = "linux")]
-mod state;
-#[cfg(target_os = "linux")]
-mod supervisor;
 #[cfg(target_os = "linux")]
 mod sys;
 
@@ -45,12 +27,12 @@ fn main() -> std::process::ExitCode {
     let _only_a_name = rustix::thread::set_name(c"sandbar-guest");
     sys::process::forget_ignored_signals();
     match std::env::args().nth(1).as_deref() {
-        Some("supervise") => supervisor::main(),
-        Some("serve") => container::main(),
-        Some("bridge") => bridge::main(std::env::args_os().nth(2)),
+        Some("supervise") => machine::supervisor::main(),
+        Some("serve") => machine::container::main(),
+        Some("bridge") => door::bridge::main(std::env::args_os().nth(2)),
         // Used by `sandbar doctor`: the exit code is the kernel's Landlock version, or 0 without Landlock.
         Some("landlock") => sys::security::landlock_abi().map_or(0, |abi| u8::try_from(abi).unwrap_or(u8::MAX)).into(),
-        Some("sweep") => state::sweep_all(std::env::args_os().nth(2)),
+        Some("sweep") => machine::state::sweep_all(std::env::args_os().nth(2)),
         _ => std::process::ExitCode::from(125),
     }
 }

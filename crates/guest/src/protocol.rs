@@ -5,6 +5,9 @@
 //! without a reader never blocks another. Both sides treat the other's bytes as hostile: sizes are checked before
 //! anything is stored.
 
+#[macro_use]
+mod definition;
+
 mod accounts;
 mod door;
 mod event;

@@ -5,17 +5,20 @@ use std::{
     ffi::OsStr,
     io,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, renameat, unlinkat},
+    fs::{AtFlags, Mode, OFlags, renameat, unlinkat},
     io::Errno,
 };
 
-use crate::{state::names, sys::security::Token};
+use crate::{
+    handles::{names, set_mode},
+    sys::security::Token,
+};
 
 /// Directories deeper than this are first moved to the top, so that neither descriptors nor stack run out.
 const DEPTH: usize = 32;
@@ -91,21 +94,16 @@ fn open_dir(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<OwnedFd>> 
         Err(Errno::ACCESS) => {
             // Through a handle: the mode of a link's target must not change if a link takes this name meanwhile.
             let held = rustix::fs::openat(parent, path, flags | OFlags::PATH, Mode::empty())?;
-            let held = format!("/proc/self/fd/{}", held.as_raw_fd());
-            rustix::fs::chmodat(CWD, held, Mode::RWXU, AtFlags::empty())?;
+            set_mode(&held, Mode::RWXU)?;
             rustix::fs::openat(parent, path, flags, Mode::empty())?
         }
         Err(error) => return Err(error.into()),
     };
     let mode = rustix::fs::fstat(&dir)?.st_mode;
     if mode & 0o700 != 0o700 {
-        make_writable(dir.as_fd())?;
+        rustix::fs::fchmod(&dir, Mode::RWXU)?;
     }
     Ok(Some(dir))
-}
-
-fn make_writable(dir: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::fs::fchmod(dir, Mode::RWXU)?)
 }
 
 #[cfg(test)]

@@ -1,32 +1,19 @@
 //! The server inside a machine: one thread, one stream to each host, many channels. A *host* here is the process at the
 //! other end of a stream.
 
-mod backlog;
 mod bounds;
-mod bulk;
-mod connect;
-mod descriptors;
+mod channels;
+mod detached;
 mod files;
-mod guise;
-mod intake;
-mod kept;
-mod late;
-mod link;
-mod memory;
-mod outbox;
+mod hosts;
 mod process;
-mod relay;
+mod process_trees;
 mod requests;
-mod sending;
-mod tree;
-mod unpack;
-mod usage;
-mod work;
+mod worker;
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
@@ -35,30 +22,28 @@ use rustix::{
         Timespec,
         epoll::{self, EventData, EventFlags},
     },
-    fs::{Mode, OFlags},
     io::Errno,
 };
 use sandbar_guest::protocol::{Event, ExitKind, Hello};
 
-pub(crate) use self::{bounds::Bounds, usage::Looker};
+pub(crate) use self::bounds::{Bounds, usage::Looker};
 use self::{
-    connect::Connecting,
-    guise::Guise,
-    kept::Lease,
-    late::Late,
-    link::{CHILDREN, HUB, Id, Link, Wake},
-    process::Running,
-    relay::{Relay, Role},
-    requests::{Worker, Writing},
-    sending::Sending,
-    tree::Tags,
+    channels::{Channels, Task, relay::Role},
+    files::access::FileAccess,
+    hosts::{
+        Hosts,
+        link::{CHILDREN, HUB, Id, Wake},
+    },
+    process::Launcher,
+    process_trees::ProcessTrees,
 };
 use crate::{
-    hub::Hub,
+    door::hub::Hub,
+    handles::occupy_stdio,
     identity::Users,
     sys::{
         exec::{Proof, Stack},
-        process::{exit_now, forget_code, reap, watch_children},
+        process::{exit_now, forget_code, reap, signal, was_stopped, watch_children},
         security::Token,
     },
 };
@@ -102,80 +87,47 @@ pub(crate) fn run(control: OwnedFd, settings: Settings) -> ! {
 
 /// Serves over two descriptors.
 pub(crate) fn run_split(input: OwnedFd, output: OwnedFd, settings: Settings) -> ! {
-    run_server(Server::new(settings, None).and_then(|mut server| {
-        server.greet(input, output)?;
-        Ok(server)
-    }))
+    run_server(Server::new(settings, None, None), Some((input, output)))
 }
 
 /// Serves every host that connects, until the hub closes, a host asks to stop, or the lease expires. The first
 /// host may be given as input and output.
 pub(crate) fn run_hub(hub: Hub, first: Option<(OwnedFd, OwnedFd)>, lease: Option<Duration>, settings: Settings) -> ! {
-    run_server(Server::new(settings, Some(hub)).and_then(|mut server| {
-        server.lease = lease.map(Lease::new);
-        first.map_or(Ok(()), |(input, output)| server.greet(input, output))?;
-        Ok(server)
-    }))
+    run_server(Server::new(settings, Some(hub), lease), first)
 }
 
-fn run_server(server: io::Result<Server>) -> ! {
+fn run_server(server: io::Result<Server>, first: Option<(OwnedFd, OwnedFd)>) -> ! {
     let Ok(mut server) = server else { exit_now(1) };
+    if let Some((input, output)) = first
+        && server.hosts.greet(input, output, &server.epoll).is_err()
+    {
+        exit_now(1);
+    }
     forget_code();
     let ended = server.serve();
-    server.kill_everything();
+    server.trees.kill_all();
     exit_now(i32::from(ended.is_err()))
 }
 
-/// One channel and its work.
-struct Channel {
-    relay: Relay,
-    work: Work,
-    /// The channel is closed: nothing more is sent on it.
-    closed: bool,
-}
-
-enum Work {
-    Process(Running),
-    Worker(Worker),
-    Connecting(Connecting),
-    Connected { half_closed: bool },
-    Sending(Sending),
-    Writing(Writing),
-}
-
+/// The server. Each part owns what it is responsible for; the methods here connect the parts.
 struct Server {
-    settings: Settings,
     epoll: OwnedFd,
     children: OwnedFd,
-    /// Source of connections, on a machine that outlives its hosts.
-    hub: Option<Hub>,
-    links: HashMap<u32, Link>,
-    next_link: u32,
-    next_orphan: u32,
+    hosts: Hosts,
+    channels: Channels,
+    trees: ProcessTrees,
+    bounds: Bounds,
+    access: FileAccess,
+    launcher: Launcher,
     next_process: u64,
-    lease: Option<Lease>,
-    channels: HashMap<Id, Channel>,
-    pids: HashMap<i32, Id>,
-    deadlines: BTreeSet<(Instant, Id)>,
-    /// When usage is checked next, while something runs that has limits.
-    look_at: Option<Instant>,
-    late: Late,
-    /// Channels with bytes to send.
-    sending: VecDeque<Id>,
     scratch: Vec<u8>,
-    stack: Stack,
-    guise: Guise,
-    tags: Tags,
-    /// Connection on which `Stop` was requested.
-    stopping: Option<u32>,
-    /// How the only connection ended.
-    ended: Option<io::Result<()>>,
 }
 
 impl Server {
-    fn new(settings: Settings, hub: Option<Hub>) -> io::Result<Self> {
+    fn new(settings: Settings, hub: Option<Hub>, lease: Option<Duration>) -> io::Result<Self> {
         occupy_stdio()?;
-        if !settings.limits.is_empty() {
+        let Settings { users, token, proof, limits, hello, proc, scope, tmp, rules, bounds } = settings;
+        if !limits.is_empty() {
             crate::limits::use_all_descriptors();
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -185,27 +137,16 @@ impl Server {
             epoll::add(&epoll, hub, EventData::new_u64(HUB), EventFlags::IN)?;
         }
         Ok(Self {
-            tags: Tags::new(Token::random()?.0[0]),
-            guise: Guise::default(),
-            settings,
             epoll,
             children,
-            hub,
-            links: HashMap::new(),
-            next_link: 0,
-            next_orphan: 1,
+            channels: Channels::default(),
+            trees: ProcessTrees::new(proc, scope)?,
+            bounds,
+            access: FileAccess::new(users, token),
+            launcher: Launcher { token, proof, limits, home: hello.home.clone(), tmp, rules, stack: Stack::new() },
+            hosts: Hosts::new(hub, lease, hello),
             next_process: 1,
-            lease: None,
-            channels: HashMap::new(),
-            pids: HashMap::new(),
-            deadlines: BTreeSet::new(),
-            look_at: None,
-            late: Late::default(),
-            sending: VecDeque::new(),
             scratch: vec![0; SCRATCH],
-            stack: Stack::new(),
-            stopping: None,
-            ended: None,
         })
     }
 
@@ -215,13 +156,8 @@ impl Server {
         loop {
             self.send_files();
             self.flush();
-            if let Some(ended) = self.ended.take() {
+            if let Some(ended) = self.hosts.end() {
                 return ended;
-            }
-            if let Some(asked) = self.stopping
-                && self.links.get(&asked).is_none_or(|link| link.outbox.is_empty())
-            {
-                return Ok(());
             }
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), self.timeout().as_ref()) {
@@ -232,39 +168,39 @@ impl Server {
                 match Wake::of(event.data.u64()) {
                     Wake::Input(link) => self.receive(link),
                     Wake::Output => {}
-                    Wake::Children => self.bury(),
-                    Wake::Hub => self.admit()?,
+                    Wake::Children => self.reap(),
+                    Wake::Hub => self.hosts.admit(&self.epoll)?,
                     Wake::Channel(id, role) => self.ready(id, role),
                 }
             }
             self.enforce_deadlines();
-            self.late.look(self.settings.proc.as_fd());
-            if self.lease_end().is_some_and(|end| end <= Instant::now()) {
+            self.trees.resume_forks();
+            if self.hosts.lease_end().is_some_and(|end| end <= Instant::now()) {
                 return Ok(());
             }
-            self.keep_bounds();
+            self.bounds.enforce(&mut self.trees, &mut self.channels);
         }
     }
 
     /// Time until the next deadline or the lease's end; zero while files are being sent.
     fn timeout(&self) -> Option<Timespec> {
-        if self.sending.iter().any(|id| !self.is_full(id.link)) {
+        if self.channels.to_send.iter().any(|id| !self.hosts.is_full(id.link)) {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
-        let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
-        let next =
-            deadline.into_iter().chain(self.look_at).chain(self.late.wakes_at()).chain(self.lease_end()).min()?;
+        let wakes =
+            [self.channels.next_deadline(), self.bounds.wakes_at(), self.trees.wakes_at(), self.hosts.lease_end()];
+        let next = wakes.into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         Some(Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
     /// Handles a channel's descriptor that is readable or writable.
     fn ready(&mut self, id: Id, role: Role) {
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        if matches!(channel.work, Work::Connecting(_)) {
+        let Some(channel) = self.channels.get_mut(id) else { return };
+        if matches!(channel.task, Task::Connecting(_)) {
             return self.connected(id);
         }
-        let Some(link) = self.links.get_mut(&id.link) else { return };
+        let Some(link) = self.hosts.get_mut(id.link) else { return };
         match role {
             Role::Sink => channel.relay.drain(&mut link.outbox, &self.epoll),
             Role::Err if channel.relay.read_meter(&mut link.outbox) => {}
@@ -278,42 +214,35 @@ impl Server {
     }
 
     /// Reaps every child that ended.
-    fn bury(&mut self) {
+    fn reap(&mut self) {
         let mut spent = [0u8; 128 * 4];
         while rustix::io::read(&self.children, &mut spent).is_ok() {}
         // A command may stop a worker that runs as its own user; the host that waits for the worker must not wait
         // forever.
-        for channel in self.channels.values() {
-            if let Work::Worker(worker) = &channel.work
-                && crate::sys::process::was_stopped(worker.pid)
-            {
-                crate::sys::process::signal(worker.pid, libc::SIGKILL);
-            }
+        for worker in self.channels.workers().filter(|worker| was_stopped(*worker)) {
+            signal(worker, libc::SIGKILL);
         }
         while let Some(ended) = reap() {
-            let Some(id) = self.pids.remove(&ended.pid) else { continue };
-            let filled = self.left_too_much();
-            let Some(channel) = self.channels.get_mut(&id) else { continue };
-            match &mut channel.work {
-                Work::Process(running) => {
-                    let cause = self.settings.bounds.cause(&ended, running.deaths);
+            let Some(id) = self.channels.remove_child(ended.pid) else { continue };
+            let filled = self.bounds.left_too_much(&self.trees);
+            let Some(channel) = self.channels.get_mut(id) else { continue };
+            match &mut channel.task {
+                Task::Process(running) => {
+                    let cause = self.bounds.cause(&ended, running.deaths);
                     running.cause = running.cause.or(cause).or(filled.then_some(ExitKind::Disk));
                     running.ended(&ended);
-                    self.settings.bounds.changed();
-                    if let Some(deadline) = running.deadline.take() {
-                        self.deadlines.remove(&(deadline, id));
-                    }
+                    self.bounds.changed();
                 }
-                Work::Worker(worker) => {
+                Task::Worker(worker) => {
                     worker.code = Some(ended.code);
                     if worker.fills {
-                        self.settings.bounds.changed();
+                        self.bounds.changed();
                     }
                 }
                 _ => {}
             }
             channel.relay.expect_rest();
-            let Some(link) = self.links.get_mut(&id.link) else { continue };
+            let Some(link) = self.hosts.get_mut(id.link) else { continue };
             let pumped = [Role::Out, Role::Err]
                 .into_iter()
                 .try_for_each(|role| channel.relay.pump(role, &mut self.scratch, &mut link.outbox, &self.epoll));
@@ -327,12 +256,12 @@ impl Server {
 
     /// Reports the state of a channel to its host, and removes the channel when it is finished.
     fn settle(&mut self, id: Id) {
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        let Some(link) = self.links.get_mut(&id.link) else { return };
-        let last = match &mut channel.work {
+        let Some(channel) = self.channels.get_mut(id) else { return };
+        let Some(link) = self.hosts.get_mut(id.link) else { return };
+        let last = match &mut channel.task {
             // The next host that attaches gets all of it.
-            Work::Process(_) if channel.relay.is_orphan() => None,
-            Work::Process(running) => {
+            Task::Process(_) if channel.relay.is_orphan() => None,
+            Task::Process(running) => {
                 if let Some(exit) = running.report(&channel.relay)
                     && !channel.closed
                 {
@@ -350,51 +279,27 @@ impl Server {
                     done => done,
                 }
             }
-            Work::Worker(worker) => worker.outcome(&channel.relay),
-            Work::Connected { half_closed } => {
+            Task::Worker(worker) => worker.outcome(&channel.relay),
+            Task::Connected { half_closed } => {
                 if channel.relay.is_silent() && !*half_closed {
                     *half_closed = true;
                     link.outbox.push(id.channel, &Event::Exit(0, ExitKind::Exited));
                 }
                 (*half_closed && !channel.relay.has_sink()).then_some(Event::Done)
             }
-            Work::Connecting(_) | Work::Sending(_) | Work::Writing(_) => None,
+            Task::Connecting(_) | Task::Response(_) | Task::Writing(_) => None,
         };
         if let Some(event) = last {
             if !channel.closed {
                 link.outbox.push(id.channel, &event);
             }
-            self.channels.remove(&id);
+            self.channels.remove(id);
         }
     }
 
     fn enforce_deadlines(&mut self) {
-        let now = Instant::now();
-        while let Some((deadline, id)) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
-            self.deadlines.remove(&(deadline, id));
-            if let Some(Channel { work: Work::Process(running), .. }) = self.channels.get_mut(&id) {
-                running.deadline = None;
-                running.cause = Some(ExitKind::Deadline);
-                let tag = running.tag;
-                self.late.add(tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, libc::SIGKILL));
-            }
+        while let Some(tag) = self.channels.expire_one() {
+            self.trees.signal(tag, libc::SIGKILL);
         }
     }
-
-    fn kill_everything(&self) {
-        match self.settings.scope {
-            // The kernel kills everything when PID 1 ends; killing here first makes the teardown of a container faster.
-            Scope::Namespace if rustix::process::getpid().is_init() => crate::sys::process::signal(-1, libc::SIGKILL),
-            _ => self.tags.kill_all(&self.settings.proc),
-        }
-    }
-}
-
-/// Points the standard descriptors to the machine's own `/dev/null`: never the host's, and never free for reuse.
-fn occupy_stdio() -> io::Result<()> {
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
-    Ok(())
 }

@@ -27,7 +27,6 @@ const LARGE_TYPES: &[(&str, Size)] = &[
     ("crates/agent::Driver", Size::Exactly(64)),
     ("crates/agent::Run", Size::Exactly(59)),
     ("crates/cli::TextView", Size::AtMost(45)),
-    ("crates/guest::Server", Size::Exactly(75)),
     ("crates/sandbox::Manifest", Size::Exactly(50)),
     ("crates/sandbox::SandboxSession", Size::Exactly(75)),
 ];
@@ -36,8 +35,6 @@ const LARGE_TYPES: &[(&str, Size)] = &[
 const LARGE_FOLDERS: &[(&str, Size)] = &[
     ("crates/agent/src", Size::Exactly(21)),
     ("crates/cli/src", Size::AtMost(28)),
-    ("crates/guest/src", Size::Exactly(26)),
-    ("crates/guest/src/serve", Size::Exactly(21)),
     ("crates/machine/src", Size::Exactly(24)),
     ("crates/sandbar/examples", Size::Exactly(24)),
     ("redteam/tests/escape", Size::Exactly(22)),

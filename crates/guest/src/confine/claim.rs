@@ -11,7 +11,7 @@ use sandbar_guest::protocol::{BootFailure, HostPath, Launch};
 
 use super::root::shown;
 use crate::{
-    failure::Setup,
+    machine::failure::Setup,
     sys::{
         files::{NO_MAGICLINKS, NO_SYMLINKS, open_how},
         security::Token,

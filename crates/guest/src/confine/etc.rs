@@ -17,7 +17,8 @@ use sandbar_guest::{
 
 use super::root::{self, Source};
 use crate::{
-    failure::{Setup, Step, refuse},
+    handles::NEW_FILE,
+    machine::failure::{Setup, Step, refuse},
     sys::{
         files::{BENEATH, NO_SYMLINKS, open_how},
         security::Token,
@@ -152,8 +153,7 @@ fn put(new_root: BorrowedFd<'_>, name: &str, text: &str) -> Setup<()> {
 }
 
 fn write(new_root: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(new_root, format!("etc/{name}"), flags, Mode::from_raw_mode(0o644))?;
+    let file = rustix::fs::openat(new_root, format!("etc/{name}"), NEW_FILE, Mode::from_raw_mode(0o644))?;
     std::fs::File::from(file).write_all(bytes)
 }
 

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use sandbar_guest::landlock_versions::{self, RENAMES, SCOPES};
 
 use crate::{
-    failure::{Setup, Step, refuse},
+    machine::failure::{Setup, Step, refuse},
     sys::security,
 };
 

@@ -14,7 +14,8 @@ use sandbar_guest::host_facts::COVERED;
 
 use super::root;
 use crate::{
-    failure::{Setup, Step},
+    handles::NEW_FILE,
+    machine::failure::{Setup, Step},
     sys::{
         files::{Depth, attr, set_mount_attr},
         security::Token,
@@ -82,8 +83,7 @@ fn own_boot_id(new_root: BorrowedFd<'_>) -> io::Result<()> {
     if rustix::fs::statat(new_root, PLACE, AtFlags::SYMLINK_NOFOLLOW).is_err() {
         return Ok(());
     }
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(new_root, NAME, flags, Mode::from_raw_mode(0o444))?;
+    let file = rustix::fs::openat(new_root, NAME, NEW_FILE, Mode::from_raw_mode(0o444))?;
     rustix::io::write(&file, uuid(Token::random()?).as_bytes())?;
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = open_tree(new_root, NAME, clone)?;

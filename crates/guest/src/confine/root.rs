@@ -28,9 +28,9 @@ use super::{
     sockets::Search,
 };
 use crate::{
-    failure::{Setup, Step, refuse},
+    handles::{NEW_FILE, names},
     identity::AGENT,
-    state::names,
+    machine::failure::{Setup, Step, refuse},
     sys::{
         files::{self, BENEATH, Depth, NO_SYMLINKS, attr, set_mount_attr},
         security::Token,
@@ -38,9 +38,10 @@ use crate::{
 };
 
 /// Directories of programs and libraries in all distributions.
-const PROGRAMS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix/store", "gnu/store"];
+pub(crate) const PROGRAMS: &[&str] =
+    &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix/store", "gnu/store"];
 /// Devices without state of the host.
-const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+pub(crate) const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 /// Directories that are the machine's own even with `--rootfs`.
 const OWN: &[&str] = &["dev", "proc", "sys", "tmp", "run", "workspace", "home"];
 
@@ -56,9 +57,7 @@ pub(crate) struct Source {
 impl Source {
     /// Clones a file or directory with everything mounted below it, without set-id programs or devices.
     pub(crate) fn open(place: BorrowedFd<'_>) -> io::Result<Self> {
-        let source = Self::clone_of(place, OpenTreeFlags::AT_RECURSIVE)?;
-        set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, None, Depth::Recursive)?;
-        Ok(source)
+        Self::open_mapped(place, None)
     }
 
     /// The same for a path of the system.
@@ -66,10 +65,10 @@ impl Source {
         Self::open(rustix::fs::open(path, PLACE, Mode::empty())?.as_fd())
     }
 
-    /// Clones a file or directory with everything mounted below it; `idmap` maps its owner.
-    pub(crate) fn open_mapped(place: BorrowedFd<'_>, idmap: BorrowedFd<'_>) -> io::Result<Self> {
+    /// The same; `idmap` maps the owner.
+    pub(crate) fn open_mapped(place: BorrowedFd<'_>, idmap: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         let source = Self::clone_of(place, OpenTreeFlags::AT_RECURSIVE)?;
-        set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, Some(idmap), Depth::Recursive)?;
+        set_mount_attr(source.mount.as_fd(), attr::NOSUID | attr::NODEV, idmap, Depth::Recursive)?;
         Ok(source)
     }
 
@@ -141,9 +140,7 @@ impl Given {
         let homes = if launch.accounts.need_many() { Some(own("homes")?) } else { None };
         Ok(Self { workspace, home, homes, mounts })
     }
-}
 
-impl Given {
     /// Their descriptors.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         [&self.workspace, &self.home]
@@ -437,8 +434,7 @@ fn file(new_root: BorrowedFd<'_>, inside: &[u8]) -> Setup<OwnedFd> {
     let split = inside.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     let (parent, name) = inside.split_at(split);
     let parent = directory(new_root, parent, 0o755)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let make = || rustix::fs::openat(&parent, OsStr::from_bytes(name), flags, Mode::from_raw_mode(0o644));
+    let make = || rustix::fs::openat(&parent, OsStr::from_bytes(name), NEW_FILE, Mode::from_raw_mode(0o644));
     match as_owner(&parent, make) {
         Ok(_) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS) => {}
         Err(error) => return Err(error).step(&step),

@@ -14,7 +14,7 @@ use rustix::{
 
 use super::root::shown;
 use crate::{
-    failure::{Setup, Step},
+    machine::failure::{Setup, Step},
     sys::{
         files::{BENEATH, NO_SYMLINKS, open_how},
         security::Token,

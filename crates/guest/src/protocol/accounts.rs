@@ -1,9 +1,6 @@
 //! Users and groups to add to a machine's account files.
 
-use super::{
-    WireError,
-    wire::{Reader, Writer},
-};
+use super::{WireError, wire::Wire};
 
 /// Most users, groups, or members of one group.
 pub const MAX_ACCOUNTS: usize = 1024;
@@ -42,25 +39,32 @@ impl Accounts {
         let members = self.groups.iter().flat_map(|group| &group.members);
         self.users.iter().chain(members).map(String::as_str).filter(|name| seen.insert(*name)).collect()
     }
+}
 
-    pub(crate) fn write(&self, to: &mut Writer<'_>) {
-        to.list(&self.users, |to, name| to.bytes(name.as_bytes()));
-        to.list(&self.groups, |to, group| {
-            to.bytes(group.name.as_bytes());
-            to.list(&group.members, |to, name| to.bytes(name.as_bytes()));
-        });
+impl Wire<'_> for Accounts {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.users.write(to);
+        self.groups.write(to);
     }
 
-    pub(crate) fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Self {
-            users: names(from)?,
-            groups: bounded(from.list(|from| Ok(AccountGroup { name: name(from)?, members: names(from)? }))?)?,
-        })
+    fn read(from: &mut &[u8]) -> Result<Self, WireError> {
+        Ok(Self { users: names(from)?, groups: bounded(Wire::read(from)?)? })
     }
 }
 
-fn names(from: &mut Reader<'_>) -> Result<Vec<String>, WireError> {
-    bounded(from.list(name)?)
+impl Wire<'_> for AccountGroup {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.name.write(to);
+        self.members.write(to);
+    }
+
+    fn read(from: &mut &[u8]) -> Result<Self, WireError> {
+        Ok(Self { name: name(Wire::read(from)?)?, members: names(from)? })
+    }
+}
+
+fn names(from: &mut &[u8]) -> Result<Vec<String>, WireError> {
+    bounded(Vec::<Vec<u8>>::read(from)?)?.into_iter().map(name).collect()
 }
 
 fn bounded<T>(list: Vec<T>) -> Result<Vec<T>, WireError> {
@@ -68,9 +72,9 @@ fn bounded<T>(list: Vec<T>) -> Result<Vec<T>, WireError> {
 }
 
 /// A name becomes a field of files with colon-separated lines, and the name of a directory.
-fn name(from: &mut Reader<'_>) -> Result<String, WireError> {
+fn name(bytes: Vec<u8>) -> Result<String, WireError> {
     let bad = Err(WireError("a name cannot be an account's"));
-    let Ok(name) = String::from_utf8(from.string()?) else { return bad };
+    let Ok(name) = String::from_utf8(bytes) else { return bad };
     let strange = |c: char| c.is_control() || c.is_whitespace() || ":/,\\".contains(c);
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
     if is_number || name.len() > 32 || name.starts_with(['-', '.']) || name.contains(strange) {
@@ -82,16 +86,13 @@ fn name(from: &mut Reader<'_>) -> Result<String, WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::wire;
 
     fn round(users: &[&str], groups: &[(&str, &[&str])]) -> Result<Accounts, WireError> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let group = |(name, members): &(&str, &[&str])| AccountGroup { name: (*name).into(), members: owned(members) };
         let accounts = Accounts { users: owned(users), groups: groups.iter().map(group).collect() };
-        let mut bytes = Vec::new();
-        accounts.write(&mut Writer(&mut bytes));
-        let mut from = Reader(&bytes);
-        let read = Accounts::read(&mut from)?;
-        from.end()?;
+        let read: Accounts = wire::decode(&wire::encode(&accounts))?;
         assert_eq!(read, accounts);
         Ok(read)
     }

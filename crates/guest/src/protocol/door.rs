@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     VERSION, WireError,
-    wire::{Reader, Writer},
+    wire::{self, Wire, read_bytes},
 };
 
 /// Name of the socket file in the machine's directory.
@@ -52,13 +52,33 @@ impl std::fmt::Debug for Detached {
     }
 }
 
-/// Purpose of a visit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Connect to the guest.
-    Attach,
-    /// End the machine. Understood by every version.
-    End,
+impl Wire<'_> for Detached {
+    fn write(&self, to: &mut Vec<u8>) {
+        u8::write_list(&self.nonce, to);
+        u8::write_list(&self.memo, to);
+        self.lease_ms.write(to);
+    }
+
+    fn read(from: &mut &[u8]) -> Result<Self, WireError> {
+        let nonce = nonce(read_bytes(from)?)?;
+        Ok(Self { nonce, memo: read_bytes(from)?.to_vec(), lease_ms: u64::read(from)? })
+    }
+}
+
+fn nonce(bytes: &[u8]) -> Result<Nonce, WireError> {
+    bytes.try_into().map_err(|_| WireError("a nonce is not 16 bytes"))
+}
+
+wire! {
+    /// Purpose of a visit.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Wish {
+        /// Connect to the guest.
+        Attach = 0,
+        /// End the machine. Understood by every version.
+        End = 1,
+    }
+    unknown "a choice is unknown";
 }
 
 /// The one message of a visitor to the supervisor.
@@ -85,41 +105,29 @@ impl Knock {
     /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(Self::LENGTH);
-        let mut to = Writer(&mut out);
-        to.u32(self.version);
-        to.u8(match self.wish {
-            Wish::Attach => 0,
-            Wish::End => 1,
-        });
-        out.extend_from_slice(&self.nonce);
-        out
+        [wire::encode(&(self.version, self.wish)), self.nonce.to_vec()].concat()
     }
 
     /// Decodes the message.
     ///
     /// # Errors
     /// When the bytes are not exactly one knock.
-    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut from = Reader(bytes);
-        let version = from.u32()?;
-        let wish = match from.u8()? {
-            0 => Wish::Attach,
-            1 => Wish::End,
-            _ => return Err(WireError("a choice is unknown")),
-        };
-        let nonce = from.0.try_into().map_err(|_| WireError("a nonce is not 16 bytes"))?;
-        Ok(Self { version, wish, nonce })
+    pub fn decode(mut bytes: &[u8]) -> Result<Self, WireError> {
+        let (version, wish) = Wire::read(&mut bytes)?;
+        Ok(Self { version, wish, nonce: nonce(bytes)? })
     }
 }
 
-/// Header of the supervisor's answer; the memo follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Welcome {
-    /// Protocol version of the machine. If it differs from the visitor's, no memo follows.
-    pub version: u32,
-    /// Length of the memo in bytes.
-    pub length: u32,
+wire! {
+    /// Header of the supervisor's answer; the memo follows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Welcome {
+        /// Protocol version of the machine. If it differs from the visitor's, no memo follows.
+        pub version: u32,
+        /// Length of the memo in bytes.
+        pub length: u32,
+    }
+    check Welcome::check;
 }
 
 impl Welcome {
@@ -129,11 +137,7 @@ impl Welcome {
     /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(Self::LENGTH);
-        let mut to = Writer(&mut out);
-        to.u32(self.version);
-        to.u32(self.length);
-        out
+        wire::encode(self)
     }
 
     /// Decodes the message.
@@ -141,13 +145,11 @@ impl Welcome {
     /// # Errors
     /// When the bytes are not exactly one answer, or announce a memo longer than [`MAX_MEMO`].
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut from = Reader(bytes);
-        let welcome = Self { version: from.u32()?, length: from.u32()? };
-        from.end()?;
-        if welcome.length as usize > MAX_MEMO {
-            return Err(WireError("its memo is too long"));
-        }
-        Ok(welcome)
+        wire::decode(bytes)
+    }
+
+    fn check(&self) -> Result<(), WireError> {
+        if self.length as usize > MAX_MEMO { Err(WireError("its memo is too long")) } else { Ok(()) }
     }
 }
 

@@ -2,42 +2,47 @@
 
 use super::{
     ExitKind, WireError,
-    event::{EXITS, number, numbered},
-    wire::{Reader, Writer},
+    wire::{self, Wire},
 };
 
 /// Most bytes of a command's arguments in a record.
 pub const MAX_WORDS: usize = 512;
 
-/// State of a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProcessState {
-    /// A host is attached to it.
-    #[default]
-    Held,
-    /// It runs, and no host is attached.
-    Alone,
-    /// It ended, and no host has confirmed that yet.
-    Ended(i32, ExitKind),
+wire! {
+    /// State of a command.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum ProcessState {
+        /// A host is attached to it.
+        #[default]
+        Held = 0,
+        /// It runs, and no host is attached.
+        Alone = 1,
+        /// It ended, and no host has confirmed that yet.
+        Ended(code: i32, how: ExitKind) = 2,
+    }
+    unknown "a choice is unknown";
 }
 
-/// A command of a machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProcessRecord {
-    /// Id of the command.
-    pub id: u64,
-    /// Program and arguments, cut to [`MAX_WORDS`] bytes.
-    pub argv: Vec<Vec<u8>>,
-    /// The user it runs as; `None` is the default user.
-    pub user: Option<Vec<u8>>,
-    /// Whether it has a terminal.
-    pub tty: bool,
-    /// Whether it survives its host.
-    pub kept: bool,
-    /// Start time in seconds since 1970.
-    pub since: u64,
-    /// State of the command.
-    pub state: ProcessState,
+wire! {
+    /// A command of a machine.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct ProcessRecord {
+        /// Id of the command.
+        pub id: u64,
+        /// Program and arguments, cut to [`MAX_WORDS`] bytes.
+        pub argv: Vec<Vec<u8>>,
+        /// The user it runs as; `None` is the default user.
+        pub user: Option<Vec<u8>>,
+        /// Whether it has a terminal.
+        pub tty: bool,
+        /// Whether it survives its host.
+        pub kept: bool,
+        /// Start time in seconds since 1970.
+        pub since: u64,
+        /// State of the command.
+        pub state: ProcessState,
+    }
+    check ProcessRecord::check;
 }
 
 impl ProcessRecord {
@@ -45,7 +50,7 @@ impl ProcessRecord {
     #[must_use]
     pub fn encode_all(records: &[Self]) -> Vec<u8> {
         let mut out = Vec::new();
-        Writer(&mut out).list(records, |to, record| record.write(to));
+        Self::write_list(records, &mut out);
         out
     }
 
@@ -54,50 +59,15 @@ impl ProcessRecord {
     /// # Errors
     /// When the bytes are not exactly one list.
     pub fn decode_all(bytes: &[u8]) -> Result<Vec<Self>, WireError> {
-        let mut from = Reader(bytes);
-        let records = from.list(Self::read)?;
-        from.end()?;
-        Ok(records)
+        wire::decode(bytes)
     }
 
-    fn write(&self, to: &mut Writer<'_>) {
-        to.u64(self.id);
-        to.list(&self.argv, |to, word| to.bytes(word));
-        to.option(self.user.as_ref(), |to, user| to.bytes(user));
-        to.flag(self.tty);
-        to.flag(self.kept);
-        to.u64(self.since);
-        match self.state {
-            ProcessState::Held => to.u8(0),
-            ProcessState::Alone => to.u8(1),
-            ProcessState::Ended(code, how) => {
-                to.u8(2);
-                to.i32(code);
-                to.u8(number(&EXITS, &how));
-            }
-        }
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
-        let record = Self {
-            id: from.u64()?,
-            argv: from.list(Reader::string)?,
-            user: from.option(Reader::string)?,
-            tty: from.flag()?,
-            kept: from.flag()?,
-            since: from.u64()?,
-            state: match from.u8()? {
-                0 => ProcessState::Held,
-                1 => ProcessState::Alone,
-                2 => ProcessState::Ended(from.i32()?, numbered(&EXITS, from.u8()?)?),
-                _ => return Err(WireError("a choice is unknown")),
-            },
-        };
+    fn check(&self) -> Result<(), WireError> {
         // An empty argument still takes memory.
-        if record.argv.iter().map(|word| word.len() + 1).sum::<usize>() > 2 * MAX_WORDS {
+        if self.argv.iter().map(|word| word.len() + 1).sum::<usize>() > 2 * MAX_WORDS {
             return Err(WireError("a command has too many words"));
         }
-        Ok(record)
+        Ok(())
     }
 }
 

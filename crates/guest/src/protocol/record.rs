@@ -2,95 +2,75 @@
 
 use super::{
     WireError,
-    wire::{Reader, Writer},
+    wire::{self, Wire, read_bytes},
 };
 
 /// Longest encoded record in bytes: two paths and a digest.
 const MAX_RECORD: usize = 16 * 1024;
 
-/// Type of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
-    /// A regular file.
-    #[default]
-    File,
-    /// A directory.
-    Dir,
-    /// A symbolic link.
-    Symlink,
-    /// Anything else.
-    Other,
+wire! {
+    /// Type of a file.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Kind {
+        /// A regular file.
+        #[default]
+        File = 0,
+        /// A directory.
+        Dir = 1,
+        /// A symbolic link.
+        Symlink = 2,
+        /// Anything else.
+        Other = 3,
+    }
+    unknown "a choice is unknown";
 }
 
-/// Metadata of one file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record {
-    /// Name, or path relative to the root of the tree.
-    pub path: Vec<u8>,
-    /// File type.
-    pub kind: Kind,
-    /// Size in bytes of a regular file; 0 for other types.
-    pub size: u64,
-    /// Permission bits.
-    pub mode: u32,
-    /// Time of the last change in nanoseconds since 1970.
-    pub modified_ns: i64,
-    /// Owner's uid.
-    pub uid: u32,
-    /// Group's gid.
-    pub gid: u32,
-    /// Target of a symbolic link.
-    pub link: Option<Vec<u8>>,
-    /// SHA-256 digest of a regular file, if requested.
-    pub sha256: Option<[u8; 32]>,
+wire! {
+    /// Metadata of one file.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Record {
+        /// Name, or path relative to the root of the tree.
+        pub path: Vec<u8>,
+        /// File type.
+        pub kind: Kind,
+        /// Size in bytes of a regular file; 0 for other types.
+        pub size: u64,
+        /// Permission bits.
+        pub mode: u32,
+        /// Time of the last change in nanoseconds since 1970.
+        pub modified_ns: i64,
+        /// Owner's uid.
+        pub uid: u32,
+        /// Group's gid.
+        pub gid: u32,
+        /// Target of a symbolic link.
+        pub link: Option<Vec<u8>>,
+        /// SHA-256 digest of a regular file, if requested.
+        pub sha256: Option<[u8; 32]>,
+    }
 }
 
 impl Record {
     /// Appends the record, its length first.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut body = Vec::with_capacity(self.path.len() + 64);
-        let mut to = Writer(&mut body);
-        to.bytes(&self.path);
-        to.u8(match self.kind {
-            Kind::File => 0,
-            Kind::Dir => 1,
-            Kind::Symlink => 2,
-            Kind::Other => 3,
-        });
-        to.u64(self.size);
-        to.u32(self.mode);
-        to.i64(self.modified_ns);
-        to.u32(self.uid);
-        to.u32(self.gid);
-        to.option(self.link.as_ref(), |to, link| to.bytes(link));
-        to.option(self.sha256.as_ref(), |to, digest| to.bytes(digest));
-        Writer(out).bytes(&body);
+        u8::write_list(&wire::encode(self), out);
     }
 
     fn decode(body: &[u8]) -> Result<Self, WireError> {
-        let mut from = Reader(body);
-        let record = Self {
-            path: from.string()?,
-            kind: match from.u8()? {
-                0 => Kind::File,
-                1 => Kind::Dir,
-                2 => Kind::Symlink,
-                3 => Kind::Other,
-                _ => return Err(WireError("a choice is unknown")),
-            },
-            size: from.u64()?,
-            mode: from.u32()? & 0o7777,
-            modified_ns: from.i64()?,
-            uid: from.u32()?,
-            gid: from.u32()?,
-            link: from.option(Reader::string)?,
-            sha256: from
-                .option(Reader::bytes)?
-                .map(|digest| digest.try_into().map_err(|_| WireError("a digest is not 32 bytes")))
-                .transpose()?,
-        };
-        from.end()?;
+        let mut record: Self = wire::decode(body)?;
+        record.mode &= 0o7777;
         Ok(record)
+    }
+}
+
+/// A digest.
+impl Wire<'_> for [u8; 32] {
+    fn write(&self, to: &mut Vec<u8>) {
+        u8::write_list(self, to);
+    }
+
+    fn read(from: &mut &[u8]) -> Result<Self, WireError> {
+        read_bytes(from)?.try_into().map_err(|_| WireError("a digest is not 32 bytes"))
     }
 }
 

@@ -1,114 +1,107 @@
 //! Requests of the host to the guest.
 
 use super::{
-    MAX_DATA, WireError, frame,
-    wire::{Reader, Writer},
+    WireError, frame,
+    wire::{self, Tagged, Wire},
 };
 
-/// Target of a file operation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct At {
-    /// Absolute path inside the machine.
-    pub path: Vec<u8>,
-    /// The user to act as; `None` is the default user.
-    pub user: Option<Vec<u8>>,
-    /// Group of created files; `None` is the user's own.
-    pub group: Option<Vec<u8>>,
-    /// Directory that path resolution may not leave.
-    pub beneath: Option<Vec<u8>>,
-    /// Permission bits of created files.
-    pub mode: Option<u32>,
-    /// Required state of the file for a write; `None` means any.
-    pub expected: Option<Expected>,
-}
-
-/// Required state of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
-    /// The file does not exist.
-    Nothing,
-    /// A regular file with this size in bytes, these permission bits and this modification time in nanoseconds.
-    File(u64, u32, i64),
-}
-
-impl Expected {
-    fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
-        if !from.flag()? {
-            return Ok(Self::Nothing);
-        }
-        Ok(Self::File(from.u64()?, from.u32()?, from.i64()?))
+wire! {
+    /// Target of a file operation.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct At {
+        /// Absolute path inside the machine.
+        pub path: Vec<u8>,
+        /// The user to act as; `None` is the default user.
+        pub user: Option<Vec<u8>>,
+        /// Group of created files; `None` is the user's own.
+        pub group: Option<Vec<u8>>,
+        /// Directory that path resolution may not leave.
+        pub beneath: Option<Vec<u8>>,
+        /// Permission bits of created files.
+        pub mode: Option<u32>,
+        /// Required state of the file for a write; `None` means any.
+        pub expected: Option<Expected>,
     }
+    check At::check;
+}
 
-    fn write(self, to: &mut Writer<'_>) {
-        to.flag(matches!(self, Self::File(..)));
-        if let Self::File(size, mode, modified_ns) = self {
-            to.u64(size);
-            to.u32(mode);
-            to.i64(modified_ns);
-        }
+wire! {
+    /// Required state of a file.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Expected {
+        /// The file does not exist.
+        Nothing = 0,
+        /// A regular file with this size in bytes, these permission bits and this modification time in nanoseconds.
+        File(size: u64, mode: u32, modified_ns: i64) = 1,
+    }
+    unknown "a flag is neither 0 nor 1";
+}
+
+wire! {
+    /// A command to start.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Spawn {
+        /// The program and its arguments.
+        pub argv: Vec<Vec<u8>>,
+        /// `NAME=value`, the whole environment.
+        pub env: Vec<Vec<u8>>,
+        /// Working directory.
+        pub cwd: Vec<u8>,
+        /// The user to run as; `None` is the default user.
+        pub user: Option<Vec<u8>>,
+        /// Rows and columns of the terminal; `None` means pipes.
+        pub tty: Option<(u16, u16)>,
+        /// Whether standard input is a pipe from the host instead of empty.
+        pub stdin: bool,
+        /// Milliseconds until the process tree is killed; 0 means never.
+        pub deadline_ms: u64,
+        /// Resource limits in addition to the machine's: resource number and value.
+        pub rlimits: Vec<(u32, u64)>,
+        /// Whether the command survives its connection, if the machine outlives its maker.
+        pub keep: bool,
+        /// Whether standard output and standard error share one pipe.
+        pub joined: bool,
     }
 }
 
-/// A command to start.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spawn {
-    /// The program and its arguments.
-    pub argv: Vec<Vec<u8>>,
-    /// `NAME=value`, the whole environment.
-    pub env: Vec<Vec<u8>>,
-    /// Working directory.
-    pub cwd: Vec<u8>,
-    /// The user to run as; `None` is the default user.
-    pub user: Option<Vec<u8>>,
-    /// Rows and columns of the terminal; `None` means pipes.
-    pub tty: Option<(u16, u16)>,
-    /// Whether standard input is a pipe from the host instead of empty.
-    pub stdin: bool,
-    /// Milliseconds until the process tree is killed; 0 means never.
-    pub deadline_ms: u64,
-    /// Resource limits in addition to the machine's: resource number and value.
-    pub rlimits: Vec<(u32, u64)>,
-    /// Whether the command survives its connection, if the machine outlives its maker.
-    pub keep: bool,
-    /// Whether standard output and standard error share one pipe.
-    pub joined: bool,
-}
-
-/// Requests that open a channel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Open {
-    /// Start a command.
-    Spawn(Spawn),
-    /// Send the bytes of a regular file.
-    Read(At),
-    /// Replace a file with the bytes that follow.
-    Write(At),
-    /// Describe one path.
-    Stat(At),
-    /// Describe a directory's entries.
-    List(At),
-    /// Create a directory and its missing parents.
-    MakeDir(At),
-    /// Remove a file or a tree.
-    Remove(At),
-    /// Rename the first to the second.
-    Rename(At, At),
-    /// Send the metadata of a tree, without these paths; the flag asks for digests.
-    Scan(At, Vec<Vec<u8>>, bool),
-    /// Send a tree as a tar archive, without these paths.
-    Pack(At, Vec<Vec<u8>>),
-    /// Unpack the tar archive that follows.
-    Unpack(At),
-    /// Connect to a port of the machine's loopback interface.
-    Connect(u16),
-    /// List the commands.
-    Processes,
-    /// Attach to a command that no host is attached to.
-    Adopt(u64),
-    /// Send a signal to a command, attached or not.
-    Signal(u64, u8),
-    /// End every process and the guest itself.
-    Stop,
+wire! {
+    /// Requests that open a channel.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum Open {
+        /// Start a command.
+        Spawn(spawn: Spawn) = 1,
+        /// Send the bytes of a regular file.
+        Read(at: At) = 2,
+        /// Replace a file with the bytes that follow.
+        Write(at: At) = 3,
+        /// Describe one path.
+        Stat(at: At) = 4,
+        /// Describe a directory's entries.
+        List(at: At) = 5,
+        /// Create a directory and its missing parents.
+        MakeDir(at: At) = 6,
+        /// Remove a file or a tree.
+        Remove(at: At) = 7,
+        /// Rename the first to the second.
+        Rename(from: At, to: At) = 8,
+        /// Send the metadata of a tree, without these paths; the flag asks for digests.
+        Scan(at: At, skip: Vec<Vec<u8>>, digests: bool) = 9,
+        /// Send a tree as a tar archive, without these paths.
+        Pack(at: At, skip: Vec<Vec<u8>>) = 10,
+        /// Unpack the tar archive that follows.
+        Unpack(at: At) = 11,
+        /// Connect to a port of the machine's loopback interface.
+        Connect(port: u16) = 12,
+        /// List the commands.
+        Processes = 14,
+        /// Attach to a command that no host is attached to.
+        Adopt(process: u64) = 15,
+        /// Send a signal to a command, attached or not.
+        Signal(process: u64, number: u8) = 16,
+        /// End every process and the guest itself.
+        Stop = 13,
+    }
+    unknown "its kind is unknown";
 }
 
 /// Everything the host sends.
@@ -135,22 +128,6 @@ pub enum Request<'a> {
 }
 
 mod kind {
-    pub(super) const SPAWN: u8 = 1;
-    pub(super) const READ: u8 = 2;
-    pub(super) const WRITE: u8 = 3;
-    pub(super) const STAT: u8 = 4;
-    pub(super) const LIST: u8 = 5;
-    pub(super) const MAKE_DIR: u8 = 6;
-    pub(super) const REMOVE: u8 = 7;
-    pub(super) const RENAME: u8 = 8;
-    pub(super) const SCAN: u8 = 9;
-    pub(super) const PACK: u8 = 10;
-    pub(super) const UNPACK: u8 = 11;
-    pub(super) const CONNECT: u8 = 12;
-    pub(super) const STOP: u8 = 13;
-    pub(super) const PROCESSES: u8 = 14;
-    pub(super) const ADOPT: u8 = 15;
-    pub(super) const SIGNAL_TO: u8 = 16;
     pub(super) const DATA: u8 = 32;
     pub(super) const END: u8 = 33;
     pub(super) const CREDIT: u8 = 34;
@@ -161,144 +138,13 @@ mod kind {
 }
 
 impl At {
-    fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
-        let at = Self {
-            path: from.string()?,
-            user: from.option(Reader::string)?,
-            group: from.option(Reader::string)?,
-            beneath: from.option(Reader::string)?,
-            mode: from.option(Reader::u32)?,
-            expected: from.option(Expected::read)?,
-        };
+    fn check(&self) -> Result<(), WireError> {
         let absolute = |path: &[u8]| path.starts_with(b"/");
-        if absolute(&at.path) && at.beneath.as_deref().is_none_or(absolute) {
-            Ok(at)
+        if absolute(&self.path) && self.beneath.as_deref().is_none_or(absolute) {
+            Ok(())
         } else {
             Err(WireError("a path is not absolute"))
         }
-    }
-
-    fn write(&self, to: &mut Writer<'_>) {
-        to.bytes(&self.path);
-        to.option(self.user.as_ref(), |to, user| to.bytes(user));
-        to.option(self.group.as_ref(), |to, group| to.bytes(group));
-        to.option(self.beneath.as_ref(), |to, root| to.bytes(root));
-        to.option(self.mode.as_ref(), |to, mode| to.u32(*mode));
-        to.option(self.expected.as_ref(), |to, expected| expected.write(to));
-    }
-}
-
-impl Spawn {
-    fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Self {
-            argv: from.list(Reader::string)?,
-            env: from.list(Reader::string)?,
-            cwd: from.string()?,
-            user: from.option(Reader::string)?,
-            tty: from.option(|from| Ok((from.u16()?, from.u16()?)))?,
-            stdin: from.flag()?,
-            deadline_ms: from.u64()?,
-            rlimits: from.list(|from| Ok((from.u32()?, from.u64()?)))?,
-            keep: from.flag()?,
-            joined: from.flag()?,
-        })
-    }
-
-    fn write(&self, to: &mut Writer<'_>) {
-        to.list(&self.argv, |to, argument| to.bytes(argument));
-        to.list(&self.env, |to, variable| to.bytes(variable));
-        to.bytes(&self.cwd);
-        to.option(self.user.as_ref(), |to, user| to.bytes(user));
-        to.option(self.tty.as_ref(), |to, (rows, cols)| {
-            to.u16(*rows);
-            to.u16(*cols);
-        });
-        to.flag(self.stdin);
-        to.u64(self.deadline_ms);
-        to.list(&self.rlimits, |to, (resource, value)| {
-            to.u32(*resource);
-            to.u64(*value);
-        });
-        to.flag(self.keep);
-        to.flag(self.joined);
-    }
-}
-
-impl Open {
-    fn kind(&self) -> u8 {
-        match self {
-            Self::Spawn(_) => kind::SPAWN,
-            Self::Read(_) => kind::READ,
-            Self::Write(_) => kind::WRITE,
-            Self::Stat(_) => kind::STAT,
-            Self::List(_) => kind::LIST,
-            Self::MakeDir(_) => kind::MAKE_DIR,
-            Self::Remove(_) => kind::REMOVE,
-            Self::Rename(..) => kind::RENAME,
-            Self::Scan(..) => kind::SCAN,
-            Self::Pack(..) => kind::PACK,
-            Self::Unpack(_) => kind::UNPACK,
-            Self::Connect(_) => kind::CONNECT,
-            Self::Processes => kind::PROCESSES,
-            Self::Adopt(_) => kind::ADOPT,
-            Self::Signal(..) => kind::SIGNAL_TO,
-            Self::Stop => kind::STOP,
-        }
-    }
-
-    fn write(&self, to: &mut Writer<'_>) {
-        match self {
-            Self::Spawn(spawn) => spawn.write(to),
-            Self::Read(at)
-            | Self::Write(at)
-            | Self::Stat(at)
-            | Self::List(at)
-            | Self::MakeDir(at)
-            | Self::Remove(at)
-            | Self::Unpack(at) => at.write(to),
-            Self::Rename(from, onto) => {
-                from.write(to);
-                onto.write(to);
-            }
-            Self::Scan(at, skip, hashes) => {
-                at.write(to);
-                to.list(skip, |to, path| to.bytes(path));
-                to.flag(*hashes);
-            }
-            Self::Pack(at, skip) => {
-                at.write(to);
-                to.list(skip, |to, path| to.bytes(path));
-            }
-            Self::Connect(port) => to.u16(*port),
-            Self::Adopt(process) => to.u64(*process),
-            Self::Signal(process, number) => {
-                to.u64(*process);
-                to.u8(*number);
-            }
-            Self::Processes | Self::Stop => {}
-        }
-    }
-
-    fn read(kind: u8, from: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(match kind {
-            kind::SPAWN => Self::Spawn(Spawn::read(from)?),
-            kind::READ => Self::Read(At::read(from)?),
-            kind::WRITE => Self::Write(At::read(from)?),
-            kind::STAT => Self::Stat(At::read(from)?),
-            kind::LIST => Self::List(At::read(from)?),
-            kind::MAKE_DIR => Self::MakeDir(At::read(from)?),
-            kind::REMOVE => Self::Remove(At::read(from)?),
-            kind::RENAME => Self::Rename(At::read(from)?, At::read(from)?),
-            kind::SCAN => Self::Scan(At::read(from)?, from.list(Reader::string)?, from.flag()?),
-            kind::PACK => Self::Pack(At::read(from)?, from.list(Reader::string)?),
-            kind::UNPACK => Self::Unpack(At::read(from)?),
-            kind::CONNECT => Self::Connect(from.u16()?),
-            kind::PROCESSES => Self::Processes,
-            kind::ADOPT => Self::Adopt(from.u64()?),
-            kind::SIGNAL_TO => Self::Signal(from.u64()?, from.u8()?),
-            kind::STOP => Self::Stop,
-            _ => return Err(WireError("its kind is unknown")),
-        })
     }
 }
 
@@ -325,20 +171,15 @@ impl<'a> Request<'a> {
     /// Appends this request as a frame.
     pub fn encode(&self, channel: u32, out: &mut Vec<u8>) {
         match self {
-            Self::Open(window, open) => frame::append(out, channel, open.kind(), |out| {
-                let mut to = Writer(out);
-                to.u32(*window);
-                open.write(&mut to);
+            Self::Open(window, open) => frame::append(out, channel, open.tag(), |out| {
+                window.write(out);
+                open.write_fields(out);
             }),
-            Self::Data(bytes) => frame::append(out, channel, kind::DATA, |out| out.extend_from_slice(bytes)),
+            Self::Data(bytes) => frame::append(out, channel, kind::DATA, |out| bytes.write(out)),
             Self::End => frame::append(out, channel, kind::END, |_| {}),
-            Self::Credit(more) => frame::append(out, channel, kind::CREDIT, |out| Writer(out).u32(*more)),
-            Self::Signal(number) => frame::append(out, channel, kind::SIGNAL, |out| Writer(out).u8(*number)),
-            Self::Resize(rows, cols) => frame::append(out, channel, kind::RESIZE, |out| {
-                let mut to = Writer(out);
-                to.u16(*rows);
-                to.u16(*cols);
-            }),
+            Self::Credit(more) => frame::append(out, channel, kind::CREDIT, |out| more.write(out)),
+            Self::Signal(number) => frame::append(out, channel, kind::SIGNAL, |out| number.write(out)),
+            Self::Resize(rows, cols) => frame::append(out, channel, kind::RESIZE, |out| (*rows, *cols).write(out)),
             Self::Close => frame::append(out, channel, kind::CLOSE, |_| {}),
             Self::Leave => frame::append(out, channel, kind::LEAVE, |_| {}),
         }
@@ -348,25 +189,18 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// When the bytes are not exactly one request.
-    pub fn decode(kind: u8, payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut from = Reader(payload);
+    pub fn decode(kind: u8, mut payload: &'a [u8]) -> Result<Self, WireError> {
+        let from = &mut payload;
         let request = match kind {
-            kind::DATA if payload.is_empty() || payload.len() > MAX_DATA => {
-                return Err(WireError("its data is empty or too long"));
-            }
-            kind::DATA => return Ok(Self::Data(payload)),
+            kind::DATA => Self::Data(Wire::read(from)?),
             kind::END => Self::End,
-            kind::CREDIT => Self::Credit(from.u32()?),
-            kind::SIGNAL => Self::Signal(from.u8()?),
-            kind::RESIZE => Self::Resize(from.u16()?, from.u16()?),
+            kind::CREDIT => Self::Credit(u32::read(from)?),
+            kind::SIGNAL => Self::Signal(u8::read(from)?),
+            kind::RESIZE => Self::Resize(u16::read(from)?, u16::read(from)?),
             kind::CLOSE => Self::Close,
             kind::LEAVE => Self::Leave,
-            open => {
-                let window = from.u32()?;
-                Self::Open(window, Open::read(open, &mut from)?)
-            }
+            open => Self::Open(u32::read(from)?, Open::read_fields(open, from)?),
         };
-        from.end()?;
-        Ok(request)
+        wire::end(payload).map(|()| request)
     }
 }

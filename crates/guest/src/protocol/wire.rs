@@ -1,6 +1,8 @@
-//! Little-endian numbers and length-prefixed bytes; every length is checked before it is used.
+//! Encoding of values: little-endian numbers and length-prefixed bytes; every length is checked before it is used.
 
 use std::fmt;
+
+use super::MAX_DATA;
 
 /// Bytes that violate the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,144 +16,195 @@ impl fmt::Display for WireError {
 
 impl std::error::Error for WireError {}
 
-/// Reads values from a payload.
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+/// A value with an encoding. `'a` is the lifetime of the payload, which bulk bytes borrow.
+pub(super) trait Wire<'a>: Sized {
+    /// Appends the value to a payload.
+    fn write(&self, to: &mut Vec<u8>);
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], WireError> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(WireError("it ends too early"))?;
-        self.0 = rest;
-        Ok(taken)
+    /// Removes the value from the front of a payload.
+    fn read(from: &mut &'a [u8]) -> Result<Self, WireError>;
+
+    /// Appends a list.
+    fn write_list(items: &[Self], to: &mut Vec<u8>) {
+        u32::try_from(items.len()).unwrap_or(u32::MAX).write(to);
+        items.iter().for_each(|item| item.write(to));
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let taken = self.take(N)?;
-        taken.try_into().map_err(|_| WireError("it ends too early"))
+    /// Removes a list. Every item takes at least one byte, so a count above the remaining bytes is invalid.
+    fn read_list(from: &mut &'a [u8]) -> Result<Vec<Self>, WireError> {
+        let count = u32::read(from)? as usize;
+        if count > from.len() {
+            return Err(WireError("a list is longer than its frame"));
+        }
+        let mut items = Vec::new();
+        for _ in 0..count {
+            items.push(Self::read(from)?);
+        }
+        Ok(items)
+    }
+}
+
+/// An enum. Its encoding is the number of the variant and the variant's fields; in a frame, that number is the frame's
+/// kind.
+pub(super) trait Tagged<'a>: Sized {
+    /// Number of the variant.
+    fn tag(&self) -> u8;
+
+    /// Appends the variant's fields.
+    fn write_fields(&self, to: &mut Vec<u8>);
+
+    /// Removes the fields of the variant with this number.
+    fn read_fields(tag: u8, from: &mut &'a [u8]) -> Result<Self, WireError>;
+}
+
+impl<'a, T: Tagged<'a>> Wire<'a> for T {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.tag().write(to);
+        self.write_fields(to);
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, WireError> {
-        Ok(u8::from_le_bytes(self.array()?))
+    fn read(from: &mut &'a [u8]) -> Result<Self, WireError> {
+        let tag = u8::read(from)?;
+        T::read_fields(tag, from)
+    }
+}
+
+/// Encodes a whole message.
+pub(super) fn encode<'a>(message: &impl Wire<'a>) -> Vec<u8> {
+    let mut out = Vec::new();
+    message.write(&mut out);
+    out
+}
+
+/// Decodes a whole message.
+pub(super) fn decode<'a, T: Wire<'a>>(mut payload: &'a [u8]) -> Result<T, WireError> {
+    let message = T::read(&mut payload)?;
+    end(payload).map(|()| message)
+}
+
+/// Checks that nothing is left of a payload.
+pub(super) fn end(rest: &[u8]) -> Result<(), WireError> {
+    if rest.is_empty() { Ok(()) } else { Err(WireError("it has bytes left over")) }
+}
+
+/// Removes bytes that have their length in front.
+pub(super) fn read_bytes<'a>(from: &mut &'a [u8]) -> Result<&'a [u8], WireError> {
+    let length = u32::read(from)? as usize;
+    let (bytes, rest) = from.split_at_checked(length).ok_or(TOO_SHORT)?;
+    *from = rest;
+    Ok(bytes)
+}
+
+const TOO_SHORT: WireError = WireError("it ends too early");
+
+impl Wire<'_> for u8 {
+    fn write(&self, to: &mut Vec<u8>) {
+        to.push(*self);
     }
 
-    pub(crate) fn u16(&mut self) -> Result<u16, WireError> {
-        Ok(u16::from_le_bytes(self.array()?))
+    fn read(from: &mut &[u8]) -> Result<Self, WireError> {
+        let (byte, rest) = from.split_first().ok_or(TOO_SHORT)?;
+        *from = rest;
+        Ok(*byte)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, WireError> {
-        Ok(u32::from_le_bytes(self.array()?))
+    fn write_list(bytes: &[Self], to: &mut Vec<u8>) {
+        u32::try_from(bytes.len()).unwrap_or(u32::MAX).write(to);
+        to.extend_from_slice(bytes);
     }
 
-    pub(crate) fn i32(&mut self) -> Result<i32, WireError> {
-        Ok(i32::from_le_bytes(self.array()?))
+    /// A list of bytes becomes a C string: without NUL.
+    fn read_list(from: &mut &[u8]) -> Result<Vec<Self>, WireError> {
+        let bytes = read_bytes(from)?;
+        if bytes.contains(&0) { Err(WireError("a string contains NUL")) } else { Ok(bytes.to_vec()) }
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty),+) => {$(
+        impl Wire<'_> for $number {
+            fn write(&self, to: &mut Vec<u8>) {
+                to.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn read(from: &mut &[u8]) -> Result<Self, WireError> {
+                let (bytes, rest) = from.split_first_chunk().ok_or(TOO_SHORT)?;
+                *from = rest;
+                Ok(Self::from_le_bytes(*bytes))
+            }
+        }
+    )+};
+}
+
+numbers!(u16, u32, i32, u64, i64);
+
+impl Wire<'_> for bool {
+    fn write(&self, to: &mut Vec<u8>) {
+        u8::from(*self).write(to);
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, WireError> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    pub(crate) fn i64(&mut self) -> Result<i64, WireError> {
-        Ok(i64::from_le_bytes(self.array()?))
-    }
-
-    pub(crate) fn flag(&mut self) -> Result<bool, WireError> {
-        match self.u8()? {
+    fn read(from: &mut &[u8]) -> Result<Self, WireError> {
+        match u8::read(from)? {
             0 => Ok(false),
             1 => Ok(true),
             _ => Err(WireError("a flag is neither 0 nor 1")),
         }
     }
+}
 
-    pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, WireError> {
-        let length = self.u32()? as usize;
-        Ok(self.take(length)?.to_vec())
+/// Text, in which bytes that are not UTF-8 are replaced.
+impl Wire<'_> for String {
+    fn write(&self, to: &mut Vec<u8>) {
+        u8::write_list(self.as_bytes(), to);
     }
 
-    /// Bytes for a C string: without NUL.
-    pub(crate) fn string(&mut self) -> Result<Vec<u8>, WireError> {
-        let bytes = self.bytes()?;
-        if bytes.contains(&0) { Err(WireError("a string contains NUL")) } else { Ok(bytes) }
-    }
-
-    pub(crate) fn text(&mut self) -> Result<String, WireError> {
-        Ok(String::from_utf8_lossy(&self.bytes()?).into_owned())
-    }
-
-    pub(crate) fn option<T>(
-        &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, WireError>,
-    ) -> Result<Option<T>, WireError> {
-        if self.flag()? { read(self).map(Some) } else { Ok(None) }
-    }
-
-    /// A list. Every item takes at least one byte, so a count above the remaining bytes is invalid.
-    pub(crate) fn list<T>(
-        &mut self,
-        mut read: impl FnMut(&mut Self) -> Result<T, WireError>,
-    ) -> Result<Vec<T>, WireError> {
-        let count = self.u32()? as usize;
-        if count > self.0.len() {
-            return Err(WireError("a list is longer than its frame"));
-        }
-        let mut items = Vec::new();
-        for _ in 0..count {
-            items.push(read(self)?);
-        }
-        Ok(items)
-    }
-
-    pub(crate) fn end(self) -> Result<(), WireError> {
-        if self.0.is_empty() { Ok(()) } else { Err(WireError("it has bytes left over")) }
+    fn read(from: &mut &[u8]) -> Result<Self, WireError> {
+        Ok(Self::from_utf8_lossy(read_bytes(from)?).into_owned())
     }
 }
 
-/// Appends values to a payload.
-pub(crate) struct Writer<'a>(pub(crate) &'a mut Vec<u8>);
-
-impl Writer<'_> {
-    pub(crate) fn u8(&mut self, value: u8) {
-        self.0.push(value);
+/// Bulk bytes: the whole payload, without a length.
+impl<'a> Wire<'a> for &'a [u8] {
+    fn write(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(self);
     }
 
-    pub(crate) fn u16(&mut self, value: u16) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    pub(crate) fn u32(&mut self, value: u32) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    pub(crate) fn i32(&mut self, value: i32) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    pub(crate) fn u64(&mut self, value: u64) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    pub(crate) fn i64(&mut self, value: i64) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    pub(crate) fn flag(&mut self, value: bool) {
-        self.u8(u8::from(value));
-    }
-
-    pub(crate) fn bytes(&mut self, value: &[u8]) {
-        self.u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
-        self.0.extend_from_slice(value);
-    }
-
-    pub(crate) fn option<T>(&mut self, value: Option<&T>, write: impl FnOnce(&mut Self, &T)) {
-        self.flag(value.is_some());
-        if let Some(value) = value {
-            write(self, value);
+    fn read(from: &mut &'a [u8]) -> Result<Self, WireError> {
+        if from.is_empty() || from.len() > MAX_DATA {
+            return Err(WireError("its data is empty or too long"));
         }
+        Ok(std::mem::take(from))
+    }
+}
+
+impl<'a, T: Wire<'a>> Wire<'a> for Vec<T> {
+    fn write(&self, to: &mut Vec<u8>) {
+        T::write_list(self, to);
     }
 
-    pub(crate) fn list<T>(&mut self, values: &[T], mut write: impl FnMut(&mut Self, &T)) {
-        self.u32(u32::try_from(values.len()).unwrap_or(u32::MAX));
-        for value in values {
-            write(self, value);
-        }
+    fn read(from: &mut &'a [u8]) -> Result<Self, WireError> {
+        T::read_list(from)
+    }
+}
+
+impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.is_some().write(to);
+        self.iter().for_each(|value| value.write(to));
+    }
+
+    fn read(from: &mut &'a [u8]) -> Result<Self, WireError> {
+        if bool::read(from)? { T::read(from).map(Some) } else { Ok(None) }
+    }
+}
+
+impl<'a, A: Wire<'a>, B: Wire<'a>> Wire<'a> for (A, B) {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.0.write(to);
+        self.1.write(to);
+    }
+
+    fn read(from: &mut &'a [u8]) -> Result<Self, WireError> {
+        Ok((A::read(from)?, B::read(from)?))
     }
 }

@@ -1,6 +1,10 @@
 //! Limits that the guest enforces: memory if the kernel does not limit it, and disk usage. Checked only while something
 //! runs.
 
+mod descriptors;
+mod memory;
+pub(crate) mod usage;
+
 use std::{
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -13,19 +17,18 @@ use sandbar_guest::{
     protocol::{ExitKind, FailKind, Launch, LimitStrengths, Strength},
 };
 
-use super::{
-    Channel, Server, Settings, Work,
+use self::{
     descriptors::Descriptors,
-    files::{Answer, Fail},
-    tree::{self, listed},
     usage::{Count, Looker, Places},
 };
+use super::{
+    channels::Channels,
+    files::{Answer, Fail, access::FileAccess},
+    process_trees::{ProcessTrees, signals},
+};
 use crate::{
-    group::{Hard, deaths, open_deaths},
-    sys::{
-        process::{Ended, tag_of},
-        security::Token,
-    },
+    machine::group::{Hard, deaths, open_deaths},
+    sys::{process::Ended, security::Token},
 };
 
 /// Interval between checks, and the shorter one when half of a limit is used up.
@@ -56,6 +59,7 @@ pub(crate) struct Bounds {
     /// Makes the kernel prefer commands over the guest for out-of-memory kills.
     preference: Option<Preference>,
     disk: Option<Disk>,
+    look_at: Option<Instant>,
     /// Memory and disk usage that only descriptors hold.
     pub(super) descriptors: Descriptors,
 }
@@ -292,71 +296,61 @@ impl Disk {
     }
 }
 
-impl Server {
+impl Bounds {
     /// Starts the checks after a command was started.
     pub(super) fn watch(&mut self) {
-        if self.settings.bounds.is_watched() && self.look_at.is_none() {
+        if self.is_watched() && self.look_at.is_none() {
             self.look_at = Some(Instant::now() + ALERT);
         }
     }
 
+    /// When usage is checked next, while something runs that has limits.
+    pub(super) fn wakes_at(&self) -> Option<Instant> {
+        self.look_at
+    }
+
     /// Checks usage if it is time, and kills what exceeds a limit.
-    pub(super) fn keep_bounds(&mut self) {
-        let Some(at) = self.look_at else { return };
-        if Instant::now() < at {
+    pub(super) fn enforce(&mut self, trees: &mut ProcessTrees, channels: &mut Channels) {
+        if self.look_at.is_none_or(|at| Instant::now() < at) {
             return;
         }
-        let alive = self.is_anything_alive();
-        self.glance_into_descriptors();
-        let memory = self.settings.bounds.memory.map(|limit| self.keep_memory(limit));
-        let disk = self.settings.bounds.disk.is_some().then(|| self.keep_disk());
-        let looking = self.settings.bounds.descriptors.is_looking().then_some(ALERT);
+        let alive = channels.has_running() || trees.members().next().is_some();
+        self.descriptors.look(trees, Instant::now() + TURN);
+        self.note_nameless();
+        let memory = self.memory.map(|limit| self.keep_memory(limit, trees, channels));
+        let disk = self.disk.is_some().then(|| self.keep_disk(trees, channels));
+        let looking = self.descriptors.is_looking().then_some(ALERT);
         let again = [memory, disk, looking].into_iter().flatten().min().unwrap_or(CALM);
         // Commands that ended meanwhile left files: count until those are included.
-        let counting = self.settings.bounds.disk.as_ref().is_some_and(|disk| disk.count.is_some() || disk.unseen);
+        let counting = self.disk.as_ref().is_some_and(|disk| disk.count.is_some() || disk.unseen);
         self.look_at = (alive || counting).then(|| Instant::now() + again);
     }
 
-    /// Continues the scan of the commands' descriptors.
-    fn glance_into_descriptors(&mut self) {
-        let Settings { proc, bounds, .. } = &mut self.settings;
-        bounds.descriptors.look(proc.as_fd(), |tag| self.tags.has(tag), Instant::now() + TURN);
-        bounds.note_nameless();
-    }
-
     /// Scans all descriptors now, within a time limit.
-    pub(super) fn look_into_descriptors(&mut self) {
-        let Settings { proc, bounds, .. } = &mut self.settings;
-        bounds.descriptors.look_now(proc.as_fd(), |tag| self.tags.has(tag), Instant::now() + STANDSTILL / 2);
-        bounds.note_nameless();
-    }
-
-    fn is_anything_alive(&self) -> bool {
-        let runs = |channel: &Channel| matches!(&channel.work, Work::Process(running) if !running.has_ended());
-        self.channels.values().any(runs) || {
-            let proc = self.settings.proc.as_fd();
-            listed(proc).into_iter().any(|pid| tag_of(pid).is_some_and(|tag| self.tags.has(tag)))
-        }
+    pub(super) fn look_into_descriptors(&mut self, trees: &ProcessTrees) {
+        self.descriptors.look_now(trees, Instant::now() + STANDSTILL / 2);
+        self.note_nameless();
     }
 
     /// Continues the count; if usage seems too high, stops all commands until that is verified. Returns when to check
     /// again.
-    fn keep_disk(&mut self) -> Duration {
+    fn keep_disk(&mut self, trees: &mut ProcessTrees, channels: &mut Channels) -> Duration {
         let began = Instant::now();
-        let Some(disk) = &mut self.settings.bounds.disk else { return CALM };
+        let Some(disk) = &mut self.disk else { return CALM };
         let threshold = disk.threshold();
         // Spared only once: afterwards nothing may be added by any command.
         let spared = disk.blurred && disk.ceiling <= disk.limit;
         if disk.look() {
-            let stopped = self.stop_all();
-            let passed = self.is_passed(threshold);
+            let stopped = trees.stop_all();
+            let passed = self.is_passed(threshold, trees);
             if passed && !spared {
-                self.end_trees(|_| true, ExitKind::Disk);
+                channels.note_cause(|_| true, ExitKind::Disk);
+                trees.kill(|_| true);
             } else {
-                tree::resume(&stopped);
+                signals::resume(&stopped);
             }
         }
-        let Some(disk) = &self.settings.bounds.disk else { return CALM };
+        let Some(disk) = &self.disk else { return CALM };
         match &disk.count {
             Some(_) => PAUSE,
             None if disk.used > disk.limit / 2 => ALERT.max(began.elapsed() * 10),
@@ -365,53 +359,35 @@ impl Server {
     }
 
     /// Counts all disk usage now, deleted files included, within a time limit.
-    fn count_now(&mut self) -> u64 {
+    fn count_now(&mut self, trees: &ProcessTrees) -> u64 {
         let until = Instant::now() + STANDSTILL;
-        self.look_into_descriptors();
-        self.settings.bounds.disk.as_mut().map_or(0, |disk| disk.count_until(until))
+        self.look_into_descriptors(trees);
+        self.disk.as_mut().map_or(0, |disk| disk.count_until(until))
     }
 
     /// Counts, and remembers a usage above the threshold as the new ceiling; returns whether it is above.
-    fn is_passed(&mut self, threshold: u64) -> bool {
-        let found = self.count_now();
+    fn is_passed(&mut self, threshold: u64, trees: &ProcessTrees) -> bool {
+        let found = self.count_now(trees);
         let passed = found > threshold;
-        if let Some(disk) = self.settings.bounds.disk.as_mut().filter(|_| passed) {
+        if let Some(disk) = self.disk.as_mut().filter(|_| passed) {
             disk.ceiling = found;
         }
         passed
     }
 
-    pub(super) fn stop_all(&self) -> Vec<i32> {
-        tree::stop(self.settings.proc.as_fd(), |tag| self.tags.has(tag))
-    }
-
-    /// Kills the process trees with these tags, and records why.
-    pub(super) fn end_trees(&mut self, which: impl Fn(u64) -> bool, why: ExitKind) {
-        for channel in self.channels.values_mut() {
-            if let Work::Process(running) = &mut channel.work
-                && which(running.tag)
-                && !running.has_ended()
-            {
-                running.cause = Some(why);
-            }
-        }
-        let tags = &self.tags;
-        self.late.add(tree::signal_tree(self.settings.proc.as_fd(), |tag| tags.has(tag) && which(tag), libc::SIGKILL));
-    }
-
     /// Counts after a command ended on a machine above its limit: otherwise many short commands would never be noticed.
-    pub(super) fn left_too_much(&mut self) -> bool {
-        let Some(disk) = &self.settings.bounds.disk else { return false };
+    pub(super) fn left_too_much(&mut self, trees: &ProcessTrees) -> bool {
+        let Some(disk) = &self.disk else { return false };
         if disk.ceiling <= disk.limit {
             return false;
         }
         let threshold = disk.threshold();
-        self.is_passed(threshold)
+        self.is_passed(threshold, trees)
     }
 
     /// Whether writes to a path count towards the limit.
     pub(super) fn is_counted(&self, path: &[u8]) -> bool {
-        self.settings.bounds.disk.as_ref().is_some_and(|disk| {
+        self.disk.as_ref().is_some_and(|disk| {
             let below =
                 |place: &Vec<u8>| path.strip_prefix(place.as_slice()).is_some_and(|rest| rest.starts_with(b"/"));
             disk.paths.iter().any(below)
@@ -419,14 +395,14 @@ impl Server {
     }
 
     /// Reserves bytes that are about to be written.
-    pub(super) fn take_room(&mut self, bytes: u64) -> Answer<()> {
-        let Some(disk) = &self.settings.bounds.disk else { return Ok(()) };
+    pub(super) fn take_room(&mut self, bytes: u64, trees: &ProcessTrees, access: &FileAccess) -> Answer<()> {
+        let Some(disk) = &self.disk else { return Ok(()) };
         if disk.stale || disk.room() < bytes {
             // Counting changes the file access identity itself.
-            self.guise.shed();
-            self.count_now();
+            access.reset();
+            self.count_now(trees);
         }
-        let Some(disk) = &mut self.settings.bounds.disk else { return Ok(()) };
+        let Some(disk) = &mut self.disk else { return Ok(()) };
         if disk.room() < bytes {
             return Err(disk.full());
         }
@@ -435,13 +411,68 @@ impl Server {
     }
 
     /// Most bytes that a worker may write; `None` means no limit.
-    pub(super) fn allowance(&mut self, path: &[u8]) -> Option<u64> {
+    pub(super) fn allowance(&mut self, path: &[u8], trees: &ProcessTrees, access: &FileAccess) -> Option<u64> {
         let counted = self.is_counted(&[path, b"/"].concat());
-        let disk = self.settings.bounds.disk.as_ref().filter(|_| counted)?;
+        let disk = self.disk.as_ref().filter(|_| counted)?;
         if disk.stale || disk.used > 0 {
-            self.guise.shed();
-            self.count_now();
+            access.reset();
+            self.count_now(trees);
         }
-        self.settings.bounds.disk.as_ref().map(Disk::room)
+        self.disk.as_ref().map(Disk::room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 10 << 20;
+
+    fn disk() -> Disk {
+        Disk::new(LIMIT, Token([0; 2]), Looker::Own, &[])
+    }
+
+    #[test]
+    fn a_machine_over_its_disk_limit_may_shrink_but_not_grow() {
+        let mut disk = disk();
+        assert_eq!((disk.threshold(), disk.room()), (LIMIT, LIMIT));
+        disk.counted(LIMIT / 2);
+        assert_eq!((disk.threshold(), disk.room()), (LIMIT, LIMIT / 2));
+        // As after a kill: the usage at that time is the ceiling, and a little more is tolerated.
+        disk.ceiling = 3 * LIMIT;
+        disk.counted(3 * LIMIT);
+        assert_eq!((disk.threshold(), disk.room()), (3 * LIMIT + SLACK, 0));
+        disk.counted(2 * LIMIT);
+        assert_eq!(disk.threshold(), 2 * LIMIT + SLACK, "the ceiling follows what was removed");
+        disk.counted(4 * LIMIT);
+        assert_eq!(disk.threshold(), 2 * LIMIT + SLACK, "and not what was added");
+        disk.counted(LIMIT / 4);
+        assert_eq!((disk.threshold(), disk.room()), (LIMIT, LIMIT / 4 * 3));
+    }
+
+    #[test]
+    fn a_count_is_blurred_if_a_process_ended_during_it() {
+        let mut bounds = Bounds { disk: Some(disk()), ..Bounds::default() };
+        bounds.changed();
+        let disk = bounds.disk.as_mut().unwrap();
+        assert!(disk.stale && disk.blurred);
+        disk.counted(0);
+        assert!(!disk.stale && disk.blurred, "it ended before the count was complete");
+        assert!(!disk.look(), "nothing is there to count");
+        assert!(!disk.blurred && disk.count.is_none());
+    }
+
+    #[test]
+    fn limits_that_the_kernel_enforces_are_not_watched() {
+        let launch = Launch { memory: Some(1 << 30), disk: Some(LIMIT), ..Launch::default() };
+        let by_kernel = Hard::of(0b001);
+        let strengths = |hard| Bounds::new(&launch, hard, None).held(hard);
+        assert_eq!((strengths(by_kernel).memory, strengths(Hard::of(0)).memory), (Strength::Hard, Strength::Soft));
+        let bounds = Bounds::new(&launch, Hard::of(0), None);
+        assert!(bounds.is_watched() && !Bounds::new(&launch, by_kernel, None).is_watched());
+        assert!(!bounds.without_memory().is_watched());
+        let with_disk = Bounds::new(&launch, by_kernel, None).disk(&launch, Token([0; 2]), Looker::Own, &[b"/w"]);
+        assert_eq!(with_disk.rlimits(), Some((libc::RLIMIT_FSIZE, LIMIT)));
+        assert!(with_disk.is_counted(b"/w/file") && !with_disk.is_counted(b"/wide") && !with_disk.is_counted(b"/"));
     }
 }

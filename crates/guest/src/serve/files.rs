@@ -1,11 +1,13 @@
 //! File operations through handles: no path is resolved twice, and no link is followed that should not be.
 
+pub(super) mod access;
+
 use std::{
     ffi::{CString, OsStr},
     fs::File,
     io::{self, Write},
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
 };
@@ -17,8 +19,8 @@ use rustix::{
 use sandbar_guest::protocol::{At, Expected, FailKind, Kind, Record};
 
 use crate::{
+    handles::{NEW_FILE, names, set_mode},
     identity::User,
-    state::names,
     sys::{
         files::{BENEATH, NO_MAGICLINKS, open_how, set_fs_group},
         security::Token,
@@ -97,15 +99,7 @@ impl Files {
         if names.len() > most {
             return Ok(None);
         }
-        let mut records = Vec::with_capacity(names.len());
-        for name in names {
-            match describe(dir.as_fd(), OsStr::from_bytes(&name)) {
-                Ok(record) => records.push(record),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(Some(records))
+        Ok(Some(describe_all(dir.as_fd(), &names)?))
     }
 
     /// Creates a directory and its missing parents.
@@ -127,8 +121,7 @@ impl Files {
         let dir = self.open(at, flags)?;
         // Restores the bits that the umask removed.
         if made && mode & 0o022 != 0 {
-            let place = format!("/proc/self/fd/{}", dir.as_raw_fd());
-            rustix::fs::chmodat(CWD, place, Mode::from_raw_mode(mode), AtFlags::empty())?;
+            set_mode(&dir, Mode::from_raw_mode(mode))?;
         }
         Ok(dir)
     }
@@ -195,13 +188,26 @@ fn relative_to<'a>(path: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// Metadata of a directory entry.
-pub(crate) fn describe(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Record> {
+fn describe(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Record> {
     let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let link = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Symlink => Some(rustix::fs::readlinkat(dir, name, Vec::new())?.into_bytes()),
         _ => None,
     };
     Ok(record(name.as_bytes().to_vec(), &stat, link))
+}
+
+/// Metadata of directory entries; those that have vanished are skipped.
+pub(crate) fn describe_all(dir: BorrowedFd<'_>, names: &[Vec<u8>]) -> io::Result<Vec<Record>> {
+    let mut records = Vec::with_capacity(names.len());
+    for name in names {
+        match describe(dir, OsStr::from_bytes(name)) {
+            Ok(record) => records.push(record),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(records)
 }
 
 fn record(path: Vec<u8>, stat: &Stat, link: Option<Vec<u8>>) -> Record {
@@ -333,8 +339,7 @@ impl Replacement {
         let mode = at.mode.or(existing.map(|stat| stat.st_mode)).unwrap_or(0o644) & 0o777;
         let random = Token::random()?;
         let temporary = format!(".sandbar-{:016x}", random.0[0]);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&dir, temporary.as_str(), flags, Mode::from_raw_mode(0o600))?;
+        let file = rustix::fs::openat(&dir, temporary.as_str(), NEW_FILE, Mode::from_raw_mode(0o600))?;
         Ok(Self {
             dir,
             name: name.as_bytes().to_vec(),

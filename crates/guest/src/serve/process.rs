@@ -15,16 +15,14 @@ use rustix::{
 };
 use sandbar_guest::protocol::{Event, ExitKind, ProcessRecord, Spawn};
 
-use super::{
-    Settings,
-    relay::{Relay, Role, SinkEnd, SourceKind},
-};
+use super::channels::relay::{Relay, Role, SourceKind, sink::SinkEnd};
 use crate::{
     identity::User,
     limits::as_allowed,
     sys::{
-        exec::{Failed, Plan, Stack, Terminal, start},
+        exec::{Failed, Plan, Proof, Stack, Terminal, start},
         process::{Ended, terminal_peer},
+        security::Token,
     },
 };
 
@@ -138,54 +136,71 @@ pub(crate) enum NotStarted {
     Exec(Failed),
 }
 
-/// Starts a command.
-pub(crate) fn launch(
-    spawn: &Spawn,
-    user: Option<&User>,
-    settings: &Settings,
-    tag: u64,
-    stack: &mut Stack,
-) -> Result<Started, NotStarted> {
-    let streams = match spawn.tty {
-        Some((rows, cols)) => terminal(rows, cols),
-        None => pipes(spawn),
-    };
-    let streams = streams.map_err(NotStarted::System)?;
-    let strings = |list: &[Vec<u8>]| -> io::Result<Vec<CString>> {
-        list.iter().map(|item| Ok(CString::new(item.clone())?)).collect()
-    };
-    let mut env = strings(&spawn.env).map_err(NotStarted::System)?;
-    if let Some(tmp) = &settings.tmp
-        && !spawn.env.iter().any(|variable| variable.starts_with(b"TMPDIR="))
-    {
-        env.extend(CString::new([b"TMPDIR=", tmp.as_slice()].concat()));
-    }
-    // The host leaves out the variables that only the account files can provide.
-    let home = user.map_or(settings.hello.home.as_slice(), |user| user.home.as_bytes());
-    let name = user.map_or("agent", |user| user.name.as_str()).as_bytes();
-    for (variable, value) in [(b"HOME=".as_slice(), home), (b"USER=", name), (b"LOGNAME=", name)] {
-        if !spawn.env.iter().any(|given| given.starts_with(variable)) {
-            env.extend(CString::new([variable, value].concat()));
+/// Starts commands.
+pub(super) struct Launcher {
+    pub(super) token: Token,
+    pub(super) proof: Proof,
+    /// Resource limits of every command.
+    pub(super) limits: Vec<(u32, u64)>,
+    /// Home directory of the default user.
+    pub(super) home: Vec<u8>,
+    /// The machine's own directory for temporary files, if `/tmp` is the host's.
+    pub(super) tmp: Option<Vec<u8>>,
+    /// Landlock rules for commands, if they are stricter than the guest's own.
+    pub(super) rules: Option<OwnedFd>,
+    pub(super) stack: Stack,
+}
+
+impl Launcher {
+    /// Starts a command.
+    pub(super) fn launch(
+        &mut self,
+        spawn: &Spawn,
+        user: Option<&User>,
+        tag: u64,
+        rlimit: Option<(u32, u64)>,
+    ) -> Result<Started, NotStarted> {
+        let streams = match spawn.tty {
+            Some((rows, cols)) => terminal(rows, cols),
+            None => pipes(spawn),
+        };
+        let streams = streams.map_err(NotStarted::System)?;
+        let strings = |list: &[Vec<u8>]| -> io::Result<Vec<CString>> {
+            list.iter().map(|item| Ok(CString::new(item.clone())?)).collect()
+        };
+        let mut env = strings(&spawn.env).map_err(NotStarted::System)?;
+        if let Some(tmp) = &self.tmp
+            && !spawn.env.iter().any(|variable| variable.starts_with(b"TMPDIR="))
+        {
+            env.extend(CString::new([b"TMPDIR=", tmp.as_slice()].concat()));
         }
+        // The host leaves out the variables that only the account files can provide.
+        let home = user.map_or(self.home.as_slice(), |user| user.home.as_bytes());
+        let name = user.map_or("agent", |user| user.name.as_str()).as_bytes();
+        for (variable, value) in [(b"HOME=".as_slice(), home), (b"USER=", name), (b"LOGNAME=", name)] {
+            if !spawn.env.iter().any(|given| given.starts_with(variable)) {
+                env.extend(CString::new([variable, value].concat()));
+            }
+        }
+        let mut limits = self.limits.clone();
+        limits.extend(rlimit.into_iter().chain(spawn.rlimits.iter().copied()).map(as_allowed));
+        let plan = Plan {
+            programs: &programs(spawn).map_err(NotStarted::System)?,
+            argv: &strings(&spawn.argv).map_err(NotStarted::System)?,
+            env: &env,
+            cwd: &CString::new(spawn.cwd.clone()).map_err(|error| NotStarted::System(error.into()))?,
+            stdio: streams.theirs.each_ref().map(|fd| fd.as_ref().map_or(0, AsRawFd::as_raw_fd)),
+            terminal: if spawn.tty.is_some() { Terminal::Controlling } else { Terminal::No },
+            identity: user.map(|user| (user.uid, user.gid, user.groups.as_slice())),
+            limits: &limits,
+            tag,
+            token: self.token,
+            proof: self.proof,
+            rules: self.rules.as_ref().map(AsRawFd::as_raw_fd),
+        };
+        let pid = start(&plan, &mut self.stack).map_err(NotStarted::Exec)?;
+        Ok(Started { pid, ours: streams.ours })
     }
-    let mut limits = settings.limits.clone();
-    limits.extend(settings.bounds.rlimits().into_iter().chain(spawn.rlimits.iter().copied()).map(as_allowed));
-    let plan = Plan {
-        programs: &programs(spawn).map_err(NotStarted::System)?,
-        argv: &strings(&spawn.argv).map_err(NotStarted::System)?,
-        env: &env,
-        cwd: &CString::new(spawn.cwd.clone()).map_err(|error| NotStarted::System(error.into()))?,
-        stdio: streams.theirs.each_ref().map(|fd| fd.as_ref().map_or(0, AsRawFd::as_raw_fd)),
-        terminal: if spawn.tty.is_some() { Terminal::Controlling } else { Terminal::No },
-        identity: user.map(|user| (user.uid, user.gid, user.groups.as_slice())),
-        limits: &limits,
-        tag,
-        token: settings.token,
-        proof: settings.proof,
-        rules: settings.rules.as_ref().map(AsRawFd::as_raw_fd),
-    };
-    let pid = start(&plan, stack).map_err(NotStarted::Exec)?;
-    Ok(Started { pid, ours: streams.ours })
 }
 
 /// A process that runs, with streams that are not connected yet.

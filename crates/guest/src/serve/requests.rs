@@ -3,39 +3,29 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant},
 };
 
-use rustix::{
-    event::{EventfdFlags, eventfd},
-    process::{Resource, Rlimit, setrlimit},
-};
-use sandbar_guest::protocol::{At, CWD, Event, FRAME_HEADER, FailKind, FrameHeader, Open, Request, Spawn};
+use sandbar_guest::protocol::{At, CWD, Event, FailKind, Open, Request, Spawn};
 
 use super::{
-    Channel, Server, Work,
-    files::{Answer, Fail, Files, Replacement, give_dir, plain},
-    kept,
-    link::Id,
-    process::{self, NotStarted},
-    relay::{BULK_PIPE, Relay, Role, SinkEnd, SourceKind},
-    sending::Sending,
-    tree,
-    work::{Digests, Job, report},
+    Server,
+    channels::{Channel, Task, relay::Relay, response::Response},
+    detached,
+    files::{Answer, Fail, Replacement, plain},
+    hosts::link::Id,
+    process::NotStarted,
+    worker::job::{Digests, Job},
 };
 use crate::{
     identity::User,
     sys::{
         self,
         exec::{Failed, Stage},
-        process::{Fork, exit_now, fork_into},
     },
 };
 
-/// Address space of a worker in bytes.
-const WORKER_MEMORY: u64 = 1 << 30;
 /// Most directory entries that the server lists itself; a worker lists longer ones, so that the server never blocks.
 const LIST_AT_ONCE: usize = 1000;
 
@@ -47,46 +37,15 @@ pub(crate) struct Writing {
     counts: bool,
 }
 
-/// A forked process that works on files.
-pub(crate) struct Worker {
-    pub(crate) pid: i32,
-    status: OwnedFd,
-    pub(crate) code: Option<i32>,
-    /// Whether it writes to disk.
-    pub(crate) fills: bool,
-}
-
-impl Worker {
-    /// Its answer, once it has ended and all its output has been passed on.
-    pub(crate) fn outcome(&mut self, relay: &Relay) -> Option<Event<'static>> {
-        let code = self.code.filter(|_| relay.is_silent())?;
-        let mut said = vec![0; 64 * 1024];
-        let length = rustix::io::read(&self.status, &mut said).unwrap_or(0);
-        let said = said.get(..length).unwrap_or_default();
-        let fail = FrameHeader::decode(said).ok().flatten().and_then(|header| {
-            match Event::decode(header.kind, said.get(FRAME_HEADER..)?) {
-                Ok(Event::Fail(kind, errno, message)) => Some(Event::Fail(kind, errno, message)),
-                _ => None,
-            }
-        });
-        Some(match (code, fail) {
-            (_, Some(fail)) => fail,
-            (0, None) => Event::Done,
-            (code, None) => Event::Fail(FailKind::Errno, libc::EIO, format!("the worker ended with {code}")),
-        })
-    }
-}
-
 impl Server {
     /// Opens a channel. A channel number that is in use is a fault of the host, and ends the connection.
     pub(super) fn open(&mut self, id: Id, window: u32, open: Open) -> io::Result<()> {
-        if id.channel == 0 || self.channels.contains_key(&id) {
+        if id.channel == 0 || self.channels.has(id) {
             return Err(io::Error::other("the channel is in use"));
         }
-        self.use_lease();
-        let answer = self.try_open(id, window, open);
-        if let Err(Fail { kind, errno, message }) = answer {
-            self.push(id, &Event::Fail(kind, errno, message));
+        self.hosts.use_lease();
+        if let Err(fail) = self.try_open(id, window, open) {
+            self.hosts.fail(id, fail);
         }
         Ok(())
     }
@@ -95,45 +54,45 @@ impl Server {
         match open {
             Open::Spawn(spawn) => self.spawn(id, window, &spawn),
             Open::Read(at) => {
-                let (file, size) = self.as_user(&at, |files| files.open_regular(&at))?;
-                self.push(id, &Event::Started);
-                self.send(id, window, Sending::File(Rc::new(file), 0, size));
+                let (file, size) = self.access.run(&at, |files| files.open_regular(&at))?;
+                self.hosts.push(id, &Event::Started);
+                self.channels.send(id, window, Response::File(Rc::new(file), 0, size));
                 Ok(())
             }
             Open::Write(at) => self.begin_write(id, &at),
             Open::Stat(at) => {
-                let record = self.as_user(&at, |files| files.stat(&at))?;
-                self.answer(id, window, &[record]);
+                let record = self.access.run(&at, |files| files.stat(&at))?;
+                self.channels.send_records(id, window, &[record]);
                 Ok(())
             }
-            Open::List(at) => match self.as_user(&at, |files| files.list(&at, LIST_AT_ONCE))? {
+            Open::List(at) => match self.access.run(&at, |files| files.list(&at, LIST_AT_ONCE))? {
                 Some(records) => {
-                    self.answer(id, window, &records);
+                    self.channels.send_records(id, window, &records);
                     Ok(())
                 }
                 None => {
-                    let user = self.find(&at)?;
-                    self.work(id, window, user, Job::List(at))
+                    let user = self.access.user_of(&at)?;
+                    self.start_worker(id, window, user, Job::List(at))
                 }
             },
             Open::MakeDir(at) => {
-                self.make_dir(&at)?;
+                self.access.make_dir(&at)?;
                 self.done(id)
             }
             Open::Rename(from, to) => {
-                self.as_user(&from, |files| files.rename(&from, &to))?;
+                self.access.run(&from, |files| files.rename(&from, &to))?;
                 self.done(id)
             }
-            Open::Remove(at) => self.work(id, window, self.find(&at)?, Job::Remove(at)),
+            Open::Remove(at) => self.start_worker(id, window, self.access.user_of(&at)?, Job::Remove(at)),
             Open::Scan(at, skip, digests) => {
                 let digests = if digests { Digests::Sha256 } else { Digests::Skip };
-                self.work(id, window, self.find(&at)?, Job::Scan(at, skip, digests))
+                self.start_worker(id, window, self.access.user_of(&at)?, Job::Scan(at, skip, digests))
             }
-            Open::Pack(at, skip) => self.work(id, window, self.find(&at)?, Job::Pack(at, skip)),
+            Open::Pack(at, skip) => self.start_worker(id, window, self.access.user_of(&at)?, Job::Pack(at, skip)),
             Open::Unpack(at) => {
-                self.guise.shed();
-                let most = self.allowance(&at.path);
-                self.work(id, window, self.find(&at)?, Job::Unpack(at, most))
+                self.access.reset();
+                let most = self.bounds.allowance(&at.path, &self.trees, &self.access);
+                self.start_worker(id, window, self.access.user_of(&at)?, Job::Unpack(at, most))
             }
             Open::Connect(0) => Err(Fail::of(FailKind::Invalid, "port 0 is not a valid port")),
             Open::Connect(port) => self.connect(id, window, SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
@@ -144,97 +103,66 @@ impl Server {
             Open::Adopt(process) => self.adopt(id, window, process),
             Open::Signal(process, number) => self.signal_process(id, process, number),
             Open::Stop => {
-                self.kill_everything();
-                self.stopping = Some(id.link);
+                self.trees.kill_all();
+                self.hosts.stop_after(id.link);
                 self.done(id)
             }
         }
     }
 
-    fn make_dir(&mut self, at: &At) -> Answer<()> {
-        let user = self.find(at)?;
-        let files = Files(self.settings.token);
-        self.guise.wear(user.as_ref(), || {
-            let dir = files.make_dir(at)?;
-            let group = at.group.as_ref().and(user.as_ref());
-            group.map_or(Ok(()), |user| give_dir(dir.as_fd(), user.gid))
-        })
-    }
-
     fn done(&mut self, id: Id) -> Answer<()> {
-        self.push(id, &Event::Done);
+        self.hosts.push(id, &Event::Done);
         Ok(())
     }
 
-    /// Runs a file operation as the requested user.
-    fn as_user<T>(&self, at: &At, act: impl FnOnce(Files) -> Answer<T>) -> Answer<T> {
-        let user = self.find(at)?;
-        self.guise.wear(user.as_ref(), || act(Files(self.settings.token)))
-    }
-
-    fn find(&self, at: &At) -> Answer<Option<Rc<User>>> {
-        self.look_up(at.user.as_deref(), at.group.as_deref())
-    }
-
-    fn look_up(&self, user: Option<&[u8]>, group: Option<&[u8]>) -> Answer<Option<Rc<User>>> {
-        // The account files are read as the server itself.
-        let found = self.settings.users.find(user, group, || self.guise.shed());
-        found.map_err(|(kind, message)| Fail::of(kind, message))
-    }
-
-    pub(super) fn insert(&mut self, id: Id, relay: Relay, work: Work) {
-        self.channels.insert(id, Channel { relay, work, closed: false });
-    }
-
     fn spawn(&mut self, id: Id, window: u32, spawn: &Spawn) -> Answer<()> {
-        let user = self.look_up(spawn.user.as_deref(), None)?;
-        let keep = self.keeps(spawn)?;
-        let tag = self.tags.take();
-        let deaths = self.settings.bounds.deaths();
-        let (settings, stack) = (&self.settings, &mut self.stack);
-        let started = self.guise.wear(user.as_ref(), || {
-            Ok(settings.bounds.prefer(|| process::launch(spawn, user.as_deref(), settings, tag, stack)))
-        })?;
-        self.guise.shed();
-        match started {
-            Ok(started) => {
-                let mut relay = Relay::new(id, window);
-                let pid = started.pid();
-                let about = kept::describe(self.next_process, spawn, keep);
-                let mut running = match started.connect(&mut relay, &self.epoll, tag, about) {
-                    Ok(running) => running,
-                    Err(error) => {
-                        // Without streams no host could read from the command or end it.
-                        self.late.add(tree::signal_tree(
-                            self.settings.proc.as_fd(),
-                            |other| other == tag,
-                            libc::SIGKILL,
-                        ));
-                        let _reaped = sys::process::wait_for(pid);
-                        return Err(error.into());
-                    }
-                };
-                if spawn.deadline_ms > 0 {
-                    let deadline = Instant::now().checked_add(Duration::from_millis(spawn.deadline_ms));
-                    running.deadline = deadline;
-                    self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
-                }
-                running.deaths = deaths;
-                self.watch();
-                self.pids.insert(running.pid, id);
-                if keep {
-                    relay.remember();
-                    self.push(id, &Event::Kept(self.next_process, relay.takes_input()));
-                } else {
-                    self.push(id, &Event::Started);
-                }
-                self.next_process += 1;
-                self.insert(id, relay, Work::Process(running));
-                Ok(())
-            }
-            Err(NotStarted::System(error)) => Err(error.into()),
-            Err(NotStarted::Exec(failed)) => self.not_started(id, spawn, failed),
+        let user = self.access.find(spawn.user.as_deref(), None)?;
+        let keep = spawn.keep && self.hosts.may_change();
+        if keep {
+            self.channels.may_keep()?;
         }
+        let tag = self.trees.take_tag();
+        let deaths = self.bounds.deaths();
+        let (bounds, launcher) = (&self.bounds, &mut self.launcher);
+        let started = self.access.run_as(user.as_ref(), || {
+            Ok(bounds.prefer(|| launcher.launch(spawn, user.as_deref(), tag, bounds.rlimits())))
+        })?;
+        self.access.reset();
+        let started = match started {
+            Ok(started) => started,
+            Err(NotStarted::System(error)) => return Err(error.into()),
+            Err(NotStarted::Exec(failed)) => return self.not_started(id, spawn, failed),
+        };
+        let mut relay = Relay::new(id, window);
+        let pid = started.pid();
+        let about = detached::describe(self.next_process, spawn, keep);
+        let mut running = match started.connect(&mut relay, &self.epoll, tag, about) {
+            Ok(running) => running,
+            Err(error) => {
+                // Without streams no host could read from the command or end it.
+                self.trees.signal(tag, libc::SIGKILL);
+                let _reaped = sys::process::wait_for(pid);
+                return Err(error.into());
+            }
+        };
+        if spawn.deadline_ms > 0
+            && let Some(deadline) = Instant::now().checked_add(Duration::from_millis(spawn.deadline_ms))
+        {
+            running.deadline = Some(deadline);
+            self.channels.add_deadline(deadline, id);
+        }
+        running.deaths = deaths;
+        self.bounds.watch();
+        self.channels.add_child(pid, id);
+        if keep {
+            relay.remember();
+            self.hosts.push(id, &Event::Kept(self.next_process, relay.takes_input()));
+        } else {
+            self.hosts.push(id, &Event::Started);
+        }
+        self.next_process += 1;
+        self.channels.insert(id, relay, Task::Process(running));
+        Ok(())
     }
 
     /// A program that is missing or not executable gives the exit code of a shell; any other error is a failure of the
@@ -252,90 +180,38 @@ impl Server {
         };
         let mut text = format!("{name}: {why}\n").into_bytes();
         text.truncate(1024);
-        self.push(id, &Event::Started);
-        self.push(id, &if spawn.tty.is_some() { Event::Data(&text) } else { Event::ErrorData(&text) });
-        self.push(id, &Event::Exit(code, sandbar_guest::protocol::ExitKind::Exited));
-        self.push(id, &Event::Done);
+        self.hosts.push(id, &Event::Started);
+        self.hosts.push(id, &if spawn.tty.is_some() { Event::Data(&text) } else { Event::ErrorData(&text) });
+        self.hosts.push(id, &Event::Exit(code, sandbar_guest::protocol::ExitKind::Exited));
+        self.hosts.push(id, &Event::Done);
         Ok(())
     }
 
     fn begin_write(&mut self, id: Id, at: &At) -> Answer<()> {
-        let user = self.find(at)?;
-        let files = Files(self.settings.token);
-        let replacement = self.guise.wear(user.as_ref(), || Replacement::begin(files, at, user.as_deref()))?;
-        let writing = Writing { replacement: Some(replacement), user, counts: self.is_counted(&at.path) };
-        self.insert(id, Relay::new(id, 0), Work::Writing(writing));
-        Ok(())
-    }
-
-    /// Starts a worker.
-    fn work(&mut self, id: Id, window: u32, user: Option<Rc<User>>, job: Job) -> Answer<()> {
-        self.guise.shed();
-        let (stdout, their_stdout) = process::pipe_from_child()?;
-        let (status, their_status) = process::pipe_from_child()?;
-        let (their_stdin, stdin) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&stdin, true)?;
-        let meter = match job {
-            Job::Unpack(..) => {
-                // Room for all bytes in flight, so that neither side waits for the other at every piece.
-                let _stays_small = rustix::pipe::fcntl_setpipe_size(&stdin, BULK_PIPE);
-                Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
-            }
-            _ => None,
-        };
-        let fills = meter.is_some();
-        let pid = match fork_into(0)? {
-            Fork::Child => {
-                // Keep only its own pipes: an inherited input pipe of a command would hide that input's end.
-                let pipes = [&their_stdin, &their_stdout, &their_status];
-                let mut keep: Vec<_> = pipes.into_iter().chain(&meter).map(AsRawFd::as_raw_fd).collect();
-                if sys::process::close_all_but(&mut keep).is_err() {
-                    exit_now(1);
-                }
-                let files = Files(self.settings.token);
-                bound_memory();
-                let become_user = user.map_or(Ok(()), |user| {
-                    sys::process::become_user(user.uid, user.gid, &user.groups)?;
-                    sys::security::set_caps(sys::security::Caps::NONE)?;
-                    sys::security::close_memory()
-                });
-                let done =
-                    become_user.map_err(Fail::from).and_then(|()| job.run(files, (their_stdin, meter), their_stdout));
-                let code = i32::from(done.is_err());
-                if let Err(fail) = done {
-                    report(&their_status, fail);
-                }
-                exit_now(code)
-            }
-            Fork::Parent(pid) => pid,
-        };
-        let mut relay = Relay::new(id, window);
-        relay.source(Role::Out, stdout, SourceKind::Pipe, &self.epoll);
-        match (self.links.get_mut(&id.link), meter) {
-            (Some(link), Some(meter)) => relay.bulk_sink(stdin, meter, &mut link.outbox, &self.epoll)?,
-            _ => relay.sink(stdin, SinkEnd::Close),
-        }
-        self.pids.insert(pid, id);
-        self.insert(id, relay, Work::Worker(Worker { pid, status, code: None, fills }));
+        let user = self.access.user_of(at)?;
+        let files = self.access.files();
+        let replacement = self.access.run_as(user.as_ref(), || Replacement::begin(files, at, user.as_deref()))?;
+        let writing = Writing { replacement: Some(replacement), user, counts: self.bounds.is_counted(&at.path) };
+        self.channels.insert(id, Relay::new(id, 0), Task::Writing(writing));
         Ok(())
     }
 
     /// Handles a frame for an open channel. A frame for a channel that has just ended was sent before the host knew,
     /// and is dropped.
     pub(super) fn proceed(&mut self, id: Id, request: Request<'_>) -> io::Result<()> {
-        let Some(channel) = self.channels.get_mut(&id) else { return Ok(()) };
-        let Some(link) = self.links.get_mut(&id.link) else { return Ok(()) };
-        match (request, &mut channel.work) {
-            (Request::Credit(more), work) => {
+        let Some(channel) = self.channels.get_mut(id) else { return Ok(()) };
+        let Some(link) = self.hosts.get_mut(id.link) else { return Ok(()) };
+        match (request, &mut channel.task) {
+            (Request::Credit(more), task) => {
                 channel.relay.grant(more, &self.epoll);
-                let may_continue = matches!(work, Work::Sending(_)) || channel.relay.is_behind();
-                if may_continue && !self.sending.contains(&id) {
-                    self.sending.push_back(id);
+                let may_continue = matches!(task, Task::Response(_)) || channel.relay.is_behind();
+                if may_continue && !self.channels.to_send.contains(&id) {
+                    self.channels.to_send.push_back(id);
                 }
             }
             // Sent before the host knew of the end.
-            (Request::Data(_) | Request::End, Work::Process(running)) if running.is_done() => {}
-            (Request::Data(bytes), Work::Writing(_)) => self.write_more(id, bytes),
+            (Request::Data(_) | Request::End, Task::Process(running)) if running.is_done() => {}
+            (Request::Data(bytes), Task::Writing(_)) => self.write_more(id, bytes),
             (Request::Data(bytes), _) => {
                 if bytes.len() > channel.relay.room() {
                     return Err(too_much());
@@ -343,21 +219,21 @@ impl Server {
                 channel.relay.feed(bytes, &mut link.outbox, &self.epoll);
                 self.settle(id);
             }
-            (Request::End, Work::Writing(_)) => self.finish_write(id),
+            (Request::End, Task::Writing(_)) => self.finish_write(id),
             (Request::End, _) => {
                 channel.relay.end(&mut link.outbox, &self.epoll);
                 self.settle(id);
             }
-            (Request::Signal(number @ 1..=64), Work::Process(running)) => {
+            (Request::Signal(number @ 1..=64), Task::Process(running)) => {
                 let tag = running.tag;
                 if i32::from(number) == libc::SIGKILL {
                     // The host killed the command: do not report out-of-memory, even if the kernel killed processes
                     // too.
                     running.deaths = u64::MAX;
                 }
-                self.late.add(tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, i32::from(number)));
+                self.trees.signal(tag, i32::from(number));
             }
-            (Request::Resize(rows, cols), Work::Process(running)) => running.resize(rows, cols),
+            (Request::Resize(rows, cols), Task::Process(running)) => running.resize(rows, cols),
             (Request::Close, _) => self.close(id),
             (Request::Leave, _) => self.leave(id),
             (Request::Signal(_) | Request::Resize(..), _) => {}
@@ -367,35 +243,35 @@ impl Server {
     }
 
     fn write_more(&mut self, id: Id, bytes: &[u8]) {
-        let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
+        let Some(Channel { task: Task::Writing(writing), .. }) = self.channels.get_mut(id) else { return };
         if writing.counts
-            && let Err(fail) = self.take_room(bytes.len() as u64)
+            && let Err(fail) = self.bounds.take_room(bytes.len() as u64, &self.trees, &self.access)
         {
             return self.fail_write(id, fail);
         }
-        let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
+        let Some(Channel { task: Task::Writing(writing), .. }) = self.channels.get_mut(id) else { return };
         let user = writing.user.clone();
         let written = match &mut writing.replacement {
-            Some(replacement) => self.guise.wear(user.as_ref(), || replacement.write(bytes)),
+            Some(replacement) => self.access.run_as(user.as_ref(), || replacement.write(bytes)),
             None => Ok(()),
         };
         match written {
-            Ok(()) => self.push(id, &Event::Credit(u32::try_from(bytes.len()).unwrap_or(0))),
+            Ok(()) => self.hosts.push(id, &Event::Credit(u32::try_from(bytes.len()).unwrap_or(0))),
             Err(fail) => self.fail_write(id, fail),
         }
     }
 
     fn finish_write(&mut self, id: Id) {
-        let Some(Channel { work: Work::Writing(writing), .. }) = self.channels.get_mut(&id) else { return };
+        let Some(Channel { task: Task::Writing(writing), .. }) = self.channels.get_mut(id) else { return };
         let user = writing.user.clone();
         let finished = match writing.replacement.take() {
-            Some(mut replacement) => self.guise.wear(user.as_ref(), || replacement.finish()),
+            Some(mut replacement) => self.access.run_as(user.as_ref(), || replacement.finish()),
             None => Ok(()),
         };
         match finished {
             Ok(()) => {
-                self.channels.remove(&id);
-                self.push(id, &Event::Done);
+                self.channels.remove(id);
+                self.hosts.push(id, &Event::Done);
             }
             Err(fail) => self.fail_write(id, fail),
         }
@@ -403,35 +279,35 @@ impl Server {
 
     fn fail_write(&mut self, id: Id, fail: Fail) {
         self.close(id);
-        self.push(id, &Event::Fail(fail.kind, fail.errno, fail.message));
+        self.hosts.fail(id, fail);
     }
 
     /// Closes a channel: kills the command, undoes an unfinished write.
     pub(super) fn close(&mut self, id: Id) {
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        let Some(link) = self.links.get_mut(&id.link) else { return };
+        let Some(channel) = self.channels.get_mut(id) else { return };
+        let Some(link) = self.hosts.get_mut(id.link) else { return };
         channel.closed = true;
         channel.relay.discard(&self.epoll);
-        match &mut channel.work {
-            Work::Process(running) => {
+        match &mut channel.task {
+            Task::Process(running) => {
                 let tag = running.tag;
                 if !running.has_ended() {
-                    self.late.add(tree::signal_tree(self.settings.proc.as_fd(), |other| other == tag, libc::SIGKILL));
+                    self.trees.signal(tag, libc::SIGKILL);
                 }
                 channel.relay.end(&mut link.outbox, &self.epoll);
                 self.settle(id);
             }
-            Work::Worker(worker) => sys::process::signal(worker.pid, libc::SIGKILL),
-            Work::Writing(writing) => {
+            Task::Worker(worker) => sys::process::signal(worker.pid, libc::SIGKILL),
+            Task::Writing(writing) => {
                 let (user, replacement) = (writing.user.clone(), writing.replacement.take());
-                let _undone = self.guise.wear(user.as_ref(), || {
+                let _undone = self.access.run_as(user.as_ref(), || {
                     drop(replacement);
                     Ok(())
                 });
-                self.channels.remove(&id);
+                self.channels.remove(id);
             }
-            Work::Connecting(_) | Work::Connected { .. } | Work::Sending(_) => {
-                self.channels.remove(&id);
+            Task::Connecting(_) | Task::Connected { .. } | Task::Response(_) => {
+                self.channels.remove(id);
             }
         }
     }
@@ -439,10 +315,4 @@ impl Server {
 
 pub(super) fn too_much() -> io::Error {
     io::Error::other("the host sent more than it was granted")
-}
-
-/// Limits a worker's memory, whatever archive or directory it reads.
-fn bound_memory() {
-    let most = Rlimit { current: Some(WORKER_MEMORY), maximum: Some(WORKER_MEMORY) };
-    let _has_less_already = setrlimit(Resource::As, most);
 }
