@@ -236,7 +236,7 @@ impl RunBuilder {
             RunInput::Items(items) => {
                 let id = self.id.unwrap_or_else(|| format!("run_{}", uuid::Uuid::now_v7().simple()));
                 let mut run = Run::new(id, roster.root(), items);
-                run.limits(self.config.max_turns, self.config.budget.clone());
+                (run.max_turns, run.budget) = (self.config.max_turns, self.config.budget.clone());
                 run.thread = self.thread;
                 run
             }

@@ -181,8 +181,8 @@ impl Driver {
         self.run.checks.tool_input.extend(checked.into_iter().flat_map(|(_, found)| found));
         used.sort_by_key(|(index, _)| *index);
         called.sort_by_key(|(index, ..)| *index);
-        used.iter().for_each(|(_, used)| self.run.add_usage(used));
-        self.run.begun(&begun);
+        used.iter().for_each(|(_, used)| self.run.usage.add(used));
+        self.run.phase.begin_calls(&begun);
         let mut answers = Vec::with_capacity(called.len());
         for (_, call_id, called) in called {
             self.run.checks.tool_output.extend(called.output_checks);

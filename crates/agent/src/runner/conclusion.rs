@@ -6,7 +6,7 @@ use super::{driver::Driver, hooks::Moment};
 use crate::{
     AgentError, Item, Result, RunItemKind, View,
     config::{Recover, Recovery, RunProblem},
-    run::Origin,
+    run::{Origin, Phase},
 };
 
 /// What a reply means for the run.
@@ -22,19 +22,19 @@ enum Verdict {
 impl Driver {
     pub(super) async fn conclude(&mut self) -> Result<()> {
         let agent = self.agent()?.clone();
-        let decided = agent.parts().tool_use.verdict(&self.app, self.run.tool_results()).await?;
+        let decided = agent.parts().tool_use.verdict(&self.app, self.run.phase.tool_results()).await?;
         let origin = if decided.is_some() { Origin::Tools } else { Origin::Message };
         let verdict = match decided {
             Some(Value::String(text)) => Verdict::Final(Value::String(text)),
             Some(value) if agent.output_type().is_text() => Verdict::Final(Value::String(value.to_string())),
             Some(value) => Verdict::Final(value),
-            None if self.run.had_calls() => Verdict::Again,
+            None if self.run.phase.had_calls() => Verdict::Again,
             None => self.read_message(&agent),
         };
         let recoveries = self.config.recoveries.clone();
         match verdict {
             Verdict::Again => {
-                self.run.again();
+                self.run.phase = Phase::Ready;
                 Ok(())
             }
             Verdict::Final(output) => self.finish(output, origin).await,
@@ -51,7 +51,7 @@ impl Driver {
                 match self.recovery(recoveries.invalid_output.as_ref(), why).await {
                     Some(recovery) => self.end_with(recovery).await,
                     None => {
-                        self.run.again();
+                        self.run.phase = Phase::Ready;
                         Ok(())
                     }
                 }
@@ -133,7 +133,7 @@ impl Driver {
     async fn finish(&mut self, output: Value, origin: Origin) -> Result<()> {
         self.call_hooks(Moment::AgentEnd(&output)).await?;
         self.check_output(&output, origin).await?;
-        self.run.finish(output);
+        self.run.phase = Phase::Done { output };
         Ok(())
     }
 }

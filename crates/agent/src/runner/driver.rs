@@ -208,7 +208,7 @@ impl Driver {
     async fn enter(&mut self) -> Result<()> {
         self.check_input_first().await?;
         self.equip().await?;
-        self.run.entered();
+        self.run.phase.entered();
         Ok(())
     }
 

@@ -13,7 +13,9 @@ impl Driver {
     pub(super) async fn hand_over(&mut self, call_id: &str) -> Result<()> {
         let setup = self.equip().await?;
         let handoffs = setup.handoffs.clone();
-        let Some(call) = self.run.due_handoff().filter(|call| call.call_id == call_id).cloned() else { return Ok(()) };
+        let Some(call) = self.run.phase.due_handoff().filter(|call| call.call_id == call_id).cloned() else {
+            return Ok(());
+        };
         let CallKind::Handoff(target) = &call.kind else { return Ok(()) };
         let Some(handoff) = handoffs.get(&call.tool) else {
             return Err(AgentError::ModelBehavior(format!("Handoff {} is not offered any more", call.tool)));
@@ -41,7 +43,7 @@ impl Driver {
             return Ok(());
         }
         let mut span = self.spans.open(|| SpanData::handoff(self.run.agent()));
-        if self.run.handoffs_asked() > 1 {
+        if self.run.phase.handoffs_asked() > 1 {
             span.fail(|| "Multiple handoffs requested".into());
         }
         let (source, to) = (self.run.agent().to_owned(), self.roster.agent(target)?.name().to_owned());

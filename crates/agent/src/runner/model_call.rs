@@ -29,7 +29,7 @@ impl Driver {
         let told = reply.clone();
         if let Err(error) = self.run.replied(model.name(), reply, &setup.offer) {
             // An invalid reply still has to be paid for.
-            self.run.add_request(model.name(), &told.usage);
+            self.run.usage.add_request(model.name(), &told.usage);
             return Err(error);
         }
         self.call_hooks(Moment::LlmEnd(&told)).await?;
@@ -52,7 +52,7 @@ impl Driver {
         let outcome = futures::future::try_join(listened, self.check_input(Timing::Parallel, &mut results)).await;
         if let (Err(_), Some(used)) = (&outcome, used) {
             // The reply was received and is discarded; it still has to be paid for.
-            self.run.add_request(model.name(), &used);
+            self.run.usage.add_request(model.name(), &used);
         }
         self.run.checks.input.extend(results);
         let (heard, ()) = outcome?;
@@ -192,7 +192,7 @@ impl Driver {
                 FilteredInput::Unchanged => {}
                 FilteredInput::ReplaceOnce(seen) => items = seen.into(),
                 FilteredInput::ReplaceHistory(seen, used) => {
-                    self.run.add_request(question.model.name(), &used);
+                    self.run.usage.add_request(question.model.name(), &used);
                     self.run.replace_model_input(seen);
                     items = self.run.model_input();
                 }

@@ -34,7 +34,7 @@ impl Driver {
             None => {
                 let input = tool.input(parsed(&call.arguments())?)?;
                 let mut run = Run::new(nested_id(self.run.id(), &call.call_id), roster.root(), input);
-                run.limits(tool.turns(), config.budget.clone());
+                (run.max_turns, run.budget) = (tool.turns(), config.budget.clone());
                 run
             }
         };
@@ -45,7 +45,7 @@ impl Driver {
             .rest(&self.total_usage(), self.run.elapsed().saturating_add(self.step_time()))
             .beyond(&run);
         let own = tool.config.as_ref().map(|config| config.budget.clone()).unwrap_or_default();
-        run.set_budget(rest.and(&own));
+        run.budget = rest.and(&own);
         let before = run.usage().clone();
         let driver = Driver::new(roster, config, run).with(
             self.app.clone(),
