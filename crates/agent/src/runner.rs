@@ -10,6 +10,7 @@ mod handoff;
 mod hooks;
 mod model_call;
 mod nested;
+mod open_environment;
 mod single_call;
 mod spans;
 mod tool_calls;

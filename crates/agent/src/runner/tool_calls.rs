@@ -39,7 +39,7 @@ impl Driver {
                 Clearance::Wait => Answer::Pending(None),
                 Clearance::Answer(text) => Answer::Message(text),
             };
-            self.record_outcome(index, &call.call_id, CallOutcome::of(answer));
+            self.progress.record_outcome(index, &call.call_id, CallOutcome::of(answer));
         }
         self.call_all(&cleared).await
     }
