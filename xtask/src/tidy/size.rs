@@ -24,7 +24,6 @@ enum Size {
 
 /// Types with too many methods, as `folder::Type`.
 const LARGE_TYPES: &[(&str, Size)] = &[
-    ("crates/agent::Driver", Size::Exactly(64)),
     ("crates/cli::TextView", Size::AtMost(45)),
     ("crates/guest::Server", Size::Exactly(75)),
     ("crates/sandbox::Manifest", Size::Exactly(50)),

@@ -64,14 +64,7 @@ impl Run {
         for call in self.phase.calls().iter().filter(|call| call.status == CallStatus::AwaitingApproval) {
             let Some(nested) = &call.nested else {
                 if self.approvals.decision_for(&call.call_id, &call.tool).is_none() {
-                    waiting.push(Interruption {
-                        agent: self.agent.clone(),
-                        tool: call.tool.clone(),
-                        call_id: call.call_id.clone(),
-                        arguments: call.arguments().into_owned(),
-                        inside: Vec::new(),
-                        raw: call.raw.clone(),
-                    });
+                    waiting.push(call.interruption(&self.agent));
                 }
                 continue;
             };

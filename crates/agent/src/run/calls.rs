@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Phase, Run, RunItem, RunItemKind};
+use super::{Interruption, Phase, Run, RunItem, RunItemKind};
 use crate::{Item, ToolOutput, agent::ToolResult, handoff::InputFilter};
 
 /// A call of the last reply.
@@ -67,6 +67,18 @@ impl PendingCall {
             return serde_json::to_string(&own).unwrap_or_default().into();
         }
         self.raw.text_field("arguments").or_else(|| self.raw.text_field("input")).unwrap_or_default().into()
+    }
+
+    /// The call, for the person who decides about it.
+    pub(crate) fn interruption(&self, agent: &str) -> Interruption {
+        Interruption {
+            agent: agent.to_owned(),
+            tool: self.tool.clone(),
+            call_id: self.call_id.clone(),
+            arguments: self.arguments().into_owned(),
+            inside: Vec::new(),
+            raw: self.raw.clone(),
+        }
     }
 
     fn is_handoff(&self) -> bool {

@@ -144,10 +144,6 @@ impl Driver {
         self.run.set_secrets(self.secrets.clone())
     }
 
-    pub(super) fn secrets(&self) -> Option<&dyn KnownSecrets> {
-        self.secrets.as_deref()
-    }
-
     async fn steps(&mut self) -> Result<Stop> {
         let mut cancel = self.cancel.clone();
         loop {

@@ -25,10 +25,6 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn has_parallel_checks(&self) -> bool {
-        !self.run.checks.parallel_done && self.run.turn() == 0
-    }
-
     /// Runs all input guardrails of one timing concurrently; the first that trips cancels the others.
     pub(super) async fn check_input(&self, timing: Timing, results: &mut Vec<GuardrailResult>) -> Result<()> {
         let agent = self.agent()?;

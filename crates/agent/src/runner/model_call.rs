@@ -7,7 +7,11 @@ use futures::StreamExt as _;
 use super::{agent_setup::AgentSetup, driver::Driver, hooks::Moment, spans};
 use crate::{
     Agent, AgentError, FilteredInput, InputTransform, Items, Model, ModelError, ModelEvent, ModelReply, ModelRequest,
-    ModelSettings, Question, Result, Usage, config::ModelInput, guardrail::Timing, model::retry, run::Thread,
+    ModelSettings, Question, Result, RunConfig, Usage,
+    config::ModelInput,
+    guardrail::Timing,
+    model::retry,
+    run::{Run, Thread},
     trace::SpanData,
 };
 
@@ -39,7 +43,7 @@ impl Driver {
 
     /// Sends the request while the parallel guardrails check the input. The first failure cancels the other side.
     async fn request_with_guardrails(&mut self, model: &Arc<dyn Model>, request: ModelRequest) -> Result<ModelReply> {
-        if !self.has_parallel_checks() {
+        if self.run.checks.parallel_done || self.run.turn() > 0 {
             return ModelCall { driver: self, model }.send(request).await;
         }
         let mut results = Vec::new();
@@ -95,7 +99,7 @@ impl Driver {
         Ok(ModelRequest {
             instructions,
             input,
-            settings: self.settings(&agent, &kit.settings)?,
+            settings: settings(&self.config, &self.run, &agent, &kit.settings)?,
             tools: specs,
             output: parts.output.format().map_err(|error| AgentError::Misuse(error.to_string()))?,
             prompt,
@@ -136,20 +140,6 @@ impl Driver {
         Ok(items)
     }
 
-    /// The agent's settings (or its model's defaults), overridden by the environment's, overridden by the run's.
-    fn settings(&self, agent: &Agent, kit: &ModelSettings) -> Result<ModelSettings> {
-        let parts = agent.parts();
-        let below = match &parts.settings {
-            Some(settings) => settings.clone(),
-            None => ModelSettings::defaults_for(self.config.choose(&parts.model)?.name()),
-        };
-        let mut settings = below.overlaid(kit).overlaid(&self.config.settings);
-        if !parts.keeps_tool_choice && self.run.has_used_tools() {
-            settings.tool_choice = None;
-        }
-        Ok(settings)
-    }
-
     /// Refuses output guardrails if the server keeps the conversation: a refused output could not be removed there.
     fn agree_with_thread(&self) -> Result<()> {
         let guarded = !self.agent()?.parts().output_guardrails.is_empty() || !self.config.output_guardrails.is_empty();
@@ -161,6 +151,20 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// The agent's settings (or its model's defaults), overridden by the environment's, overridden by the run's.
+fn settings(config: &RunConfig, run: &Run, agent: &Agent, kit: &ModelSettings) -> Result<ModelSettings> {
+    let parts = agent.parts();
+    let below = match &parts.settings {
+        Some(settings) => settings.clone(),
+        None => ModelSettings::defaults_for(config.choose(&parts.model)?.name()),
+    };
+    let mut settings = below.overlaid(kit).overlaid(&config.settings);
+    if !parts.keeps_tool_choice && run.has_used_tools() {
+        settings.tool_choice = None;
+    }
+    Ok(settings)
 }
 
 /// A request on its way to the model of the current agent.

@@ -50,7 +50,7 @@ impl Driver {
         };
         let context = self.tool_context(call);
         let arguments = call.arguments();
-        let shown = self.secrets().map_or(Cow::Borrowed(&*arguments), |secrets| secrets.hide(&arguments));
+        let shown = self.secrets.as_deref().map_or(Cow::Borrowed(&*arguments), |secrets| secrets.hide(&arguments));
         let mut span = self.spans.open(|| SpanData::function(&call.tool, Some(&shown)));
         let made = ActiveCall { driver: self, call, tool: &tool, index, scope: span.scope(), context: &context };
         let outcome = made.make(&mut span).await;
@@ -80,7 +80,7 @@ impl ActiveCall<'_> {
         }
         let output = match self.invoke().await? {
             // Every answer passes here, so hooks, guardrails, traces and the model never see secret values.
-            ToolOutcome::Output(output) => match driver.secrets() {
+            ToolOutcome::Output(output) => match driver.secrets.as_deref() {
                 Some(secrets) => secrets::hidden(secrets, output),
                 None => output,
             },
@@ -141,7 +141,7 @@ impl ActiveCall<'_> {
         match (outcome, &rules.on_failure) {
             (Ok(invoked), _) => Ok(invoked),
             (Err(source), OnFailure::Raise) => {
-                let source = match driver.secrets() {
+                let source = match driver.secrets.as_deref() {
                     Some(secrets) => secrets::hidden_error(secrets, source),
                     None => source,
                 };

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{driver::Driver, single_call::CallOutcome};
 use crate::{
-    AgentError, Approval, Interruption, Result, ToolContext,
+    AgentError, Approval, Result, ToolContext,
     run::{Answer, CallKind, CallStatus, Decision, PendingCall},
 };
 
@@ -17,6 +17,9 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// What the model is told about a call that was interrupted.
 const INTERRUPTED: &str =
     "The call was interrupted before it answered. It is not known whether it took effect; check before trying again.";
+
+/// What the model is told about a call that a person refused without a message.
+const REJECTED: &str = "Tool execution was not approved.";
 
 /// Whether a call may be made.
 enum Clearance {
@@ -73,7 +76,11 @@ impl Driver {
         }
         let decision = self.run.approvals.decision_for(&call.call_id, &call.tool);
         if let Some(Decision::Rejected(message)) = decision {
-            return Ok(Clearance::Answer(self.rejected(call, message.as_deref())));
+            return Ok(Clearance::Answer(match (message, &self.config.rejection) {
+                (Some(message), _) => message.clone(),
+                (None, Some(text)) => text(&call.interruption(self.run.agent())),
+                (None, None) => REJECTED.to_owned(),
+            }));
         }
         let Some(tool) = self.tool(&call.tool) else {
             return Err(AgentError::ModelBehavior(format!("Tool {} is not there any more", call.tool)));
@@ -93,23 +100,6 @@ impl Driver {
         Ok(if needed { Clearance::Wait } else { Clearance::Go })
     }
 
-    /// What the model is told about a call that a person refused.
-    fn rejected(&self, call: &PendingCall, message: Option<&str>) -> String {
-        if let Some(message) = message {
-            return message.to_owned();
-        }
-        let usual = "Tool execution was not approved.";
-        let Some(message) = &self.config.rejection else { return usual.to_owned() };
-        message(&Interruption {
-            agent: self.run.agent().to_owned(),
-            tool: call.tool.clone(),
-            call_id: call.call_id.clone(),
-            arguments: call.arguments().into_owned(),
-            inside: Vec::new(),
-            raw: call.raw.clone(),
-        })
-    }
-
     pub(super) fn tool(&self, name: &str) -> Option<std::sync::Arc<dyn crate::Tool>> {
         self.setup.as_ref()?.tools.get(name).cloned()
     }
@@ -125,7 +115,7 @@ impl Driver {
             }),
             app: self.app.clone(),
             events: self.events.clone(),
-            hiding: self.secrets().map(|secrets| std::sync::Arc::new(std::sync::Mutex::new(secrets.stream()))),
+            hiding: self.secrets.as_ref().map(|secrets| std::sync::Arc::new(std::sync::Mutex::new(secrets.stream()))),
         }
     }
 }
