@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{Interruption, Phase, Run, RunItem, RunItemKind};
 use crate::{Item, ToolOutput, agent::ToolResult, handoff::InputFilter};
@@ -67,6 +68,12 @@ impl PendingCall {
             return serde_json::to_string(&own).unwrap_or_default().into();
         }
         self.raw.text_field("arguments").or_else(|| self.raw.text_field("input")).unwrap_or_default().into()
+    }
+
+    /// Arguments as JSON; an empty text is an empty object.
+    pub(crate) fn parsed_arguments(&self) -> serde_json::Result<Value> {
+        let text = self.arguments();
+        if text.trim().is_empty() { Ok(Value::Object(Map::new())) } else { serde_json::from_str(&text) }
     }
 
     /// The call, for the person who decides about it.

@@ -1,7 +1,5 @@
 //! Executes a handoff: calls its function and the hooks, and filters what the next agent sees.
 
-use serde_json::Value;
-
 use super::{driver::Driver, hooks::Moment};
 use crate::{
     AgentError, Result, RunEvent, ToolOutput,
@@ -26,11 +24,7 @@ impl Driver {
                 "a handoff filter cannot change a conversation that the server keeps".to_owned(),
             ));
         }
-        let arguments = match call.arguments().trim() {
-            "" => Ok(Value::Object(serde_json::Map::new())),
-            text => serde_json::from_str(text),
-        };
-        let accepted = match (arguments, &handoff.on_handoff) {
+        let accepted = match (call.parsed_arguments(), &handoff.on_handoff) {
             (Err(error), _) => Err(error.into()),
             (Ok(value), Some(on_handoff)) => on_handoff(self.app.clone(), value).await,
             (Ok(_), None) => Ok(()),

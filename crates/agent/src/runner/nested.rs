@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
@@ -32,7 +31,8 @@ impl ActiveCall<'_> {
         let mut run = match &call.nested {
             Some(run) => (**run).clone(),
             None => {
-                let input = tool.input(parsed(&call.arguments())?)?;
+                let arguments = call.parsed_arguments().map_err(|error| BadArguments(error.to_string()))?;
+                let input = tool.input(arguments)?;
                 let mut run = Run::new(nested_id(outer.run.id(), &call.call_id), roster.root(), input);
                 (run.max_turns, run.budget) = (tool.turns(), config.budget.clone());
                 run
@@ -102,9 +102,4 @@ fn nested_id(outer: &str, call_id: &str) -> String {
     let digest = Sha256::digest(call_id);
     let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{outer}.{short}")
-}
-
-fn parsed(arguments: &str) -> Result<Value, BadArguments> {
-    let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
-    serde_json::from_str(arguments).map_err(|error| BadArguments(error.to_string()))
 }

@@ -45,9 +45,7 @@ pub(super) enum ToolOutcome {
 
 impl Driver {
     pub(super) async fn call(&self, index: usize, call: &PendingCall) -> Result<()> {
-        let Some(tool) = self.tool(&call.tool) else {
-            return Err(AgentError::ModelBehavior(format!("Tool {} is not there any more", call.tool)));
-        };
+        let tool = self.tool(&call.tool)?;
         let context = self.tool_context(call);
         let arguments = call.arguments();
         let shown = self.secrets.as_deref().map_or(Cow::Borrowed(&*arguments), |secrets| secrets.hide(&arguments));
@@ -155,12 +153,8 @@ impl ActiveCall<'_> {
     /// Checks a call before it is made. Returns the text for the model if a guardrail rejects the call.
     async fn check_call(&self, results: &mut Vec<GuardrailResult>) -> Result<Option<String>> {
         for guardrail in &self.tool.rules().input_guardrails {
-            let mut span = self.driver.spans.open(|| SpanData::guardrail(guardrail.name()));
-            let verdict = guardrail.check(self.context.clone()).await;
-            if !matches!(verdict, Ok(ToolVerdict::Allow)) {
-                spans::tripped(&mut span);
-            }
-            let rejection = self.judged(Guarded::ToolInput, guardrail.name(), verdict, results)?;
+            let check = guardrail.check(self.context.clone());
+            let rejection = self.judged(Guarded::ToolInput, guardrail.name(), check, results).await?;
             if rejection.is_some() {
                 return Ok(rejection);
             }
@@ -170,25 +164,26 @@ impl ActiveCall<'_> {
 
     async fn check_answer(&self, output: ToolOutput, results: &mut Vec<GuardrailResult>) -> Result<ToolOutput> {
         for guardrail in &self.tool.rules().output_guardrails {
-            let mut span = self.driver.spans.open(|| SpanData::guardrail(guardrail.name()));
-            let verdict = guardrail.check(self.context.clone(), output.clone()).await;
-            if !matches!(verdict, Ok(ToolVerdict::Allow)) {
-                spans::tripped(&mut span);
-            }
-            if let Some(rejection) = self.judged(Guarded::ToolOutput, guardrail.name(), verdict, results)? {
+            let check = guardrail.check(self.context.clone(), output.clone());
+            if let Some(rejection) = self.judged(Guarded::ToolOutput, guardrail.name(), check, results).await? {
                 return Ok(ToolOutput::Text(rejection));
             }
         }
         Ok(output)
     }
 
-    fn judged(
+    async fn judged(
         &self,
         place: Guarded,
         guardrail: &str,
-        verdict: Result<ToolVerdict, BoxError>,
+        check: impl Future<Output = Result<ToolVerdict, BoxError>>,
         results: &mut Vec<GuardrailResult>,
     ) -> Result<Option<String>> {
+        let mut span = self.driver.spans.open(|| SpanData::guardrail(guardrail));
+        let verdict = check.await;
+        if !matches!(verdict, Ok(ToolVerdict::Allow)) {
+            spans::tripped(&mut span);
+        }
         let verdict = verdict
             .map_err(|source| AgentError::Callback { what: format!("{place} guardrail {guardrail}"), source })?;
         let (rejection, finding) = match verdict {
@@ -210,10 +205,8 @@ fn checked_arguments(call: &PendingCall) -> Result<Cow<'_, str>, BoxError> {
     if call.kind == CallKind::Custom {
         return Ok(arguments);
     }
-    if arguments.trim().is_empty() {
-        return Ok("{}".into());
-    }
-    match serde_json::from_str::<Value>(&arguments) {
+    match call.parsed_arguments() {
+        Ok(Value::Object(_)) if arguments.trim().is_empty() => Ok("{}".into()),
         Ok(Value::Object(_)) => Ok(arguments),
         Ok(_) => Err(BadArguments("they must be a JSON object".to_owned()).into()),
         Err(error) => Err(BadArguments(error.to_string()).into()),
