@@ -9,8 +9,9 @@ use std::{
     process::Command,
 };
 
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 12] = [
     "sandbar-http",
+    "sandbar-jsonl",
     "sandbar-machine",
     "sandbar-guest",
     "sandbar-sandbox",

@@ -2,6 +2,7 @@
 
 mod choices;
 mod nested;
+pub(crate) mod output;
 mod roster;
 
 use std::{fmt, sync::Arc};

@@ -68,14 +68,11 @@ pub mod handoff;
 pub mod hooks;
 mod item;
 mod model;
-mod output;
 mod result;
 mod run;
 mod runner;
 pub mod schema;
-mod scripted;
 mod secrets;
-mod settings;
 mod tool;
 pub mod trace;
 mod usage;
@@ -108,7 +105,7 @@ mod usage;
 pub use sandbar_macros::tool;
 
 pub use self::{
-    agent::Agent,
+    agent::{Agent, output::OutputType},
     config::{ModelInput, Recovery, RunConfig, RunProblem},
     environment::{FilteredInput, InputTransform, Kit, Question, RunEnvironment},
     error::{AgentError, BoxError, Guarded, Result},
@@ -116,16 +113,13 @@ pub use self::{
     hooks::{HookContext, Hooks},
     item::{CustomCall, FunctionCall, Item, Items, Message, Part, Role, View},
     model::{
-        ApiKey, Chat, Model, ModelEndpoint, ModelError, ModelEvent, ModelReply, ModelRequest, ModelSource, ModelStream,
-        Models, OutputFormat, Patience, Prompt, Proxies, Proxy, ProxyError, RawEvent, Responses, SseDecoder, SseEvent,
-        Wire,
+        ApiKey, Chat, Model, ModelEndpoint, ModelError, ModelEvent, ModelReply, ModelRequest, ModelSettings,
+        ModelSource, ModelStream, Models, OutputFormat, Patience, Private, Prompt, Proxies, Proxy, ProxyError,
+        RawEvent, Reasoning, Responses, Retry, RetryOn, ScriptedModel, SseDecoder, SseEvent, ToolChoice, Turn, Wire,
     },
-    output::OutputType,
     result::{RunError, RunResult},
     run::{Approvals, Budget, Interruption, Price, Prices, Run, RunItem, RunItemKind, RunState, Spent, Step, Stop},
     runner::{Canceller, RunBuilder, RunEvent, RunInput, RunStream, run},
-    scripted::{ScriptedModel, Turn},
-    settings::{ModelSettings, Private, Reasoning, Retry, RetryOn, ToolChoice},
     tool::{
         App, Approval, ArgumentsError, CustomTool, Enabled, FunctionTool, Grammar, HostedTool, IntoToolOutput, Json,
         NoArguments, OnFailure, OnTimeout, Ruled, Tool, ToolContext, ToolExt, ToolKind, ToolOutput, ToolRules,

@@ -6,6 +6,8 @@ mod http;
 mod responses;
 pub(crate) mod retry;
 mod routing;
+mod scripted;
+mod settings;
 mod sse;
 mod stream;
 
@@ -23,9 +25,11 @@ pub use self::{
     endpoint::{ApiKey, ModelEndpoint},
     responses::Responses,
     routing::Models,
+    scripted::{ScriptedModel, Turn},
+    settings::{ModelSettings, Private, Reasoning, Retry, RetryOn, ToolChoice},
     sse::{SseDecoder, SseEvent},
 };
-use crate::{Item, Items, ModelSettings, ToolSpec, Usage};
+use crate::{Item, Items, ToolSpec, Usage};
 
 /// A model. A caller that needs only the reply reads the stream to its end.
 #[async_trait]

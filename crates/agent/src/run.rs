@@ -44,8 +44,8 @@ pub struct Run {
     id: String,
     agent: String,
     turn: u32,
-    max_turns: Option<u32>,
-    phase: Phase,
+    pub(crate) max_turns: Option<u32>,
+    pub(crate) phase: Phase,
     input: Vec<Item>,
     items: Vec<RunItem>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,13 +53,13 @@ pub struct Run {
     replies: Vec<ReplyRecord>,
     ledger: ledger::Ledger,
     pub(crate) approvals: Approvals,
-    usage: Usage,
+    pub(crate) usage: Usage,
     tools_used: BTreeMap<String, BTreeSet<String>>,
     pub(crate) checks: Checks,
     /// Whether the start hook of the current agent was called.
     pub(crate) greeted: bool,
     pub(crate) thread: Thread,
-    budget: Budget,
+    pub(crate) budget: Budget,
     /// Time that counts against the budget.
     elapsed: Duration,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ pub struct Run {
     #[serde(skip)]
     secrets: Option<Arc<dyn KnownSecrets>>,
     #[serde(skip)]
-    model_input_cache: input::ModelInputCache,
+    model_input_cache: Option<input::ModelInputCache>,
 }
 
 /// Record of one model call: the range of items it added, and its usage.
@@ -84,6 +84,13 @@ pub(crate) struct ReplyRecord {
     pub(crate) response_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) request_id: Option<String>,
+}
+
+impl ReplyRecord {
+    /// The items that the call added, of all items of the run.
+    fn items<'r>(&self, all: &'r [RunItem]) -> &'r [RunItem] {
+        all.get(self.from..self.to).unwrap_or_default()
+    }
 }
 
 /// Results of guardrails, and which kinds of input guardrails are done.
@@ -136,13 +143,8 @@ impl Run {
             environment: None,
             sealed: None,
             secrets: None,
-            model_input_cache: input::ModelInputCache::default(),
+            model_input_cache: None,
         }
-    }
-
-    pub(crate) fn limits(&mut self, max_turns: Option<u32>, budget: Budget) {
-        self.max_turns = max_turns;
-        self.budget = budget;
     }
 
     /// Id of the run.
@@ -196,7 +198,7 @@ impl Run {
     /// Replies of the model.
     pub fn replies(&self) -> impl Iterator<Item = ModelReply> + '_ {
         self.replies.iter().map(|record| ModelReply {
-            output: self.made_by(record).iter().map(|item| item.raw.clone()).collect(),
+            output: record.items(&self.items).iter().map(|item| item.raw.clone()).collect(),
             usage: record.usage.clone(),
             response_id: record.response_id.clone(),
             request_id: record.request_id.clone(),
@@ -222,11 +224,7 @@ impl Run {
 
     /// Items of the last reply.
     pub(crate) fn last_reply(&self) -> &[RunItem] {
-        self.replies.last().map_or(&[], |reply| self.made_by(reply))
-    }
-
-    fn made_by(&self, reply: &ReplyRecord) -> &[RunItem] {
-        self.items.get(reply.from..reply.to).unwrap_or_default()
+        self.replies.last().map_or(&[], |reply| reply.items(&self.items))
     }
 
     /// Adds a message in the name of the model.
@@ -235,20 +233,8 @@ impl Run {
         self.items.len() - 1
     }
 
-    pub(crate) fn add_usage(&mut self, used: &Usage) {
-        self.usage.add(used);
-    }
-
-    pub(crate) fn add_request(&mut self, model: &str, used: &Usage) {
-        self.usage.add_request(model, used);
-    }
-
     pub(crate) fn pass(&mut self, time: Duration) {
         self.elapsed = self.elapsed.saturating_add(time);
-    }
-
-    pub(crate) fn set_budget(&mut self, budget: Budget) {
-        self.budget = budget;
     }
 
     /// Whether the current agent has used a tool in this run.

@@ -10,6 +10,7 @@ mod handoff;
 mod hooks;
 mod model_call;
 mod nested;
+mod open_environment;
 mod single_call;
 mod spans;
 mod tool_calls;
@@ -236,7 +237,7 @@ impl RunBuilder {
             RunInput::Items(items) => {
                 let id = self.id.unwrap_or_else(|| format!("run_{}", uuid::Uuid::now_v7().simple()));
                 let mut run = Run::new(id, roster.root(), items);
-                run.limits(self.config.max_turns, self.config.budget.clone());
+                (run.max_turns, run.budget) = (self.config.max_turns, self.config.budget.clone());
                 run.thread = self.thread;
                 run
             }

@@ -1,6 +1,7 @@
 //! Usage of model calls in tokens: per request and in total.
 
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// Tokens and requests. Adding single requests keeps one entry for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +61,11 @@ impl Usage {
     pub fn add(&mut self, used: &Self) {
         self.entries.extend(used.entries.iter().cloned());
         self.add_totals(used);
+    }
+
+    /// Usage in a reply. It is informational: a format that cannot be read does not fail the reply.
+    pub(crate) fn from_wire(usage: &Value) -> Self {
+        Option::<WireUsage>::deserialize(usage).ok().flatten().map(Self::from).unwrap_or_default()
     }
 
     /// Difference between this usage and an earlier one.

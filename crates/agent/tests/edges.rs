@@ -1,6 +1,8 @@
 //! Edge cases of the harness: unusual replies, states and interruptions.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+#[path = "edges/ends.rs"]
+mod ends;
 #[path = "edges/hidden.rs"]
 mod hidden;
 #[path = "edges/history.rs"]
@@ -17,8 +19,6 @@ mod saved;
 mod scene;
 #[path = "edges/schemas.rs"]
 mod schemas;
-#[path = "edges/second.rs"]
-mod second;
 #[path = "edges/secrets.rs"]
 mod secrets;
 #[path = "edges/steps.rs"]

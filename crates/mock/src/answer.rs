@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     Authorization, Fault,
     chat::{render::UsageChunk, request},
-    check::{self, Shape},
+    check,
     delivery::Reply,
     refusal::Refusal,
     render::{
@@ -62,7 +62,7 @@ fn route(stage: &Stage, incoming: &Incoming) -> Result<Reply, Refusal> {
             found(stage.memory().store.page(id, &Page::from_query(&incoming.query))?)
         }
         ("POST", ["conversations", id, "items"]) => {
-            let items = items_of(&incoming.json()?, stage)?;
+            let items = check::stored_items("conversation_items", &incoming.json()?, &stage.play)?;
             found(list(stage.memory().store.add(id, items)?, false))
         }
         ("GET", ["conversations", id, "items", item]) => found(stage.memory().store.item(id, item)?),
@@ -101,7 +101,7 @@ fn respond(stage: &Stage, body: &Value) -> Result<Reply, Refusal> {
     let form = if is_set(body, "/stream") { Form::Events } else { Form::Json };
     let frame = Frame::new(format!("resp_{}", choice.chain.write()), body);
     let fault = fault(stage, &choice);
-    if let Some(id) = check::conversation_id(body)?
+    if let Some(id) = check::conversation_id(body)
         && fault.is_harmless()
     {
         remember(stage, id, &ask, &choice)?;
@@ -157,20 +157,7 @@ fn remember(stage: &Stage, id: &str, ask: &Ask<'_>, choice: &Choice) -> Result<(
 
 /// `POST /responses/compact`: the messages of the user, and an opaque item for all others.
 fn compact(stage: &Stage, body: &Value) -> Result<Value, Refusal> {
-    const FIELDS: &[(&str, Shape)] = &[
-        ("model", Shape::Text),
-        ("input", Shape::Any),
-        ("instructions", Shape::Text),
-        ("previous_response_id", Shape::Text),
-        ("prompt_cache_key", Shape::Text),
-        ("prompt_cache_retention", Shape::Text),
-        ("service_tier", Shape::Text),
-    ];
-    check::fields(body, FIELDS)?;
-    if check::text(body, "model").is_none() {
-        return Err(Refusal::lacks("model"));
-    }
-    let ask = check::transcript(body, &stage.play, &|_| None)?;
+    let ask = check::compact(body, &stage.play)?;
     check::pairs(&ask, &stage.play)?;
     let chain = ask.seen(&stage.play).write();
     let mut output: Vec<Value> = Vec::new();
@@ -200,18 +187,11 @@ fn retrieve(stage: &Stage, id: &str) -> Result<Value, Refusal> {
 }
 
 fn create_conversation(stage: &Stage, body: &Value) -> Result<Value, Refusal> {
-    check::fields(body, &[("items", Shape::List), ("metadata", Shape::Object)])?;
-    let items = if body.get("items").is_some_and(Value::is_array) { items_of(body, stage)? } else { Vec::new() };
+    let items = check::stored_items("conversation", body, &stage.play)?;
     let mut memory = stage.memory();
     let id = memory.store.create(body.get("metadata").cloned().unwrap_or_else(|| json!({})))?;
     memory.store.add(&id, items)?;
     memory.store.describe(&id)
-}
-
-fn items_of(body: &Value, stage: &Stage) -> Result<Vec<Value>, Refusal> {
-    let items = body.get("items").and_then(Value::as_array).ok_or_else(|| Refusal::lacks("items"))?;
-    check::stored_items(items, &stage.play)?;
-    Ok(items.clone())
 }
 
 fn model(id: &str) -> Value {

@@ -88,6 +88,14 @@ pub(crate) fn id_prefix(kind: &str) -> Option<&'static str> {
     KINDS.iter().take(4).find(|known| known.name == kind).map(|known| known.prefix)
 }
 
+/// Kind of an item of a request. An item without a type is a message if it has a role.
+pub(crate) fn kind(item: &Value) -> Option<&str> {
+    match item.get("type") {
+        Some(kind) => kind.as_str(),
+        None => item.get("role").map(|_| "message"),
+    }
+}
+
 /// Completes an item of a script. The ids contain `place`: `0_1` leads to `fc_0_1` and `call_0_1`.
 pub(crate) fn complete(item: Value, place: &str) -> Result<Value, String> {
     let Value::Object(mut item) = item else { return Err("an item is an object".to_owned()) };

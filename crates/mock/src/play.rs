@@ -137,6 +137,11 @@ impl Play {
     pub(crate) fn turn(&self, conversation: usize, turn: usize) -> Option<&Ready> {
         self.scenes.get(conversation)?.turns.get(turn)
     }
+
+    /// Whether an item of a request has the id of an item of the script.
+    pub(crate) fn has_item(&self, item: &Value) -> bool {
+        item.get("id").and_then(Value::as_str).is_some_and(|id| self.marks.ids.contains_key(id))
+    }
 }
 
 impl Marks {

@@ -1,5 +1,6 @@
 //! Scripts: conversations of turns, written in code or read from JSON.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{Fault, MockError};
@@ -27,23 +28,29 @@ pub struct Script {
 }
 
 /// A sequence of turns, and the requests that it answers.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct Conversation {
     pub(crate) name: Option<String>,
+    #[serde(default)]
     pub(crate) when: When,
     pub(crate) turns: Vec<Turn>,
 }
 
 /// One reply of the model, with its faults.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct Turn {
     pub(crate) output: Vec<Value>,
+    #[serde(default = "usual_usage", deserialize_with = "read::tokens")]
     pub(crate) usage: Value,
+    #[serde(default)]
     pub(crate) faults: Vec<Fault>,
 }
 
 /// Conditions of a conversation. A request must meet all of them; without conditions, every request matches.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "an object")]
 pub struct When {
     pub(crate) last_user: Option<String>,
     pub(crate) tool: Option<String>,
@@ -64,7 +71,8 @@ pub enum Authorization {
 }
 
 /// Events of a stream that are sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Events {
     /// Every event that a real server sends.
     #[default]
@@ -187,7 +195,7 @@ impl Conversation {
 impl Turn {
     /// A turn with these output items, see [`item`](crate::item).
     pub fn new(output: impl IntoIterator<Item = Value>) -> Self {
-        Self { output: output.into_iter().collect(), usage: usage(100, 10), faults: Vec::new() }
+        Self { output: output.into_iter().collect(), usage: usual_usage(), faults: Vec::new() }
     }
 
     /// Sets the usage of the turn. The default is 100 input tokens and 10 output tokens.
@@ -263,6 +271,10 @@ impl When {
         self.instructions = Some(text.into());
         self
     }
+}
+
+fn usual_usage() -> Value {
+    usage(100, 10)
 }
 
 /// A complete usage object.

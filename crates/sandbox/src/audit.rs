@@ -20,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use sandbar_jsonl::Counts;
 use serde_json::Value;
 
 pub use self::{
@@ -28,10 +29,7 @@ pub use self::{
     sinks::{Callback, Jsonl, Sink},
     span::{End, Span, sandbox_span},
 };
-use self::{
-    lane::{Counts, Lane},
-    payload::Payload,
-};
+use self::{lane::Lane, payload::Payload};
 use crate::{Op, SecretStore};
 
 /// Settings of an audit record.
@@ -80,7 +78,6 @@ struct Record {
     session_id: String,
     trace_id: Option<String>,
     payload: Payload,
-    counts: Arc<Counts>,
     state: Mutex<State>,
 }
 
@@ -101,15 +98,12 @@ impl Audit {
     #[must_use]
     pub fn new(session_id: impl Into<String>, sinks: Vec<Box<dyn Sink>>, options: AuditOptions) -> Self {
         let session_id = session_id.into();
-        let counts = Arc::new(Counts::default());
-        let lanes: Vec<Lane> =
-            sinks.into_iter().map(|sink| Lane::start(sink, options.queue, &session_id, &counts)).collect();
+        let lanes: Vec<Lane> = sinks.into_iter().map(|sink| Lane::start(sink, options.queue, &session_id)).collect();
         let sinks = lanes.iter().map(Lane::policy).collect();
         let record = Record {
             session_id,
             trace_id: options.trace_id,
             payload: Payload { policy: options.policy, per_op: options.per_op, sinks, secrets: options.secrets },
-            counts,
             state: Mutex::new(State { seq: 0, lanes }),
         };
         Self { record: Some(Arc::new(record)) }
@@ -124,13 +118,18 @@ impl Audit {
     /// Number of events that were dropped because a queue was full, summed over all sinks.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.record.as_ref().map_or(0, |record| record.counts.dropped())
+        self.sum(|counts| counts.dropped)
     }
 
     /// Number of events at which a sink failed or panicked.
     #[must_use]
     pub fn failed(&self) -> u64 {
-        self.record.as_ref().map_or(0, |record| record.counts.failed())
+        self.sum(|counts| counts.failed)
+    }
+
+    /// A count of lost events, summed over all sinks.
+    fn sum(&self, count: impl Fn(Counts) -> u64) -> u64 {
+        self.record.iter().map(|record| record.lock().lanes.iter().map(|lane| count(lane.counts())).sum::<u64>()).sum()
     }
 
     /// Waits at most this long until the sinks have taken all queued events. Later events are still delivered; close
@@ -173,7 +172,7 @@ impl Record {
         event.seq = state.seq;
         let whole = SizedEvent::new(event);
         let mut narrowed: Option<(PayloadPolicy, SizedEvent)> = None;
-        for lane in &mut state.lanes {
+        for lane in &state.lanes {
             let policy = self.payload.policy(op, lane.policy());
             // Sinks with the same policy share one event.
             if narrowed.as_ref().is_none_or(|(known, _)| *known != policy) {

@@ -8,12 +8,13 @@ use super::{
 /// Each crate's folder, and the folders of ours it may see.
 const WALLS: &[(&str, &[&str])] = &[
     ("http", &[]),
+    ("jsonl", &[]),
     ("machine", &[]),
     ("guest", &[]),
     ("macros", &[]),
-    ("agent", &["http", "macros"]),
+    ("agent", &["http", "jsonl", "macros"]),
     ("mock", &[]),
-    ("sandbox", &["http", "machine"]),
+    ("sandbox", &["http", "jsonl", "machine"]),
     ("clients", &["http", "machine", "guest"]),
     // For tests: others have it as a development dependency only.
     ("fakes", &["machine", "clients"]),

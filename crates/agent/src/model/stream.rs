@@ -26,6 +26,24 @@ pub(super) enum Completion {
     Incomplete,
 }
 
+/// Largest reply, in bytes of the events that contain it.
+const MAX_REPLY_BYTES: usize = 64 << 20;
+
+/// Size of a reply so far, in bytes of its events.
+#[derive(Default)]
+pub(super) struct ReplySize(usize);
+
+impl ReplySize {
+    /// Adds an event. Fails if the reply is too large.
+    pub(super) fn add(&mut self, bytes: usize) -> Result<(), ModelError> {
+        self.0 = self.0.saturating_add(bytes);
+        if self.0 > MAX_REPLY_BYTES {
+            return Err(ModelError::Malformed(format!("its answer is larger than {MAX_REPLY_BYTES} bytes")));
+        }
+        Ok(())
+    }
+}
+
 /// Sends the request and streams the reply. `new_parser` makes a parser for each attempt.
 pub(super) async fn ask<R: ReplyParser>(
     mut exchange: Exchange,

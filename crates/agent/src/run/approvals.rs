@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CallStatus, Phase, Run};
+use super::{CallStatus, Run};
 use crate::{AgentError, Item, Result};
 
 /// A person's decisions in one run.
@@ -60,19 +60,11 @@ impl Run {
     /// Calls that wait for a person, including those of nested runs.
     #[must_use]
     pub fn interruptions(&self) -> Vec<Interruption> {
-        let Phase::Acting { calls, .. } = &self.phase else { return Vec::new() };
         let mut waiting = Vec::new();
-        for call in calls.iter().filter(|call| call.status == CallStatus::AwaitingApproval) {
+        for call in self.phase.calls().iter().filter(|call| call.status == CallStatus::AwaitingApproval) {
             let Some(nested) = &call.nested else {
                 if self.approvals.decision_for(&call.call_id, &call.tool).is_none() {
-                    waiting.push(Interruption {
-                        agent: self.agent.clone(),
-                        tool: call.tool.clone(),
-                        call_id: call.call_id.clone(),
-                        arguments: call.arguments().into_owned(),
-                        inside: Vec::new(),
-                        raw: call.raw.clone(),
-                    });
+                    waiting.push(call.interruption(&self.agent));
                 }
                 continue;
             };
@@ -88,8 +80,7 @@ impl Run {
     fn owner_of(&mut self, interruption: &Interruption) -> Result<&mut Self> {
         let mut run = self;
         for outer in &interruption.inside {
-            let Phase::Acting { calls, .. } = &mut run.phase else { return Err(not_waiting(interruption)) };
-            let call = calls.iter_mut().find(|call| call.call_id == *outer);
+            let call = run.phase.calls_mut().iter_mut().find(|call| call.call_id == *outer);
             run = call.and_then(|call| call.nested.as_deref_mut()).ok_or_else(|| not_waiting(interruption))?;
         }
         Ok(run)
@@ -100,9 +91,9 @@ impl Run {
             return Err(AgentError::Misuse("a call without an id cannot be decided about".to_owned()));
         }
         let run = self.owner_of(about)?;
-        let Phase::Acting { calls, .. } = &run.phase else { return Err(not_waiting(about)) };
-        let held =
-            calls.iter().find(|call| call.call_id == about.call_id && call.status == CallStatus::AwaitingApproval);
+        let is_held =
+            |call: &&super::PendingCall| call.call_id == about.call_id && call.status == CallStatus::AwaitingApproval;
+        let held = run.phase.calls().iter().find(is_held);
         // The tool is taken from the run: the interruption comes from outside and may have been changed.
         let Some(tool) = held.map(|call| call.tool.clone()).filter(|tool| *tool == about.tool) else {
             return Err(not_waiting(about));

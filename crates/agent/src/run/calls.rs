@@ -6,8 +6,9 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::{Phase, Run, RunItem, RunItemKind};
+use super::{Interruption, Phase, Run, RunItem, RunItemKind};
 use crate::{Item, ToolOutput, agent::ToolResult, handoff::InputFilter};
 
 /// A call of the last reply.
@@ -69,6 +70,24 @@ impl PendingCall {
         self.raw.text_field("arguments").or_else(|| self.raw.text_field("input")).unwrap_or_default().into()
     }
 
+    /// Arguments as JSON; an empty text is an empty object.
+    pub(crate) fn parsed_arguments(&self) -> serde_json::Result<Value> {
+        let text = self.arguments();
+        if text.trim().is_empty() { Ok(Value::Object(Map::new())) } else { serde_json::from_str(&text) }
+    }
+
+    /// The call, for the person who decides about it.
+    pub(crate) fn interruption(&self, agent: &str) -> Interruption {
+        Interruption {
+            agent: agent.to_owned(),
+            tool: self.tool.clone(),
+            call_id: self.call_id.clone(),
+            arguments: self.arguments().into_owned(),
+            inside: Vec::new(),
+            raw: self.raw.clone(),
+        }
+    }
+
     fn is_handoff(&self) -> bool {
         matches!(self.kind, CallKind::Handoff(_))
     }
@@ -91,31 +110,20 @@ impl PartialEq for Run {
     }
 }
 
-impl Run {
+impl Phase {
+    /// Calls of the last reply.
     pub(super) fn calls(&self) -> &[PendingCall] {
-        match &self.phase {
-            Phase::Acting { calls, .. } => calls,
+        match self {
+            Self::Acting { calls, .. } => calls,
             _ => &[],
         }
     }
 
-    /// Calls to handle now: open ones, begun ones (the model must be told that they were interrupted), and those that waited
-    /// for a decision and have one.
-    pub(crate) fn due_calls(&self) -> Vec<PendingCall> {
-        let due = |call: &&PendingCall| match call.status {
-            _ if call.is_handoff() => false,
-            CallStatus::Open | CallStatus::Begun => true,
-            CallStatus::Answered => false,
-            CallStatus::AwaitingApproval => match &call.nested {
-                None => self.approvals.decision_for(&call.call_id, &call.tool).is_some(),
-                Some(nested) => nested.has_due_calls(),
-            },
-        };
-        self.calls().iter().filter(due).cloned().collect()
-    }
-
-    fn has_due_calls(&self) -> bool {
-        !matches!(self.next(), super::Step::AskHuman(_))
+    pub(super) fn calls_mut(&mut self) -> &mut [PendingCall] {
+        match self {
+            Self::Acting { calls, .. } => calls,
+            _ => &mut [],
+        }
     }
 
     /// The first handoff of the reply, which is the only one that is executed.
@@ -129,24 +137,50 @@ impl Run {
     }
 
     /// Marks calls as begun.
-    pub(crate) fn begun(&mut self, call_ids: &HashSet<String>) {
-        let Phase::Acting { calls, .. } = &mut self.phase else { return };
-        for call in calls.iter_mut().filter(|call| call_ids.contains(&call.call_id)) {
+    pub(crate) fn begin_calls(&mut self, call_ids: &HashSet<String>) {
+        for call in self.calls_mut().iter_mut().filter(|call| call_ids.contains(&call.call_id)) {
             call.status = CallStatus::Begun;
         }
     }
 
-    /// Index of each call of the last reply, by call id.
-    fn places(&self) -> HashMap<String, usize> {
-        self.calls().iter().enumerate().map(|(place, call)| (call.call_id.clone(), place)).collect()
+    /// Outputs of the function tools in this turn.
+    pub(crate) fn tool_results(&self) -> Vec<ToolResult> {
+        let answered = self.calls().iter().filter_map(|call| {
+            let output = call.answer.clone()?;
+            Some(ToolResult { tool: call.tool.clone(), call_id: call.call_id.clone(), output })
+        });
+        answered.collect()
+    }
+
+    /// Whether the last reply contained calls.
+    pub(crate) fn had_calls(&self) -> bool {
+        matches!(self, Self::Acting { calls, repeated } if *repeated || !calls.is_empty())
+    }
+}
+
+impl Run {
+    /// Calls to handle now: open ones, begun ones (the model must be told that they were interrupted), and those that waited
+    /// for a decision and have one.
+    pub(crate) fn due_calls(&self) -> Vec<PendingCall> {
+        let due = |call: &&PendingCall| match call.status {
+            _ if call.is_handoff() => false,
+            CallStatus::Open | CallStatus::Begun => true,
+            CallStatus::Answered => false,
+            CallStatus::AwaitingApproval => match &call.nested {
+                None => self.approvals.decision_for(&call.call_id, &call.tool).is_some(),
+                Some(nested) => !matches!(nested.next(), super::Step::AskHuman(_)),
+            },
+        };
+        self.phase.calls().iter().filter(due).cloned().collect()
     }
 
     /// Records the outcomes of calls, in the model's order. Returns the number of items before.
     pub(crate) fn answered(&mut self, answers: Vec<(String, Answer)>) -> usize {
         let before = self.items.len();
-        let places = self.places();
+        let calls = self.phase.calls_mut();
+        let places: HashMap<String, usize> =
+            calls.iter().enumerate().map(|(place, call)| (call.call_id.clone(), place)).collect();
         for (call_id, answer) in answers {
-            let Phase::Acting { calls, .. } = &mut self.phase else { break };
             let Some(call) = places.get(&call_id).and_then(|place| calls.get_mut(*place)) else { continue };
             let (output, is_result) = match answer {
                 Answer::Pending(nested) => {
@@ -171,20 +205,6 @@ impl Run {
         }
         before
     }
-
-    /// Outputs of the function tools in this turn.
-    pub(crate) fn tool_results(&self) -> Vec<ToolResult> {
-        let answered = self.calls().iter().filter_map(|call| {
-            let output = call.answer.clone()?;
-            Some(ToolResult { tool: call.tool.clone(), call_id: call.call_id.clone(), output })
-        });
-        answered.collect()
-    }
-
-    /// Whether the last reply contained calls.
-    pub(crate) fn had_calls(&self) -> bool {
-        matches!(&self.phase, Phase::Acting { calls, repeated } if *repeated || !calls.is_empty())
-    }
 }
 
 /// Output of every handoff of a reply but the first.
@@ -198,8 +218,9 @@ impl Run {
     pub(crate) fn hand_over(&mut self, call_id: &str, target: &str, name: &str, filter: Option<&InputFilter>) -> usize {
         let from = self.items.len();
         let agent = self.agent.clone();
-        let Phase::Acting { calls, .. } = &mut self.phase else { return from };
-        for call in calls.iter_mut().filter(|call| call.is_handoff() && call.status == CallStatus::Open) {
+        for call in
+            self.phase.calls_mut().iter_mut().filter(|call| call.is_handoff() && call.status == CallStatus::Open)
+        {
             call.status = CallStatus::Answered;
             self.ledger.complete(&call.call_id);
             let (kind, text) = if call.call_id == call_id {
@@ -212,7 +233,7 @@ impl Run {
         }
         if let Some(filter) = filter {
             let seen = filter.apply(self.handoff_input());
-            self.rewrite(seen);
+            self.replace_model_input(super::input::joined(seen));
         }
         target.clone_into(&mut self.agent);
         self.greeted = false;
@@ -244,7 +265,7 @@ impl Run {
             reply.to = from + kept.len();
             self.items.splice(from..from, kept);
         }
-        self.model_input_cache = super::input::ModelInputCache::default();
+        self.model_input_cache = None;
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{Item, Items, handoff::HandoffInput};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReplacedInput {
     items: Vec<Item>,
-    from: usize,
+    pub(super) from: usize,
 }
 
 /// Input that was assembled already. It is not saved; a loaded run builds it again.
@@ -21,7 +21,8 @@ pub(crate) struct ModelInputCache {
     items: Items,
     /// Number of items of the caller's own input, which are sent unchanged.
     given: usize,
-    upto: Option<usize>,
+    /// Number of items of the run that were processed.
+    upto: usize,
     places: HashMap<String, usize>,
     open: HashSet<String>,
 }
@@ -39,31 +40,13 @@ impl Run {
         {
             return self.items[last.to..].iter().map(|item| clean(&item.raw)).collect();
         }
-        let upto = match self.model_input_cache.upto {
-            Some(upto) => upto,
-            None => self.reset_model_input(),
-        };
-        for item in &self.items[upto..] {
-            self.model_input_cache.push(clean(&item.raw));
+        let cache =
+            self.model_input_cache.get_or_insert_with(|| ModelInputCache::begin(&self.input, self.rewritten.as_ref()));
+        for item in &self.items[cache.upto..] {
+            cache.push(clean(&item.raw));
         }
-        self.model_input_cache.upto = Some(self.items.len());
-        self.model_input_cache.without_orphans()
-    }
-
-    fn reset_model_input(&mut self) -> usize {
-        self.model_input_cache = ModelInputCache::default();
-        match &self.rewritten {
-            // Items from a filter are not the caller's own input, so they are cleaned like all others.
-            Some(ReplacedInput { items, from }) => {
-                items.iter().for_each(|item| self.model_input_cache.push(item.clone()));
-                *from
-            }
-            None => {
-                self.input.iter().for_each(|item| self.model_input_cache.push(item.clone()));
-                self.model_input_cache.given = self.model_input_cache.items.len();
-                0
-            }
-        }
+        cache.upto = self.items.len();
+        cache.without_orphans()
     }
 
     /// The conversation in the parts that a handoff filter may change.
@@ -77,22 +60,10 @@ impl Run {
         HandoffInput { history, before: self.items[from..turn].to_vec(), new: self.items[turn..].to_vec() }
     }
 
-    /// Replaces the conversation so far in later requests by the result of a handoff filter.
-    pub(crate) fn rewrite(&mut self, seen: HandoffInput) {
-        let kept = seen.before.into_iter().chain(seen.new).map(|item| clean(&item.raw));
-        self.rewritten =
-            Some(ReplacedInput { items: seen.history.into_iter().chain(kept).collect(), from: self.items.len() });
-        self.model_input_cache = ModelInputCache::default();
-    }
-
     /// Replaces the conversation so far in later requests by these items.
     pub(crate) fn replace_model_input(&mut self, items: Vec<Item>) {
         self.rewritten = Some(ReplacedInput { items, from: self.items.len() });
-        self.model_input_cache = ModelInputCache::default();
-    }
-
-    pub(super) fn rewritten_within(&self, items: usize) -> bool {
-        self.rewritten.as_ref().is_none_or(|rewritten| rewritten.from <= items)
+        self.model_input_cache = None;
     }
 
     /// Adds input before the run continues.
@@ -120,7 +91,24 @@ fn clean(item: &Item) -> Item {
     item.clone().without(SERVER_ONLY)
 }
 
+/// What a handoff filter left, as input of the model.
+pub(super) fn joined(seen: HandoffInput) -> Vec<Item> {
+    let kept = seen.before.into_iter().chain(seen.new).map(|item| clean(&item.raw));
+    seen.history.into_iter().chain(kept).collect()
+}
+
 impl ModelInputCache {
+    /// The input before the items of the run, or the items that replace it.
+    fn begin(input: &[Item], replaced: Option<&ReplacedInput>) -> Self {
+        let mut cache = Self::default();
+        let (items, upto) = replaced.map_or((input, 0), |replaced| (&replaced.items, replaced.from));
+        items.iter().for_each(|item| cache.push(item.clone()));
+        // Items from a filter are not the caller's own input, so they are cleaned like all others.
+        cache.given = if replaced.is_none() { cache.items.len() } else { 0 };
+        cache.upto = upto;
+        cache
+    }
+
     fn push(&mut self, item: Item) {
         if item.kind() == "compaction" {
             self.forget();

@@ -33,9 +33,10 @@ pub(crate) enum OnUnknown {
     Tell,
 }
 
-/// Items and calls that one reply adds to a run.
-#[derive(Default)]
-struct ParsedReply {
+/// Reader of one reply: the items and calls that it adds to a run.
+struct ReplyReader<'r> {
+    run: &'r Run,
+    offer: &'r Offer,
     items: Vec<RunItem>,
     calls: Vec<PendingCall>,
     places: HashMap<String, usize>,
@@ -46,26 +47,26 @@ struct ParsedReply {
 /// The most calls one reply may make.
 const MAX_CALLS: usize = 10_000;
 
-impl ParsedReply {
-    /// Removes the reasoning item before a call that is left out: servers reject reasoning that nothing follows.
-    fn drop_thought(&mut self) {
-        if self.items.last().is_some_and(|item| item.kind == RunItemKind::Reasoning) {
-            self.items.pop();
-        }
-    }
-}
-
 impl Run {
     /// Adds a reply to the run. An invalid reply changes nothing. Returns the index of the first new item.
     pub(crate) fn replied(&mut self, model: &str, reply: ModelReply, offer: &Offer) -> Result<usize> {
-        let read = self.read(&reply, offer)?;
+        let mut reader = ReplyReader {
+            run: self,
+            offer,
+            items: Vec::new(),
+            calls: Vec::new(),
+            places: HashMap::new(),
+            repeated: Vec::new(),
+        };
+        reply.output.iter().try_for_each(|raw| reader.read(raw))?;
+        let ReplyReader { items, calls, repeated, .. } = reader;
         let from = self.items.len();
         self.turn = self.turn.saturating_add(1);
         self.usage.add_request(model, &reply.usage);
-        for call in &read.calls {
+        for call in &calls {
             self.ledger.open(&call.call_id, &call.raw, self.secrets.as_deref());
         }
-        self.items.extend(read.items);
+        self.items.extend(items);
         if let (Thread::Responses(last), Some(id)) = (&mut self.thread, &reply.response_id) {
             *last = Some(id.clone());
         }
@@ -73,103 +74,82 @@ impl Run {
         self.replies.push(ReplyRecord { from, to: self.items.len(), usage, response_id, request_id });
         if self.thread != Thread::Ours {
             // The server has the answer already and repeats the call: send the answer again.
-            let again = read.repeated.iter().filter_map(|id| self.items.iter().rfind(|item| item.raw.is_answer_to(id)));
+            let again = repeated.iter().filter_map(|id| self.items.iter().rfind(|item| item.raw.is_answer_to(id)));
             let again: Vec<RunItem> = again.cloned().collect();
             self.items.extend(again);
         }
-        self.phase = Phase::Acting { calls: read.calls, repeated: !read.repeated.is_empty() };
+        self.phase = Phase::Acting { calls, repeated: !repeated.is_empty() };
         Ok(from)
     }
+}
 
-    fn read(&self, reply: &ModelReply, offer: &Offer) -> Result<ParsedReply> {
-        let mut read = ParsedReply::default();
-        for raw in &reply.output {
-            if raw.fields().values().any(|value| tool::deeper_than(value, tool::MAX_DEPTH)) {
-                return Err(misbehaved(format!(
-                    "The model sent an item nested deeper than {} levels",
-                    tool::MAX_DEPTH
-                )));
-            }
-            let kind = match raw.view() {
-                View::Message(_) => RunItemKind::Message,
-                View::Reasoning(_) => RunItemKind::Reasoning,
-                View::Compaction(_) => RunItemKind::Compaction,
-                View::Answer(item) if is_ours(item.kind(), offer) => {
-                    return Err(misbehaved("The model answered a call that is ours to answer".to_owned()));
-                }
-                View::Answer(_) => RunItemKind::ToolOutput,
-                View::FunctionCall(call) => {
-                    let Some(kind) = self.called(&mut read, (call.call_id, call.name), raw, offer)? else {
-                        read.drop_thought();
-                        continue;
-                    };
-                    kind
-                }
-                View::CustomCall(call) => {
-                    let Some(kind) = self.called(&mut read, (call.call_id, call.name), raw, offer)? else {
-                        read.drop_thought();
-                        continue;
-                    };
-                    kind
-                }
-                View::Malformed(lacks) => return Err(misbehaved(format!("The model sent a broken item: {lacks}"))),
-                View::Other(kind) => match built_in(kind, offer) {
-                    None => other(kind)?,
-                    Some(name) => {
-                        let Some(kind) =
-                            self.called(&mut read, (raw.call_id().unwrap_or_default(), name), raw, offer)?
-                        else {
-                            read.drop_thought();
-                            continue;
-                        };
-                        kind
-                    }
-                },
-            };
-            read.items.push(RunItem { kind, agent: self.agent.clone(), raw: raw.clone(), output: None });
+impl ReplyReader<'_> {
+    fn read(&mut self, raw: &Item) -> Result<()> {
+        if raw.fields().values().any(|value| tool::deeper_than(value, tool::MAX_DEPTH)) {
+            return Err(misbehaved(format!("The model sent an item nested deeper than {} levels", tool::MAX_DEPTH)));
         }
-        Ok(read)
+        let kind = match raw.view() {
+            View::Message(_) => Some(RunItemKind::Message),
+            View::Reasoning(_) => Some(RunItemKind::Reasoning),
+            View::Compaction(_) => Some(RunItemKind::Compaction),
+            View::Answer(item) if is_ours(item.kind(), self.offer) => {
+                return Err(misbehaved("The model answered a call that is ours to answer".to_owned()));
+            }
+            View::Answer(_) => Some(RunItemKind::ToolOutput),
+            View::FunctionCall(call) => self.called(call.call_id, call.name, raw)?,
+            View::CustomCall(call) => self.called(call.call_id, call.name, raw)?,
+            View::Malformed(lacks) => return Err(misbehaved(format!("The model sent a broken item: {lacks}"))),
+            View::Other(kind) => match built_in(kind, self.offer) {
+                None => Some(other(kind)?),
+                Some(name) => self.called(raw.call_id().unwrap_or_default(), name, raw)?,
+            },
+        };
+        match kind {
+            Some(kind) => {
+                self.items.push(RunItem { kind, agent: self.run.agent.clone(), raw: raw.clone(), output: None });
+            }
+            // Servers reject reasoning that nothing follows.
+            None if self.items.last().is_some_and(|item| item.kind == RunItemKind::Reasoning) => {
+                self.items.pop();
+            }
+            None => {}
+        }
+        Ok(())
     }
 
     /// Adds a call. Returns `None` for a call that was answered already or is repeated in this reply.
-    fn called(
-        &self,
-        read: &mut ParsedReply,
-        (call_id, name): (&str, &str),
-        raw: &Item,
-        offer: &Offer,
-    ) -> Result<Option<RunItemKind>> {
+    fn called(&mut self, call_id: &str, name: &str, raw: &Item) -> Result<Option<RunItemKind>> {
         if call_id.is_empty() {
             return Err(misbehaved(format!("The model called {name} without a call id")));
         }
-        let known = read.places.get(call_id).and_then(|place| read.calls.get(*place));
-        match (self.ledger.lookup(call_id, raw, self.secrets.as_deref()), known) {
+        let known = self.places.get(call_id).and_then(|place| self.calls.get(*place));
+        match (self.run.ledger.lookup(call_id, raw, self.run.secrets.as_deref()), known) {
             (LedgerMatch::Clash, _) => return Err(reused(call_id)),
             (_, Some(known)) if known.raw != *raw => return Err(reused(call_id)),
             (_, Some(_)) => return Ok(None),
             (LedgerMatch::Completed, None) => {
-                read.repeated.push(call_id.to_owned());
+                self.repeated.push(call_id.to_owned());
                 return Ok(None);
             }
             (LedgerMatch::New | LedgerMatch::Open, None) => {}
         }
-        if read.calls.len() >= MAX_CALLS {
+        if self.calls.len() >= MAX_CALLS {
             return Err(misbehaved(format!("The model made more than {MAX_CALLS} calls in one reply")));
         }
-        read.places.insert(call_id.to_owned(), read.calls.len());
-        let kind = match (offer.names.get(name), raw.kind()) {
+        self.places.insert(call_id.to_owned(), self.calls.len());
+        let kind = match (self.offer.names.get(name), raw.kind()) {
             (Some(Offered::Handoff(target)), "function_call") => CallKind::Handoff(target.clone()),
             (Some(Offered::Function), "function_call") => CallKind::Function,
             (Some(Offered::Custom), "custom_tool_call") => CallKind::Custom,
             (Some(Offered::BuiltIn), kind) if kind.strip_suffix("_call") == Some(name) => CallKind::BuiltIn,
-            _ if offer.on_unknown == OnUnknown::Tell => CallKind::Unknown,
-            _ => return Err(misbehaved(format!("Tool {name} not found in agent {}", self.agent))),
+            _ if self.offer.on_unknown == OnUnknown::Tell => CallKind::Unknown,
+            _ => return Err(misbehaved(format!("Tool {name} not found in agent {}", self.run.agent))),
         };
         let item = match kind {
             CallKind::Handoff(_) => RunItemKind::HandoffCall,
             _ => RunItemKind::ToolCall,
         };
-        read.calls.push(PendingCall {
+        self.calls.push(PendingCall {
             call_id: call_id.to_owned(),
             tool: name.to_owned(),
             kind,

@@ -150,7 +150,7 @@ impl RunState {
     /// # Errors
     /// When the run is over or in the middle of a turn.
     pub fn add_input(&mut self, items: impl IntoIterator<Item = Item>) -> Result<()> {
-        if !self.0.takes_input() {
+        if !self.0.phase.takes_input() {
             return Err(AgentError::Misuse(
                 "input can be added only between turns: this run is over, or waits for calls of the last reply"
                     .to_owned(),
@@ -162,13 +162,12 @@ impl RunState {
 
     /// Changes the limit of turns; `None` removes it.
     pub fn set_max_turns(&mut self, most: Option<u32>) {
-        let budget = self.0.budget().clone();
-        self.0.limits(most, budget);
+        self.0.max_turns = most;
     }
 
     /// Changes the budget. What the run has spent so far still counts.
     pub fn set_budget(&mut self, budget: super::Budget) {
-        self.0.set_budget(budget);
+        self.0.budget = budget;
     }
 }
 
@@ -221,11 +220,11 @@ impl Run {
             }
             end = reply.to;
         }
-        if !self.rewritten_within(items) {
+        if self.rewritten.as_ref().is_some_and(|rewritten| rewritten.from > items) {
             return Err(FAULTS[1]);
         }
         let mut ids = HashSet::new();
-        for call in self.calls() {
+        for call in self.phase.calls() {
             if call.call_id.is_empty() {
                 return Err(FAULTS[3]);
             }

@@ -65,6 +65,20 @@ pub enum Stop {
     Paused,
 }
 
+impl Phase {
+    /// The agent has entered its environment.
+    pub(crate) fn entered(&mut self) {
+        if *self == Self::Enter {
+            *self = Self::Ready;
+        }
+    }
+
+    /// Whether input can be added now, which is between turns.
+    pub(crate) fn takes_input(&self) -> bool {
+        matches!(self, Self::Enter | Self::Ready)
+    }
+}
+
 impl Run {
     /// The next step.
     #[must_use]
@@ -82,7 +96,7 @@ impl Run {
                 if !waiting.is_empty() {
                     return Step::AskHuman(waiting);
                 }
-                self.due_handoff().map_or(Step::Conclude, |call| Step::HandOff(call.call_id.clone()))
+                self.phase.due_handoff().map_or(Step::Conclude, |call| Step::HandOff(call.call_id.clone()))
             }
         }
     }
@@ -97,23 +111,6 @@ impl Run {
         }
     }
 
-    /// The agent has entered its environment.
-    pub(crate) fn entered(&mut self) {
-        if self.phase == Phase::Enter {
-            self.phase = Phase::Ready;
-        }
-    }
-
-    /// The reply was not the final answer.
-    pub(crate) fn again(&mut self) {
-        self.phase = Phase::Ready;
-    }
-
-    /// The reply was the final answer.
-    pub(crate) fn finish(&mut self, output: Value) {
-        self.phase = Phase::Done { output };
-    }
-
     /// The final output, if the run is finished.
     #[must_use]
     pub fn final_output(&self) -> Option<&Value> {
@@ -121,10 +118,5 @@ impl Run {
             Phase::Done { output } => Some(output),
             _ => None,
         }
-    }
-
-    /// Whether input can be added now, which is between turns.
-    pub(crate) fn takes_input(&self) -> bool {
-        matches!(self.phase, Phase::Enter | Phase::Ready)
     }
 }

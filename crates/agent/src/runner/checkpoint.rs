@@ -6,19 +6,21 @@ use std::{
 };
 
 use futures::future::{BoxFuture, FutureExt as _};
-use serde_json::Value;
 
-use super::{driver::Driver, single_call::CallOutcome};
+use super::{driver::Driver, open_environment::OpenEnvironment, single_call::CallOutcome};
 use crate::{
-    BoxError, Usage,
-    environment::{Ending, EnvironmentSession},
+    Usage,
+    environment::Ending,
     guardrail::GuardrailResult,
     run::{Answer, Run},
 };
 
-/// What the concurrent calls of a turn have done so far. A call may be dropped at any await; its entries here remain.
+/// What the concurrent calls of a turn have done so far. A call may be dropped at any await; its records here remain.
 #[derive(Default)]
-pub(super) struct Progress {
+pub(super) struct Progress(Mutex<Records>);
+
+#[derive(Default)]
+struct Records {
     begun: HashSet<String>,
     called: Vec<(usize, String, CallOutcome)>,
     used: Vec<(usize, Usage)>,
@@ -28,9 +30,6 @@ pub(super) struct Progress {
     abandoned: Vec<InterruptedRun>,
 }
 
-/// The future of [`EnvironmentSession::leave`].
-pub(super) type LeaveFuture = BoxFuture<'static, Result<Option<Value>, BoxError>>;
-
 /// Stores a nested run that is dropped before its end.
 pub(super) type RunSlot = Arc<Mutex<Option<InterruptedRun>>>;
 
@@ -38,9 +37,7 @@ pub(super) type RunSlot = Arc<Mutex<Option<InterruptedRun>>>;
 pub(super) struct InterruptedRun {
     run: Run,
     used_before: Usage,
-    session: Option<Box<dyn EnvironmentSession>>,
-    /// Set if the run was dropped while it left the environment.
-    leaving: Option<LeaveFuture>,
+    environment: OpenEnvironment,
     inner: Vec<(String, InterruptedRun)>,
     abandoned: Vec<InterruptedRun>,
 }
@@ -58,7 +55,8 @@ impl InterruptedRun {
     /// A nested run that ended, kept until its answer is recorded.
     pub(super) fn ended(run: Run) -> Self {
         let used_before = run.usage().clone();
-        Self { run, used_before, session: None, leaving: None, inner: Vec::new(), abandoned: Vec::new() }
+        let environment = OpenEnvironment::default();
+        Self { run, used_before, environment, inner: Vec::new(), abandoned: Vec::new() }
     }
 
     /// Marks the usage so far as counted.
@@ -74,7 +72,7 @@ impl InterruptedRun {
     /// Leaves all environment sessions, the innermost first, and returns the run so that it can be resumed.
     pub(super) fn close(self, ending: Ending) -> BoxFuture<'static, Run> {
         async move {
-            let Self { mut run, session, leaving, inner, abandoned, .. } = self;
+            let Self { mut run, mut environment, inner, abandoned, .. } = self;
             for interrupted in abandoned {
                 interrupted.close(Ending::Failed).await;
             }
@@ -82,11 +80,10 @@ impl InterruptedRun {
                 let nested = interrupted.close(ending).await;
                 run.answered(vec![(call_id, Answer::Pending(Some(Box::new(nested))))]);
             }
-            if let Some(leaving) = leaving.or_else(|| Some(session?.leave(ending))) {
-                match leaving.await {
-                    Ok(saved) => run.environment = saved,
-                    Err(error) => tracing::warn!(%error, "cannot leave the environment of a nested run"),
-                }
+            match environment.leave(ending).await {
+                Some(Ok(saved)) => run.environment = saved,
+                Some(Err(error)) => tracing::warn!(%error, "cannot leave the environment of a nested run"),
+                None => {}
             }
             run
         }
@@ -107,56 +104,52 @@ impl Drop for DriverGuard {
         let time = driver.step_time();
         driver.run.pass(time);
         let (inner, abandoned) = driver.merge_progress();
-        let driver = *driver;
         let used_before = std::mem::take(&mut self.used_before);
-        let leaving = driver.leaving.into_inner().unwrap_or_else(PoisonError::into_inner);
-        store(
-            slot,
-            InterruptedRun { run: driver.run, used_before, session: driver.session, leaving, inner, abandoned },
-        );
+        let Driver { run, environment, .. } = *driver;
+        store(slot, InterruptedRun { run, used_before, environment, inner, abandoned });
     }
 }
 
-impl Driver {
+impl Progress {
     /// Records that a call is about to have effects.
     pub(super) fn record_begun(&self, call_id: &str) {
-        lock(&self.progress).begun.insert(call_id.to_owned());
+        lock(&self.0).begun.insert(call_id.to_owned());
     }
 
     /// Records the outcome of a call.
     pub(super) fn record_outcome(&self, index: usize, call_id: &str, called: CallOutcome) {
-        let mut progress = lock(&self.progress);
+        let mut progress = lock(&self.0);
         progress.nested.remove(call_id);
         progress.called.push((index, call_id.to_owned(), called));
     }
 
     /// Records what guardrails found about a call that is about to be made.
     pub(super) fn record_checks(&self, index: usize, found: Vec<GuardrailResult>) {
-        lock(&self.progress).checked.push((index, found));
+        lock(&self.0).checked.push((index, found));
     }
 
     /// Records usage of a nested run or of a failed request.
     pub(super) fn record_usage(&self, index: usize, usage: Usage) {
-        lock(&self.progress).used.push((index, usage));
+        lock(&self.0).used.push((index, usage));
     }
 
-    /// Usage of the run, including recorded usage of calls that are still running.
-    pub(super) fn total_usage(&self) -> Usage {
-        let mut usage = self.run.usage().clone();
-        lock(&self.progress).used.iter().for_each(|(_, used)| usage.add(used));
+    /// This usage, and the recorded usage of calls that are still running.
+    pub(super) fn added_to(&self, usage: &Usage) -> Usage {
+        let mut usage = usage.clone();
+        lock(&self.0).used.iter().for_each(|(_, used)| usage.add(used));
         usage
     }
 
     /// A slot for the nested run of a call.
     pub(super) fn slot_for(&self, index: usize, call_id: &str) -> RunSlot {
         let slot = RunSlot::default();
-        lock(&self.progress).nested.insert(call_id.to_owned(), (index, Arc::clone(&slot)));
+        lock(&self.0).nested.insert(call_id.to_owned(), (index, Arc::clone(&slot)));
         slot
     }
 
     /// Takes the nested run of a call that was dropped, if any, and records its usage.
     pub(super) fn take_interrupted(&self, call_id: &str) -> Option<InterruptedRun> {
-        let mut progress = lock(&self.progress);
+        let mut progress = lock(&self.0);
         let (index, slot) = progress.nested.remove(call_id)?;
         let interrupted = lock(&slot).take()?;
         progress.used.push((index, interrupted.used()));
@@ -165,24 +158,32 @@ impl Driver {
 
     /// Marks a nested run as not resumable; it leaves its environment when the step is saved.
     pub(super) fn abandon(&self, interrupted: InterruptedRun) {
-        lock(&self.progress).abandoned.push(interrupted);
+        lock(&self.0).abandoned.push(interrupted);
     }
 
+    /// Takes the nested runs of all calls that were dropped, with the ids of the calls.
+    fn take_all_interrupted(&self) -> Vec<(String, InterruptedRun)> {
+        let waiting: Vec<String> = lock(&self.0).nested.keys().cloned().collect();
+        let taken = waiting.into_iter().map(|call_id| (self.take_interrupted(&call_id), call_id));
+        taken.filter_map(|(interrupted, call_id)| Some((call_id, interrupted?))).collect()
+    }
+
+    fn take(&self) -> Records {
+        std::mem::take(&mut *lock(&self.0))
+    }
+}
+
+impl Driver {
     /// Merges the recorded progress into the run. Returns the dropped nested runs: those to resume, and the abandoned ones.
     pub(super) fn merge_progress(&mut self) -> (Vec<(String, InterruptedRun)>, Vec<InterruptedRun>) {
-        let mut interrupted = Vec::new();
-        let waiting: Vec<String> = lock(&self.progress).nested.keys().cloned().collect();
-        for call_id in waiting {
-            interrupted.extend(self.take_interrupted(&call_id).map(|run| (call_id, run)));
-        }
-        let Progress { begun, mut called, mut used, mut checked, abandoned, .. } =
-            std::mem::take(&mut *lock(&self.progress));
+        let interrupted = self.progress.take_all_interrupted();
+        let Records { begun, mut called, mut used, mut checked, abandoned, .. } = self.progress.take();
         checked.sort_by_key(|(index, _)| *index);
         self.run.checks.tool_input.extend(checked.into_iter().flat_map(|(_, found)| found));
         used.sort_by_key(|(index, _)| *index);
         called.sort_by_key(|(index, ..)| *index);
-        used.iter().for_each(|(_, used)| self.run.add_usage(used));
-        self.run.begun(&begun);
+        used.iter().for_each(|(_, used)| self.run.usage.add(used));
+        self.run.phase.begin_calls(&begun);
         let mut answers = Vec::with_capacity(called.len());
         for (_, call_id, called) in called {
             self.run.checks.tool_output.extend(called.output_checks);

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::{driver::Driver, hooks::Moment};
 use crate::{
-    AgentError, Item, Result, RunItemKind, View,
+    Agent, AgentError, Item, Result, RunItem, RunItemKind, View,
     config::{Recover, Recovery, RunProblem},
-    run::Origin,
+    run::{Origin, Phase},
 };
 
 /// What a reply means for the run.
@@ -19,48 +19,9 @@ enum Verdict {
     Empty,
 }
 
-impl Driver {
-    pub(super) async fn conclude(&mut self) -> Result<()> {
-        let agent = self.agent()?.clone();
-        let decided = agent.parts().tool_use.verdict(&self.app, self.run.tool_results()).await?;
-        let origin = if decided.is_some() { Origin::Tools } else { Origin::Message };
-        let verdict = match decided {
-            Some(Value::String(text)) => Verdict::Final(Value::String(text)),
-            Some(value) if agent.output_type().is_text() => Verdict::Final(Value::String(value.to_string())),
-            Some(value) => Verdict::Final(value),
-            None if self.run.had_calls() => Verdict::Again,
-            None => self.read_message(&agent),
-        };
-        let recoveries = self.config.recoveries.clone();
-        match verdict {
-            Verdict::Again => {
-                self.run.again();
-                Ok(())
-            }
-            Verdict::Final(output) => self.finish(output, origin).await,
-            Verdict::Refused(words) => {
-                let recovery = self.recovery(recoveries.refusal.as_ref(), &words).await;
-                self.recover(recovery, AgentError::Refusal(words)).await
-            }
-            Verdict::Invalid(why) => {
-                let recovery = self.recovery(recoveries.invalid_output.as_ref(), &why).await;
-                self.recover(recovery, AgentError::ModelBehavior(format!("Invalid final output: {why}"))).await
-            }
-            Verdict::Empty => {
-                let why = "the final output is empty";
-                match self.recovery(recoveries.invalid_output.as_ref(), why).await {
-                    Some(recovery) => self.end_with(recovery).await,
-                    None => {
-                        self.run.again();
-                        Ok(())
-                    }
-                }
-            }
-        }
-    }
-
-    fn read_message(&self, agent: &crate::Agent) -> Verdict {
-        let items = self.run.last_reply();
+impl Verdict {
+    /// What a reply without calls means.
+    fn of_reply(items: &[RunItem], agent: &Agent) -> Self {
         let mut messages = items.iter().rev().filter_map(|item| match item.raw.view() {
             View::Message(message) => Some(message),
             _ => None,
@@ -69,24 +30,62 @@ impl Driver {
             // The server's own tools were called, and the model has not written a message yet.
             let worked = items.iter().any(|item| item.kind == RunItemKind::ToolCall);
             return match (worked, agent.output_type().is_text()) {
-                (true, _) => Verdict::Again,
-                (false, true) => Verdict::Final(Value::from("")),
-                (false, false) => Verdict::Empty,
+                (true, _) => Self::Again,
+                (false, true) => Self::Final(Value::from("")),
+                (false, false) => Self::Empty,
             };
         };
         if let Some(words) = last.refusal() {
-            return Verdict::Refused(words);
+            return Self::Refused(words);
         }
         let text = last.text();
         if agent.output_type().is_text() {
-            return Verdict::Final(Value::String(text));
+            return Self::Final(Value::String(text));
         }
         if text.is_empty() {
-            return Verdict::Empty;
+            return Self::Empty;
         }
         match agent.output_type().parse(&text) {
-            Ok(value) => Verdict::Final(value),
-            Err(why) => Verdict::Invalid(why),
+            Ok(value) => Self::Final(value),
+            Err(why) => Self::Invalid(why),
+        }
+    }
+}
+
+impl Driver {
+    pub(super) async fn conclude(&mut self) -> Result<()> {
+        let agent = self.agent()?.clone();
+        let decided = agent.parts().tool_use.verdict(&self.app, self.run.phase.tool_results()).await?;
+        let origin = if decided.is_some() { Origin::Tools } else { Origin::Message };
+        let verdict = match decided {
+            Some(Value::String(text)) => Verdict::Final(Value::String(text)),
+            Some(value) if agent.output_type().is_text() => Verdict::Final(Value::String(value.to_string())),
+            Some(value) => Verdict::Final(value),
+            None if self.run.phase.had_calls() => Verdict::Again,
+            None => Verdict::of_reply(self.run.last_reply(), &agent),
+        };
+        let recoveries = self.config.recoveries.clone();
+        match verdict {
+            Verdict::Again => {
+                self.run.phase = Phase::Ready;
+                Ok(())
+            }
+            Verdict::Final(output) => self.finish(output, origin).await,
+            Verdict::Refused(words) => {
+                let is_over = self.recover(recoveries.refusal.as_ref(), &words).await?;
+                if is_over { Ok(()) } else { Err(AgentError::Refusal(words)) }
+            }
+            Verdict::Invalid(why) => {
+                let is_over = self.recover(recoveries.invalid_output.as_ref(), &why).await?;
+                let error = || AgentError::ModelBehavior(format!("Invalid final output: {why}"));
+                if is_over { Ok(()) } else { Err(error()) }
+            }
+            Verdict::Empty => {
+                if !self.recover(recoveries.invalid_output.as_ref(), "the final output is empty").await? {
+                    self.run.phase = Phase::Ready;
+                }
+                Ok(())
+            }
         }
     }
 
@@ -94,20 +93,17 @@ impl Driver {
     pub(super) async fn out_of_turns(&mut self, most: u32) -> Result<()> {
         let error = AgentError::MaxTurns(most);
         let recover = self.config.recoveries.max_turns.clone();
-        let recovery = self.recovery(recover.as_ref(), &error.to_string()).await;
-        self.recover(recovery, error).await
+        let is_over = self.recover(recover.as_ref(), &error.to_string()).await?;
+        if is_over { Ok(()) } else { Err(error) }
     }
 
-    async fn recovery(&self, recover: Option<&Recover>, what: &str) -> Option<Recovery> {
-        let recover = recover?;
-        recover(RunProblem { what: what.to_owned(), run: self.run.clone() }).await
-    }
-
-    async fn recover(&mut self, recovery: Option<Recovery>, error: AgentError) -> Result<()> {
-        match recovery {
-            Some(recovery) => self.end_with(recovery).await,
-            None => Err(error),
-        }
+    /// Asks the recovery function of a problem, if there is one. Returns whether it ended the run.
+    async fn recover(&mut self, recover: Option<&Recover>, what: &str) -> Result<bool> {
+        let Some(recover) = recover else { return Ok(false) };
+        let problem = RunProblem { what: what.to_owned(), run: self.run.clone() };
+        let Some(recovery) = recover(problem).await else { return Ok(false) };
+        self.end_with(recovery).await?;
+        Ok(true)
     }
 
     /// Ends the run with the output of a recovery function.
@@ -133,7 +129,7 @@ impl Driver {
     async fn finish(&mut self, output: Value, origin: Origin) -> Result<()> {
         self.call_hooks(Moment::AgentEnd(&output)).await?;
         self.check_output(&output, origin).await?;
-        self.run.finish(output);
+        self.run.phase = Phase::Done { output };
         Ok(())
     }
 }

@@ -1,22 +1,20 @@
 //! The main loop: asks the run for its next step, executes the step, and reports the outcome to the run.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
 use super::{
     agent_setup::AgentSetup,
-    checkpoint::{DriverGuard, LeaveFuture, Progress, RunSlot},
+    checkpoint::{DriverGuard, Progress, RunSlot},
     events::Events,
+    open_environment::OpenEnvironment,
     spans::Spans,
 };
 use crate::{
-    Agent, AgentError, App, Hooks, Kit, Result, RunConfig, RunError, RunResult, Step, Stop,
+    Agent, AgentError, App, Hooks, Result, RunConfig, RunError, RunResult, Step, Stop,
     agent::Roster,
-    environment::{Ending, Entering, EnvironmentSession, KnownSecrets},
+    environment::{Ending, KnownSecrets},
     run::Run,
     trace::Scope,
 };
@@ -44,10 +42,8 @@ pub(crate) struct Driver {
     within: Option<Scope>,
     cancel: watch::Receiver<Cancel>,
     steps_left: Option<usize>,
-    pub(super) session: Option<Box<dyn EnvironmentSession>>,
-    /// The running `leave` of the environment. The mutex only makes the driver `Sync`: concurrent calls share it.
-    pub(super) leaving: Mutex<Option<LeaveFuture>>,
-    pub(super) progress: Mutex<Progress>,
+    pub(super) environment: OpenEnvironment,
+    pub(super) progress: Progress,
     /// When the current step began; `None` between steps.
     pub(super) began: Option<Instant>,
     /// Number of items that were emitted as events.
@@ -73,9 +69,8 @@ impl Driver {
             within: None,
             cancel: watch::channel(Cancel::No).1,
             steps_left: None,
-            session: None,
-            leaving: Mutex::default(),
-            progress: Mutex::default(),
+            environment: OpenEnvironment::default(),
+            progress: Progress::default(),
             began: None,
             emitted: 0,
             depth: 0,
@@ -149,10 +144,6 @@ impl Driver {
         self.run.set_secrets(self.secrets.clone())
     }
 
-    pub(super) fn secrets(&self) -> Option<&dyn KnownSecrets> {
-        self.secrets.as_deref()
-    }
-
     async fn steps(&mut self) -> Result<Stop> {
         let mut cancel = self.cancel.clone();
         loop {
@@ -208,7 +199,7 @@ impl Driver {
     async fn enter(&mut self) -> Result<()> {
         self.check_input_first().await?;
         self.equip().await?;
-        self.run.entered();
+        self.run.phase.entered();
         Ok(())
     }
 
@@ -217,7 +208,7 @@ impl Driver {
         let key = self.run.agent().to_owned();
         if self.setup.as_ref().is_none_or(|setup| setup.key != key) {
             let agent = self.roster.agent(&key)?.clone();
-            let kit = self.borrow_kit(&key, &agent).await?;
+            let kit = self.environment.enter(&self.config, &self.run, &key, &agent).await?;
             self.setup = Some(AgentSetup::new(key, agent, kit));
         }
         let Some(setup) = &mut self.setup else {
@@ -228,39 +219,10 @@ impl Driver {
         Ok(setup)
     }
 
-    /// What the environment adds to an agent; an empty kit without an environment.
-    async fn borrow_kit(&mut self, key: &str, agent: &Agent) -> Result<Kit> {
-        let Some(environment) = self.config.environment.clone() else {
-            if agent.parts().needs.is_some() {
-                let name = agent.name();
-                let why = format!(
-                    "the agent {name:?} needs an environment to work in, and the run has none; give the run one, for \
-                     example with `.sandbox(…)`"
-                );
-                return Err(AgentError::Misuse(why));
-            }
-            return Ok(Kit::default());
-        };
-        // Before the environment is opened: an agent without a usable model needs no machine.
-        let model = self.config.choose(&agent.parts().model)?;
-        let session = match &mut self.session {
-            Some(session) => session,
-            none => {
-                let saved = self.run.environment.clone();
-                let session = environment.open(self.run.id(), saved).await.map_err(AgentError::Environment)?;
-                none.insert(session)
-            }
-        };
-        session.enter(Entering { key, agent, model: &model }).await.map_err(AgentError::Environment)
-    }
-
     async fn leave(&mut self, ending: Ending) -> Result<()> {
-        let Some(session) = self.session.take() else { return Ok(()) };
-        // Stored while it runs: if this run is dropped, its guard can still complete the future.
-        let leaving = self.leaving.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let outcome = leaving.insert(session.leave(ending)).await;
-        *leaving = None;
-        self.run.environment = outcome.map_err(AgentError::Environment)?;
+        if let Some(left) = self.environment.leave(ending).await {
+            self.run.environment = left.map_err(AgentError::Environment)?;
+        }
         Ok(())
     }
 

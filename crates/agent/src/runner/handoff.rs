@@ -1,7 +1,5 @@
 //! Executes a handoff: calls its function and the hooks, and filters what the next agent sees.
 
-use serde_json::Value;
-
 use super::{driver::Driver, hooks::Moment};
 use crate::{
     AgentError, Result, RunEvent, ToolOutput,
@@ -13,7 +11,9 @@ impl Driver {
     pub(super) async fn hand_over(&mut self, call_id: &str) -> Result<()> {
         let setup = self.equip().await?;
         let handoffs = setup.handoffs.clone();
-        let Some(call) = self.run.due_handoff().filter(|call| call.call_id == call_id).cloned() else { return Ok(()) };
+        let Some(call) = self.run.phase.due_handoff().filter(|call| call.call_id == call_id).cloned() else {
+            return Ok(());
+        };
         let CallKind::Handoff(target) = &call.kind else { return Ok(()) };
         let Some(handoff) = handoffs.get(&call.tool) else {
             return Err(AgentError::ModelBehavior(format!("Handoff {} is not offered any more", call.tool)));
@@ -24,11 +24,7 @@ impl Driver {
                 "a handoff filter cannot change a conversation that the server keeps".to_owned(),
             ));
         }
-        let arguments = match call.arguments().trim() {
-            "" => Ok(Value::Object(serde_json::Map::new())),
-            text => serde_json::from_str(text),
-        };
-        let accepted = match (arguments, &handoff.on_handoff) {
+        let accepted = match (call.parsed_arguments(), &handoff.on_handoff) {
             (Err(error), _) => Err(error.into()),
             (Ok(value), Some(on_handoff)) => on_handoff(self.app.clone(), value).await,
             (Ok(_), None) => Ok(()),
@@ -41,7 +37,7 @@ impl Driver {
             return Ok(());
         }
         let mut span = self.spans.open(|| SpanData::handoff(self.run.agent()));
-        if self.run.handoffs_asked() > 1 {
+        if self.run.phase.handoffs_asked() > 1 {
             span.fail(|| "Multiple handoffs requested".into());
         }
         let (source, to) = (self.run.agent().to_owned(), self.roster.agent(target)?.name().to_owned());

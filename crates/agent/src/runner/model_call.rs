@@ -7,7 +7,11 @@ use futures::StreamExt as _;
 use super::{agent_setup::AgentSetup, driver::Driver, hooks::Moment, spans};
 use crate::{
     Agent, AgentError, FilteredInput, InputTransform, Items, Model, ModelError, ModelEvent, ModelReply, ModelRequest,
-    ModelSettings, Question, Result, Usage, config::ModelInput, guardrail::Timing, model::retry, run::Thread,
+    ModelSettings, Question, Result, RunConfig, Usage,
+    config::ModelInput,
+    guardrail::Timing,
+    model::retry,
+    run::{Run, Thread},
     trace::SpanData,
 };
 
@@ -29,7 +33,7 @@ impl Driver {
         let told = reply.clone();
         if let Err(error) = self.run.replied(model.name(), reply, &setup.offer) {
             // An invalid reply still has to be paid for.
-            self.run.add_request(model.name(), &told.usage);
+            self.run.usage.add_request(model.name(), &told.usage);
             return Err(error);
         }
         self.call_hooks(Moment::LlmEnd(&told)).await?;
@@ -39,90 +43,25 @@ impl Driver {
 
     /// Sends the request while the parallel guardrails check the input. The first failure cancels the other side.
     async fn request_with_guardrails(&mut self, model: &Arc<dyn Model>, request: ModelRequest) -> Result<ModelReply> {
-        if !self.has_parallel_checks() {
-            return self.request_in_span(model, request).await;
+        if self.run.checks.parallel_done || self.run.turn() > 0 {
+            return ModelCall { driver: self, model }.send(request).await;
         }
         let mut results = Vec::new();
         let mut used = None;
         let listened = async {
-            let reply = self.request_in_span(model, request).await?;
+            let reply = ModelCall { driver: self, model }.send(request).await?;
             used = Some(reply.usage.clone());
             Ok(reply)
         };
         let outcome = futures::future::try_join(listened, self.check_input(Timing::Parallel, &mut results)).await;
         if let (Err(_), Some(used)) = (&outcome, used) {
             // The reply was received and is discarded; it still has to be paid for.
-            self.run.add_request(model.name(), &used);
+            self.run.usage.add_request(model.name(), &used);
         }
         self.run.checks.input.extend(results);
         let (heard, ()) = outcome?;
         self.run.checks.parallel_done = true;
         Ok(heard)
-    }
-
-    /// Sends the request within a trace span.
-    async fn request_in_span(&self, model: &Arc<dyn Model>, request: ModelRequest) -> Result<ModelReply> {
-        let mut span = self.spans.open(SpanData::response);
-        let heard = self.request_with_retries(model, request).await;
-        match &heard {
-            Err(error) => span.fail(|| spans::failed(error)),
-            Ok(reply) => {
-                span.usage(|| spans::spent(&reply.usage));
-                span.update(|data| {
-                    if let SpanData::Response { response_id, .. } = data {
-                        response_id.clone_from(&reply.response_id);
-                    }
-                });
-            }
-        }
-        heard
-    }
-
-    async fn request_with_retries(&self, model: &Arc<dyn Model>, request: ModelRequest) -> Result<ModelReply> {
-        let policy = request.settings.retry.clone().unwrap_or_default();
-        let stateful = self.run.thread != Thread::Ours;
-        let mut retries = 0;
-        loop {
-            let mut seen_output = false;
-            let request = ModelRequest { attempt: retries, ..request.clone() };
-            let error = match self.attempt(model, request, &mut seen_output).await {
-                Ok(reply) => return Ok(reply),
-                Err(error) => error,
-            };
-            self.record_usage(0, Usage { requests: 1, ..Usage::default() });
-            let failure = retry::Failure { error: &error, retries, seen_output, stateful };
-            let Some(wait) = retry::decide(&policy, &failure, random_fraction()) else {
-                return Err(AgentError::Model(error));
-            };
-            retries += 1;
-            tracing::warn!(%error, retries, ?wait, "asking the model again");
-            tokio::time::sleep(wait).await;
-        }
-    }
-
-    async fn attempt(
-        &self,
-        model: &Arc<dyn Model>,
-        request: ModelRequest,
-        shown: &mut bool,
-    ) -> Result<ModelReply, ModelError> {
-        // The transport applies the timeout of the settings to each of its attempts; this limit ends a model that hangs.
-        let limit = request.settings.timeout.unwrap_or(Duration::from_secs(600));
-        let limit = limit.saturating_mul(4).saturating_add(Duration::from_secs(60));
-        let heard = async {
-            let mut events = model.stream(request).await?;
-            while let Some(event) = events.next().await {
-                match event? {
-                    ModelEvent::Done(reply) => return Ok(reply),
-                    event => {
-                        *shown |= matches!(&event, ModelEvent::Raw(raw) if !raw.is_preamble());
-                        self.events.emit_model_event(event).await;
-                    }
-                }
-            }
-            Err(ModelError::Malformed("the answer ended in the middle".to_owned()))
-        };
-        tokio::time::timeout(limit, heard).await.unwrap_or(Err(ModelError::Timeout(limit)))
     }
 
     async fn question(&mut self) -> Result<ModelRequest> {
@@ -160,7 +99,7 @@ impl Driver {
         Ok(ModelRequest {
             instructions,
             input,
-            settings: self.settings(&agent, &kit.settings)?,
+            settings: settings(&self.config, &self.run, &agent, &kit.settings)?,
             tools: specs,
             output: parts.output.format().map_err(|error| AgentError::Misuse(error.to_string()))?,
             prompt,
@@ -192,27 +131,13 @@ impl Driver {
                 FilteredInput::Unchanged => {}
                 FilteredInput::ReplaceOnce(seen) => items = seen.into(),
                 FilteredInput::ReplaceHistory(seen, used) => {
-                    self.run.add_request(question.model.name(), &used);
+                    self.run.usage.add_request(question.model.name(), &used);
                     self.run.replace_model_input(seen);
                     items = self.run.model_input();
                 }
             }
         }
         Ok(items)
-    }
-
-    /// The agent's settings (or its model's defaults), overridden by the environment's, overridden by the run's.
-    fn settings(&self, agent: &Agent, kit: &ModelSettings) -> Result<ModelSettings> {
-        let parts = agent.parts();
-        let below = match &parts.settings {
-            Some(settings) => settings.clone(),
-            None => ModelSettings::defaults_for(self.config.choose(&parts.model)?.name()),
-        };
-        let mut settings = below.overlaid(kit).overlaid(&self.config.settings);
-        if !parts.keeps_tool_choice && self.run.has_used_tools() {
-            settings.tool_choice = None;
-        }
-        Ok(settings)
     }
 
     /// Refuses output guardrails if the server keeps the conversation: a refused output could not be removed there.
@@ -225,6 +150,89 @@ impl Driver {
             ));
         }
         Ok(())
+    }
+}
+
+/// The agent's settings (or its model's defaults), overridden by the environment's, overridden by the run's.
+fn settings(config: &RunConfig, run: &Run, agent: &Agent, kit: &ModelSettings) -> Result<ModelSettings> {
+    let parts = agent.parts();
+    let below = match &parts.settings {
+        Some(settings) => settings.clone(),
+        None => ModelSettings::defaults_for(config.choose(&parts.model)?.name()),
+    };
+    let mut settings = below.overlaid(kit).overlaid(&config.settings);
+    if !parts.keeps_tool_choice && run.has_used_tools() {
+        settings.tool_choice = None;
+    }
+    Ok(settings)
+}
+
+/// A request on its way to the model of the current agent.
+struct ModelCall<'d> {
+    driver: &'d Driver,
+    model: &'d Arc<dyn Model>,
+}
+
+impl ModelCall<'_> {
+    /// Sends the request within a trace span.
+    async fn send(&self, request: ModelRequest) -> Result<ModelReply> {
+        let mut span = self.driver.spans.open(SpanData::response);
+        let heard = self.send_with_retries(request).await;
+        match &heard {
+            Err(error) => span.fail(|| spans::failed(error)),
+            Ok(reply) => {
+                span.usage(|| spans::spent(&reply.usage));
+                span.update(|data| {
+                    if let SpanData::Response { response_id, .. } = data {
+                        response_id.clone_from(&reply.response_id);
+                    }
+                });
+            }
+        }
+        heard
+    }
+
+    async fn send_with_retries(&self, request: ModelRequest) -> Result<ModelReply> {
+        let policy = request.settings.retry.clone().unwrap_or_default();
+        let stateful = self.driver.run.thread != Thread::Ours;
+        let mut retries = 0;
+        loop {
+            let mut seen_output = false;
+            let request = ModelRequest { attempt: retries, ..request.clone() };
+            let error = match self.attempt(request, &mut seen_output).await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => error,
+            };
+            self.driver.progress.record_usage(0, Usage { requests: 1, ..Usage::default() });
+            let failure = retry::Failure { error: &error, retries, seen_output, stateful };
+            let Some(wait) = retry::decide(&policy, &failure, random_fraction()) else {
+                return Err(AgentError::Model(error));
+            };
+            retries += 1;
+            tracing::warn!(%error, retries, ?wait, "asking the model again");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Sends the request once. Notes whether a part of the answer was shown.
+    async fn attempt(&self, request: ModelRequest, shown: &mut bool) -> Result<ModelReply, ModelError> {
+        // The transport applies the timeout of the settings to each of its attempts; this limit ends a model that hangs.
+        let limit = request.settings.timeout.unwrap_or(Duration::from_secs(600));
+        let limit = limit.saturating_mul(4).saturating_add(Duration::from_secs(60));
+        let heard = async {
+            let mut events = self.model.stream(request).await?;
+            while let Some(event) = events.next().await {
+                match event? {
+                    ModelEvent::Done(reply) => return Ok(reply),
+                    event => {
+                        *shown |= matches!(&event, ModelEvent::Raw(raw) if !raw.is_preamble());
+                        self.driver.events.emit_model_event(event).await;
+                    }
+                }
+            }
+            Err(ModelError::Malformed("the answer ended in the middle".to_owned()))
+        };
+        tokio::time::timeout(limit, heard).await.unwrap_or(Err(ModelError::Timeout(limit)))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
@@ -21,46 +20,45 @@ use crate::{
 /// How deep runs may be nested. Each level uses stack space.
 const MAX_DEPTH: usize = 5;
 
-impl Driver {
-    pub(super) async fn run_nested(&self, tool: &AgentTool, made: &ActiveCall<'_>) -> Result<ToolOutcome, BoxError> {
-        let ActiveCall { call, index, scope, .. } = made;
-        if self.depth >= MAX_DEPTH {
+impl ActiveCall<'_> {
+    pub(super) async fn run_nested(&self, tool: &AgentTool) -> Result<ToolOutcome, BoxError> {
+        let Self { driver: outer, call, index, .. } = *self;
+        if outer.depth >= MAX_DEPTH {
             return Err(format!("agents cannot be used as tools of each other more than {MAX_DEPTH} deep").into());
         }
         let roster = Roster::of(&tool.agent);
-        let config = self.nested_config(tool)?;
+        let config = nested_config(outer, tool)?;
         let mut run = match &call.nested {
             Some(run) => (**run).clone(),
             None => {
-                let input = tool.input(parsed(&call.arguments())?)?;
-                let mut run = Run::new(nested_id(self.run.id(), &call.call_id), roster.root(), input);
-                run.limits(tool.turns(), config.budget.clone());
+                let arguments = call.parsed_arguments().map_err(|error| BadArguments(error.to_string()))?;
+                let input = tool.input(arguments)?;
+                let mut run = Run::new(nested_id(outer.run.id(), &call.call_id), roster.root(), input);
+                (run.max_turns, run.budget) = (tool.turns(), config.budget.clone());
                 run
             }
         };
         // The rest of the outer budget, plus what this nested run has spent already. Its own budget applies too.
-        let rest = self
-            .run
-            .budget()
-            .rest(&self.total_usage(), self.run.elapsed().saturating_add(self.step_time()))
-            .beyond(&run);
+        let used = outer.progress.added_to(outer.run.usage());
+        let elapsed = outer.run.elapsed().saturating_add(outer.step_time());
+        let rest = outer.run.budget().rest(&used, elapsed).beyond(&run);
         let own = tool.config.as_ref().map(|config| config.budget.clone()).unwrap_or_default();
-        run.set_budget(rest.and(&own));
+        run.budget = rest.and(&own);
         let before = run.usage().clone();
         let driver = Driver::new(roster, config, run).with(
-            self.app.clone(),
+            outer.app.clone(),
             tool.hooks.clone(),
             nested_events(tool, call),
             watch::channel(Cancel::No).1,
         );
-        let slot = self.slot_for(*index, &call.call_id);
-        let driver = driver.within(scope.clone(), self);
+        let slot = outer.progress.slot_for(index, &call.call_id);
+        let driver = driver.within(self.scope.clone(), outer);
         let outcome = Box::pin(driver.drive(Some(Arc::clone(&slot)))).await;
         let after = match &outcome {
             Ok(result) => result.usage(),
             Err(error) => error.run().usage(),
         };
-        self.record_usage(*index, after.since(&before));
+        outer.progress.record_usage(index, after.since(&before));
         // Kept until its answer is recorded; otherwise a resumed outer run would execute it again.
         let ended = match &outcome {
             Ok(result) => result.to_state().0,
@@ -79,22 +77,18 @@ impl Driver {
     }
 }
 
-impl Driver {
-    /// Configuration of a nested run, with its environment.
-    fn nested_config(&self, tool: &AgentTool) -> Result<RunConfig, BoxError> {
-        let mut config = tool.config.clone().unwrap_or_else(|| self.config.clone());
-        match &tool.environment {
-            NestedEnvironment::Configured => {}
-            NestedEnvironment::Given(environment) => config.environment = Some(Arc::clone(environment)),
-            NestedEnvironment::Shared => {
-                let shared = self.session.as_ref().and_then(|session| session.share());
-                let none =
-                    || format!("the agent {:?} has no environment session that could be shared", self.run.agent());
-                config.environment = Some(shared.ok_or_else(none)?);
-            }
+/// Configuration of a nested run, with its environment.
+fn nested_config(outer: &Driver, tool: &AgentTool) -> Result<RunConfig, BoxError> {
+    let mut config = tool.config.clone().unwrap_or_else(|| outer.config.clone());
+    match &tool.environment {
+        NestedEnvironment::Configured => {}
+        NestedEnvironment::Given(environment) => config.environment = Some(Arc::clone(environment)),
+        NestedEnvironment::Shared => {
+            let none = || format!("the agent {:?} has no environment session that could be shared", outer.run.agent());
+            config.environment = Some(outer.environment.share().ok_or_else(none)?);
         }
-        Ok(config)
     }
+    Ok(config)
 }
 
 fn nested_events(tool: &AgentTool, call: &PendingCall) -> Events {
@@ -108,9 +102,4 @@ fn nested_id(outer: &str, call_id: &str) -> String {
     let digest = Sha256::digest(call_id);
     let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{outer}.{short}")
-}
-
-fn parsed(arguments: &str) -> Result<Value, BadArguments> {
-    let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
-    serde_json::from_str(arguments).map_err(|error| BadArguments(error.to_string()))
 }

@@ -27,12 +27,14 @@ impl CallOutcome {
 
 /// A call that is being made.
 pub(super) struct ActiveCall<'a> {
+    pub(super) driver: &'a Driver,
     pub(super) call: &'a PendingCall,
+    tool: &'a Arc<dyn Tool>,
     /// Index among the due calls.
     pub(super) index: usize,
     /// Trace scope that its spans belong to.
     pub(super) scope: Scope,
-    pub(super) context: &'a ToolContext,
+    context: &'a ToolContext,
 }
 
 /// What a tool returned: an output, or a nested run that waits for a person.
@@ -43,69 +45,69 @@ pub(super) enum ToolOutcome {
 
 impl Driver {
     pub(super) async fn call(&self, index: usize, call: &PendingCall) -> Result<()> {
-        let Some(tool) = self.tool(&call.tool) else {
-            return Err(AgentError::ModelBehavior(format!("Tool {} is not there any more", call.tool)));
-        };
+        let tool = self.tool(&call.tool)?;
         let context = self.tool_context(call);
         let arguments = call.arguments();
-        let shown = self.secrets().map_or(Cow::Borrowed(&*arguments), |secrets| secrets.hide(&arguments));
+        let shown = self.secrets.as_deref().map_or(Cow::Borrowed(&*arguments), |secrets| secrets.hide(&arguments));
         let mut span = self.spans.open(|| SpanData::function(&call.tool, Some(&shown)));
-        let made = ActiveCall { call, index, scope: span.scope(), context: &context };
-        let outcome = self.call_within(&tool, &made, &mut span).await;
+        let made = ActiveCall { driver: self, call, tool: &tool, index, scope: span.scope(), context: &context };
+        let outcome = made.make(&mut span).await;
         context.tell_rest().await;
         if let Err(error) = &outcome {
             span.fail(|| spans::failed(error));
         }
         outcome
     }
+}
 
-    async fn call_within(&self, tool: &Arc<dyn Tool>, made: &ActiveCall<'_>, span: &mut Span) -> Result<()> {
-        let ActiveCall { call, index, context, .. } = *made;
+impl ActiveCall<'_> {
+    async fn make(&self, span: &mut Span) -> Result<()> {
+        let Self { driver, call, index, context, .. } = *self;
         let mut called = CallOutcome::of(Answer::Pending(None));
         // A nested run that is resumed was checked and announced when it began.
         if call.nested.is_none() {
             let mut found = Vec::new();
-            let checked = self.check_call(tool, context, &mut found).await;
-            self.record_checks(index, found);
+            let checked = self.check_call(&mut found).await;
+            driver.progress.record_checks(index, found);
             if let Some(text) = checked? {
                 called.answer = Answer::Output(ToolOutput::Text(text));
-                self.record_outcome(index, &call.call_id, called);
+                driver.progress.record_outcome(index, &call.call_id, called);
                 return Ok(());
             }
-            self.call_hooks(Moment::ToolStart(context)).await?;
+            driver.call_hooks(Moment::ToolStart(context)).await?;
         }
-        let output = match self.invoke(tool, made).await? {
+        let output = match self.invoke().await? {
             // Every answer passes here, so hooks, guardrails, traces and the model never see secret values.
-            ToolOutcome::Output(output) => match self.secrets() {
+            ToolOutcome::Output(output) => match driver.secrets.as_deref() {
                 Some(secrets) => secrets::hidden(secrets, output),
                 None => output,
             },
             ToolOutcome::Pending(run) => {
                 called.answer = Answer::Pending(Some(run));
-                self.record_outcome(index, &call.call_id, called);
+                driver.progress.record_outcome(index, &call.call_id, called);
                 return Ok(());
             }
         };
-        let output = self.check_answer(tool, context, output, &mut called.output_checks).await?;
+        let output = self.check_answer(output, &mut called.output_checks).await?;
         span.output(|| output.wire());
         called.answer = Answer::Output(output.clone());
         // Recorded before the hooks are called, because a hook may fail.
-        self.record_outcome(index, &call.call_id, called);
-        self.call_hooks(Moment::ToolEnd(context, &output)).await
+        driver.progress.record_outcome(index, &call.call_id, called);
+        driver.call_hooks(Moment::ToolEnd(context, &output)).await
     }
 
     /// Calls the tool, or runs the agent behind it, within its timeout. The rules decide what a failure becomes.
-    async fn invoke(&self, tool: &Arc<dyn Tool>, made: &ActiveCall<'_>) -> Result<ToolOutcome> {
-        let ActiveCall { call, context, .. } = *made;
+    async fn invoke(&self) -> Result<ToolOutcome> {
+        let Self { driver, call, tool, context, .. } = *self;
         let rules = tool.rules();
-        let takes_turns = tool.as_agent().is_some() && self.run.budget().limits_models();
-        let _turn = if takes_turns { Some(self.turns.lock().await) } else { None };
+        let takes_turns = tool.as_agent().is_some() && driver.run.budget().limits_models();
+        let _turn = if takes_turns { Some(driver.turns.lock().await) } else { None };
         let work = async {
             if let Some(agent) = tool.as_agent() {
-                return self.run_nested(agent, made).await;
+                return self.run_nested(agent).await;
             }
             let arguments = checked_arguments(call)?;
-            self.record_begun(&call.call_id);
+            driver.progress.record_begun(&call.call_id);
             tool.call(context, &arguments).await.map(ToolOutcome::Output)
         };
         let outcome = match rules.timeout {
@@ -113,13 +115,14 @@ impl Driver {
             Some(limit) => match tokio::time::timeout(limit, work).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    let interrupted = self.take_interrupted(&call.call_id);
+                    let interrupted = driver.progress.take_interrupted(&call.call_id);
                     match (interrupted, &rules.on_timeout) {
                         // The run fails; it can be resumed, and the nested run with it.
                         (Some(interrupted), OnTimeout::Raise) => {
-                            checkpoint::store(&self.slot_for(made.index, &call.call_id), interrupted.counted())
+                            let slot = driver.progress.slot_for(self.index, &call.call_id);
+                            checkpoint::store(&slot, interrupted.counted());
                         }
-                        (Some(interrupted), _) => self.abandon(interrupted),
+                        (Some(interrupted), _) => driver.progress.abandon(interrupted),
                         (None, _) => {}
                     }
                     let tool = &call.tool;
@@ -136,7 +139,7 @@ impl Driver {
         match (outcome, &rules.on_failure) {
             (Ok(invoked), _) => Ok(invoked),
             (Err(source), OnFailure::Raise) => {
-                let source = match self.secrets() {
+                let source = match driver.secrets.as_deref() {
                     Some(secrets) => secrets::hidden_error(secrets, source),
                     None => source,
                 };
@@ -148,19 +151,10 @@ impl Driver {
     }
 
     /// Checks a call before it is made. Returns the text for the model if a guardrail rejects the call.
-    async fn check_call(
-        &self,
-        tool: &Arc<dyn Tool>,
-        context: &ToolContext,
-        results: &mut Vec<GuardrailResult>,
-    ) -> Result<Option<String>> {
-        for guardrail in &tool.rules().input_guardrails {
-            let mut span = self.spans.open(|| SpanData::guardrail(guardrail.name()));
-            let verdict = guardrail.check(context.clone()).await;
-            if !matches!(verdict, Ok(ToolVerdict::Allow)) {
-                spans::tripped(&mut span);
-            }
-            let rejection = self.judged(Guarded::ToolInput, guardrail.name(), verdict, results)?;
+    async fn check_call(&self, results: &mut Vec<GuardrailResult>) -> Result<Option<String>> {
+        for guardrail in &self.tool.rules().input_guardrails {
+            let check = guardrail.check(self.context.clone());
+            let rejection = self.judged(Guarded::ToolInput, guardrail.name(), check, results).await?;
             if rejection.is_some() {
                 return Ok(rejection);
             }
@@ -168,33 +162,28 @@ impl Driver {
         Ok(None)
     }
 
-    async fn check_answer(
-        &self,
-        tool: &Arc<dyn Tool>,
-        context: &ToolContext,
-        output: ToolOutput,
-        results: &mut Vec<GuardrailResult>,
-    ) -> Result<ToolOutput> {
-        for guardrail in &tool.rules().output_guardrails {
-            let mut span = self.spans.open(|| SpanData::guardrail(guardrail.name()));
-            let verdict = guardrail.check(context.clone(), output.clone()).await;
-            if !matches!(verdict, Ok(ToolVerdict::Allow)) {
-                spans::tripped(&mut span);
-            }
-            if let Some(rejection) = self.judged(Guarded::ToolOutput, guardrail.name(), verdict, results)? {
+    async fn check_answer(&self, output: ToolOutput, results: &mut Vec<GuardrailResult>) -> Result<ToolOutput> {
+        for guardrail in &self.tool.rules().output_guardrails {
+            let check = guardrail.check(self.context.clone(), output.clone());
+            if let Some(rejection) = self.judged(Guarded::ToolOutput, guardrail.name(), check, results).await? {
                 return Ok(ToolOutput::Text(rejection));
             }
         }
         Ok(output)
     }
 
-    fn judged(
+    async fn judged(
         &self,
         place: Guarded,
         guardrail: &str,
-        verdict: Result<ToolVerdict, BoxError>,
+        check: impl Future<Output = Result<ToolVerdict, BoxError>>,
         results: &mut Vec<GuardrailResult>,
     ) -> Result<Option<String>> {
+        let mut span = self.driver.spans.open(|| SpanData::guardrail(guardrail));
+        let verdict = check.await;
+        if !matches!(verdict, Ok(ToolVerdict::Allow)) {
+            spans::tripped(&mut span);
+        }
         let verdict = verdict
             .map_err(|source| AgentError::Callback { what: format!("{place} guardrail {guardrail}"), source })?;
         let (rejection, finding) = match verdict {
@@ -204,7 +193,7 @@ impl Driver {
                 return Err(AgentError::Tripwire { place, guardrail: guardrail.to_owned(), info });
             }
         };
-        let (guardrail, agent) = (guardrail.to_owned(), self.run.agent().to_owned());
+        let (guardrail, agent) = (guardrail.to_owned(), self.driver.run.agent().to_owned());
         results.push(GuardrailResult { guardrail, agent, finding });
         Ok(rejection)
     }
@@ -216,10 +205,8 @@ fn checked_arguments(call: &PendingCall) -> Result<Cow<'_, str>, BoxError> {
     if call.kind == CallKind::Custom {
         return Ok(arguments);
     }
-    if arguments.trim().is_empty() {
-        return Ok("{}".into());
-    }
-    match serde_json::from_str::<Value>(&arguments) {
+    match call.parsed_arguments() {
+        Ok(Value::Object(_)) if arguments.trim().is_empty() => Ok("{}".into()),
         Ok(Value::Object(_)) => Ok(arguments),
         Ok(_) => Err(BadArguments("they must be a JSON object".to_owned()).into()),
         Err(error) => Err(BadArguments(error.to_string()).into()),

@@ -1,14 +1,18 @@
 //! The tool calls of a reply: approval first, then all calls concurrently, answers in the model's order.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use serde_json::Value;
 
 use super::{driver::Driver, single_call::CallOutcome};
 use crate::{
-    AgentError, Approval, Interruption, Result, ToolContext,
+    AgentError, Approval, Result, Tool, ToolContext,
     run::{Answer, CallKind, CallStatus, Decision, PendingCall},
+    tool::CallFacts,
 };
 
 /// How long the other calls may still run after one has failed.
@@ -17,6 +21,9 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// What the model is told about a call that was interrupted.
 const INTERRUPTED: &str =
     "The call was interrupted before it answered. It is not known whether it took effect; check before trying again.";
+
+/// What the model is told about a call that a person refused without a message.
+const REJECTED: &str = "Tool execution was not approved.";
 
 /// Whether a call may be made.
 enum Clearance {
@@ -39,7 +46,7 @@ impl Driver {
                 Clearance::Wait => Answer::Pending(None),
                 Clearance::Answer(text) => Answer::Message(text),
             };
-            self.record_outcome(index, &call.call_id, CallOutcome::of(answer));
+            self.progress.record_outcome(index, &call.call_id, CallOutcome::of(answer));
         }
         self.call_all(&cleared).await
     }
@@ -73,11 +80,13 @@ impl Driver {
         }
         let decision = self.run.approvals.decision_for(&call.call_id, &call.tool);
         if let Some(Decision::Rejected(message)) = decision {
-            return Ok(Clearance::Answer(self.rejected(call, message.as_deref())));
+            return Ok(Clearance::Answer(match (message, &self.config.rejection) {
+                (Some(message), _) => message.clone(),
+                (None, Some(text)) => text(&call.interruption(self.run.agent())),
+                (None, None) => REJECTED.to_owned(),
+            }));
         }
-        let Some(tool) = self.tool(&call.tool) else {
-            return Err(AgentError::ModelBehavior(format!("Tool {} is not there any more", call.tool)));
-        };
+        let tool = self.tool(&call.tool)?;
         if decision.is_some() || call.nested.is_some() {
             return Ok(Clearance::Go);
         }
@@ -93,30 +102,14 @@ impl Driver {
         Ok(if needed { Clearance::Wait } else { Clearance::Go })
     }
 
-    /// What the model is told about a call that a person refused.
-    fn rejected(&self, call: &PendingCall, message: Option<&str>) -> String {
-        if let Some(message) = message {
-            return message.to_owned();
-        }
-        let usual = "Tool execution was not approved.";
-        let Some(message) = &self.config.rejection else { return usual.to_owned() };
-        message(&Interruption {
-            agent: self.run.agent().to_owned(),
-            tool: call.tool.clone(),
-            call_id: call.call_id.clone(),
-            arguments: call.arguments().into_owned(),
-            inside: Vec::new(),
-            raw: call.raw.clone(),
-        })
-    }
-
-    pub(super) fn tool(&self, name: &str) -> Option<std::sync::Arc<dyn crate::Tool>> {
-        self.setup.as_ref()?.tools.get(name).cloned()
+    pub(super) fn tool(&self, name: &str) -> Result<Arc<dyn Tool>> {
+        let tool = self.setup.as_ref().and_then(|setup| setup.tools.get(name)).cloned();
+        tool.ok_or_else(|| AgentError::ModelBehavior(format!("Tool {name} is not there any more")))
     }
 
     pub(super) fn tool_context(&self, call: &PendingCall) -> ToolContext {
         ToolContext {
-            facts: std::sync::Arc::new(crate::tool::CallFacts {
+            facts: Arc::new(CallFacts {
                 tool: call.tool.clone(),
                 call_id: call.call_id.clone(),
                 arguments: call.arguments().into_owned(),
@@ -125,7 +118,7 @@ impl Driver {
             }),
             app: self.app.clone(),
             events: self.events.clone(),
-            hiding: self.secrets().map(|secrets| std::sync::Arc::new(std::sync::Mutex::new(secrets.stream()))),
+            hiding: self.secrets.as_ref().map(|secrets| Arc::new(Mutex::new(secrets.stream()))),
         }
     }
 }
@@ -135,10 +128,5 @@ fn arguments(call: &PendingCall) -> Option<Value> {
     if call.kind == CallKind::Custom {
         return Some(Value::from(call.arguments()));
     }
-    let arguments = call.arguments();
-    let text = arguments.trim();
-    if text.is_empty() {
-        return Some(Value::Object(serde_json::Map::new()));
-    }
-    serde_json::from_str::<Value>(text).ok().filter(Value::is_object)
+    call.parsed_arguments().ok().filter(Value::is_object)
 }

@@ -1,12 +1,8 @@
 //! A file of traces: one JSON object per line, in the format that trace servers accept.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
-    path::Path,
-    sync::Arc,
-};
+use std::{io, path::Path, sync::Arc};
 
+use sandbar_jsonl::LineFile;
 use serde_json::{Map, Value};
 
 use super::{Export, SpanData, TraceExporter, data::cut};
@@ -20,11 +16,7 @@ const NAME: usize = 1000;
 
 /// Exporter that appends records to a file. Use it through [`Batched::jsonl`](super::Batched::jsonl).
 #[derive(Debug)]
-pub struct JsonlFile {
-    file: File,
-    /// Whether the last line may be incomplete.
-    torn: bool,
-}
+pub struct JsonlFile(LineFile);
 
 impl JsonlFile {
     /// Opens a file to append to. A new file is readable by its owner only.
@@ -32,41 +24,14 @@ impl JsonlFile {
     /// # Errors
     /// If the file cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(path)?;
-        let torn = file.metadata()?.is_file() && ends_within_a_line(&mut file)?;
-        Ok(Self { file, torn })
+        LineFile::open(path).map(Self)
     }
-}
-
-/// Whether the file ends in the middle of a line, after a crash or on a full disk.
-fn ends_within_a_line(file: &mut File) -> io::Result<bool> {
-    if file.seek(SeekFrom::End(0))? == 0 {
-        return Ok(false);
-    }
-    file.seek(SeekFrom::End(-1))?;
-    let mut last = [0];
-    file.read_exact(&mut last)?;
-    Ok(last != *b"\n")
 }
 
 impl TraceExporter for JsonlFile {
     fn export(&mut self, batch: &[Export]) -> io::Result<()> {
-        let mut text = Vec::new();
-        if self.torn {
-            text.push(b'\n');
-        }
-        for record in batch {
-            text.extend(line(record)?);
-            text.push(b'\n');
-        }
-        self.torn = true;
-        self.file.write_all(&text)?;
-        self.torn = false;
-        Ok(())
+        let lines: Vec<Vec<u8>> = batch.iter().map(line).collect::<io::Result<_>>()?;
+        self.0.append(&lines)
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::items;
 use crate::{
+    item,
     play::{Play, Position},
     refusal::Refusal,
     transcript::{Ask, ItemPosition},
@@ -40,7 +40,7 @@ struct Ledger<'a> {
     turns: HashMap<usize, usize>,
 }
 
-pub(super) fn check(ask: &Ask<'_>, play: &Play) -> Result<(), Refusal> {
+pub(crate) fn check(ask: &Ask<'_>, play: &Play) -> Result<(), Refusal> {
     let mut ledger = Ledger::default();
     // Calls of earlier answers of the chain have outputs; otherwise the later requests would have been refused.
     if let Some((conversation, turn)) = ask.previous.last() {
@@ -50,7 +50,7 @@ pub(super) fn check(ask: &Ask<'_>, play: &Play) -> Result<(), Refusal> {
     }
     for entry in &ask.entries {
         let item = entry.item.as_ref();
-        let kind = items::kind(item).unwrap_or_default();
+        let kind = item::kind(item).unwrap_or_default();
         if kind == "item_reference" {
             reference(&mut ledger, item, entry.place, play)?;
             continue;
@@ -96,7 +96,7 @@ fn call_of_output(output: &Value) -> Option<&str> {
 
 impl<'a> Ledger<'a> {
     fn call(&mut self, item: &'a Value, place: Option<ItemPosition>, at: Option<Position>) {
-        let kind = items::kind(item).unwrap_or_default();
+        let kind = item::kind(item).unwrap_or_default();
         let Some((_, output, words)) = CALLS.iter().find(|(call, _, _)| *call == kind) else { return };
         // The server itself adds the output of a call that runs in its container.
         let environment = item.pointer("/environment/type").and_then(Value::as_str);

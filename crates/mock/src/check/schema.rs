@@ -2,24 +2,12 @@
 
 use serde_json::{Map, Value};
 
+use super::text;
 use crate::refusal::Refusal;
 
-/// Whether a schema must follow the strict rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rules {
-    Strict,
-    Loose,
-}
-
-impl Rules {
-    /// Reads the `strict` of a tool or a format.
-    pub(super) fn of(holder: &Value, place: &str) -> Result<Self, Refusal> {
-        match holder.get("strict") {
-            Some(Value::Bool(true)) => Ok(Self::Strict),
-            None | Some(Value::Bool(false) | Value::Null) => Ok(Self::Loose),
-            Some(_) => Err(Refusal::invalid(format!("{place}.strict"), "Invalid type: expected a boolean.")),
-        }
-    }
+/// Whether the holder of a schema, a tool or a format, asks for the strict rules.
+pub(super) fn is_strict(holder: &Value) -> bool {
+    holder.get("strict") == Some(&Value::Bool(true))
 }
 
 /// Keywords that strict schemas must not contain.
@@ -37,30 +25,28 @@ const FORBIDDEN: &[&str] = &[
     "propertyNames",
 ];
 
-/// Checks the schema of the parameters of a function, or of an output. `name` is the name of the function or format.
-pub(super) fn root(schema: &Value, rules: Rules, name: &str, place: &str) -> Result<(), Refusal> {
-    let wrong =
-        |why: String| Refusal::invalid(place, format!("Invalid schema for {name}: {why}")).code("invalid_schema");
-    let Some(object) = schema.as_object() else { return Err(wrong("it is not an object.".to_owned())) };
-    let kind = object.get("type").and_then(Value::as_str);
-    if rules == Rules::Loose {
-        let has_properties = object.get("properties").is_none_or(Value::is_object);
-        return if kind == Some("object") && has_properties {
-            Ok(())
-        } else {
-            Err(wrong("schema must be a JSON Schema of 'type: \"object\"'.".to_owned()))
-        };
+/// Checks the schema of the parameters of a function, or of an output. `holder` is the tool or the format.
+pub(super) fn root(schema: &Value, holder: &Value, kind: &str, place: &str) -> Result<(), Refusal> {
+    let name = text(holder, "name").unwrap_or_default();
+    let wrong = |why: &str| {
+        Err(Refusal::invalid(place, format!("Invalid schema for {kind} '{name}': {why}")).code("invalid_schema"))
+    };
+    let Some(object) = schema.as_object() else { return wrong("it is not an object.") };
+    let is_strict = is_strict(holder);
+    if is_strict && object.contains_key("anyOf") {
+        return wrong("In context=(), 'anyOf' is not permitted at the root.");
     }
-    if object.contains_key("anyOf") {
-        return Err(wrong("In context=(), 'anyOf' is not permitted at the root.".to_owned()));
+    let has_properties = is_strict || object.get("properties").is_none_or(Value::is_object);
+    if text(schema, "type") != Some("object") || !has_properties {
+        return wrong("schema must be a JSON Schema of 'type: \"object\"'.");
     }
-    if kind != Some("object") {
-        return Err(wrong("schema must be a JSON Schema of 'type: \"object\"'.".to_owned()));
+    if !is_strict {
+        return Ok(());
     }
     let mut path = Vec::new();
-    strict(schema, schema, &mut path).map_err(|why| {
+    strict(schema, schema, &mut path).or_else(|why| {
         let path: Vec<String> = path.iter().map(|step| format!("'{step}'")).collect();
-        wrong(format!("In context=({}), {why}", path.join(", ")))
+        wrong(&format!("In context=({}), {why}", path.join(", ")))
     })
 }
 

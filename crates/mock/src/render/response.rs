@@ -15,37 +15,43 @@ pub(crate) struct Frame {
 /// Fixed time of all answers, so that answers are deterministic.
 pub(crate) const CREATED_AT: u64 = 1_760_000_000;
 
-const ECHOED: &[&str] = &[
-    "background",
-    "instructions",
-    "max_output_tokens",
-    "max_tool_calls",
-    "metadata",
-    "model",
-    "parallel_tool_calls",
-    "previous_response_id",
-    "prompt_cache_key",
-    "reasoning",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "temperature",
-    "text",
-    "tool_choice",
-    "tools",
-    "top_logprobs",
-    "top_p",
-    "truncation",
-    "user",
-];
+/// Fields of a request that the response repeats, with the values that they have if the request does not set them.
+fn echoed() -> Value {
+    json!({
+        "background": false,
+        "instructions": null,
+        "max_output_tokens": null,
+        "max_tool_calls": null,
+        "metadata": {},
+        "model": "mock",
+        "parallel_tool_calls": true,
+        "previous_response_id": null,
+        "prompt_cache_key": null,
+        "reasoning": {"effort": null, "summary": null},
+        "safety_identifier": null,
+        "service_tier": "default",
+        "store": true,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_logprobs": 0,
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "user": null,
+    })
+}
 
 impl Frame {
     pub(crate) fn new(id: String, request: &Value) -> Self {
-        let mut echo = Map::new();
-        for key in ECHOED {
-            let given = request.get(*key).filter(|value| !value.is_null()).cloned();
-            let value = given.unwrap_or_else(|| default(key));
-            echo.insert((*key).to_owned(), value);
+        let mut echo = match echoed() {
+            Value::Object(echo) => echo,
+            _ => Map::new(),
+        };
+        for (key, value) in &mut echo {
+            if let Some(given) = request.get(key).filter(|given| !given.is_null()) {
+                *value = given.clone();
+            }
         }
         if let Some(conversation) = request.get("conversation").filter(|conversation| !conversation.is_null()) {
             let id = conversation.get("id").unwrap_or(conversation);
@@ -80,35 +86,19 @@ impl Frame {
     }
 
     fn object(&self, status: &str, output: &[Value], usage: &Value, error: Value) -> Value {
-        let mut object = Map::new();
-        let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
-        put("id", json!(self.id));
-        put("object", json!("response"));
-        put("created_at", json!(CREATED_AT));
-        put("status", json!(status));
-        put("error", error);
-        put("incomplete_details", Value::Null);
-        put("output", Value::Array(output.to_vec()));
-        put("usage", usage.clone());
-        object.extend(self.echo.clone());
-        Value::Object(object)
-    }
-}
-
-fn default(key: &str) -> Value {
-    match key {
-        "background" => json!(false),
-        "metadata" => json!({}),
-        "model" => json!("mock"),
-        "parallel_tool_calls" | "store" => json!(true),
-        "reasoning" => json!({"effort": null, "summary": null}),
-        "service_tier" => json!("default"),
-        "temperature" | "top_p" => json!(1.0),
-        "text" => json!({"format": {"type": "text"}}),
-        "tool_choice" => json!("auto"),
-        "tools" => json!([]),
-        "top_logprobs" => json!(0),
-        "truncation" => json!("disabled"),
-        _ => Value::Null,
+        let mut object = json!({
+            "id": self.id,
+            "object": "response",
+            "created_at": CREATED_AT,
+            "status": status,
+            "error": error,
+            "incomplete_details": null,
+            "output": output,
+            "usage": usage,
+        });
+        if let Value::Object(fields) = &mut object {
+            fields.extend(self.echo.clone());
+        }
+        object
     }
 }

@@ -86,7 +86,7 @@ fn what_items_must_have() {
             (json!("text"), "input[1]", "expected an object"),
             (json!({}), "input[1].type", "Missing"),
             (json!({"type": "odd"}), "input[1].type", "'odd'"),
-            (json!({"role": "robot", "content": ""}), "input[1].role", "supported values"),
+            (json!({"role": "robot", "content": ""}), "input[1].role", "Supported values are"),
             (json!({"role": "user"}), "input[1].content", "Missing"),
             (json!({"role": "user", "content": 1}), "input[1].content", "a string or an array"),
             (json!({"role": "user", "content": [{}]}), "input[1].content[0].type", "Missing"),
@@ -145,7 +145,7 @@ fn what_items_of_other_kinds_must_have() {
             (
                 json!({"type": "apply_patch_call", "call_id": "x", "status": "completed", "operation": {"type": "move"}}),
                 "input[1].operation.type",
-                "supported values",
+                "Supported values are",
             ),
             (
                 json!({"type": "apply_patch_call", "call_id": "x", "status": "completed", "operation":
@@ -156,7 +156,7 @@ fn what_items_of_other_kinds_must_have() {
             (
                 json!({"type": "apply_patch_call_output", "call_id": "x", "status": "odd"}),
                 "input[1].status",
-                "supported",
+                "Supported values are",
             ),
             (json!({"type": "mcp_approval_response", "approve": true}), "input[1].approval_request_id", "Missing"),
             (json!({"role": "user", "content": "", "created_by": "me"}), "input[1].created_by", "Unknown parameter"),

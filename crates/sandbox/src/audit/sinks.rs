@@ -1,12 +1,8 @@
 //! Sinks of events: a function, or a file that is only appended to.
 
-use std::{
-    fmt,
-    fs::{DirBuilder, File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::Path,
-};
+use std::{fmt, io, path::Path};
+
+use sandbar_jsonl::LineFile;
 
 use super::{Event, PayloadOverride};
 
@@ -59,11 +55,7 @@ impl<F> fmt::Debug for Callback<F> {
 /// Appends every event to a file, as one line of JSON. Several processes may append to one file: each line is one write
 /// at the current end of the file.
 #[derive(Debug)]
-pub struct Jsonl {
-    file: File,
-    /// Whether the last line was written only in part.
-    torn: bool,
-}
+pub struct Jsonl(LineFile);
 
 impl Jsonl {
     /// Opens the file, or creates it and its parent directories for the owner only.
@@ -71,35 +63,12 @@ impl Jsonl {
     /// # Errors
     /// The error of the operating system.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        let path = path.as_ref();
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-        }
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        Ok(Self { file, torn: false })
+        LineFile::open_with_parents(path).map(Self)
     }
 }
 
 impl Sink for Jsonl {
     fn deliver(&mut self, event: &Event) -> io::Result<()> {
-        let mut line = Vec::new();
-        if self.torn {
-            line.push(b'\n');
-        }
-        serde_json::to_writer(&mut line, event)?;
-        line.push(b'\n');
-        // One write, not a loop: the rest of a line would land after lines that other processes wrote meanwhile.
-        let written = loop {
-            match self.file.write(&line) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other?,
-            }
-        };
-        if written == line.len() {
-            self.torn = false;
-            return Ok(());
-        }
-        self.torn |= written > 0;
-        Err(io::Error::new(io::ErrorKind::WriteZero, "only a part of the line was written"))
+        self.0.append(&[serde_json::to_vec(event)?])
     }
 }

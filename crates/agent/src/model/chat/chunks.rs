@@ -3,7 +3,6 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use sandbar_http::error_parts;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -15,13 +14,9 @@ use crate::{
     model::{
         responses::cut_short,
         sse::SseEvent,
-        stream::{Completion, ReplyParser},
+        stream::{Completion, ReplyParser, ReplySize},
     },
-    usage::WireUsage,
 };
-
-/// Largest reply, in bytes.
-const MAX_REPLY_BYTES: usize = 64 << 20;
 
 /// State of one reply.
 pub(super) struct Chunks {
@@ -36,7 +31,7 @@ pub(super) struct Chunks {
     calls: Calls,
     usage: Value,
     finish: Option<String>,
-    received: usize,
+    received: ReplySize,
 }
 
 /// A text that arrives in pieces, and its index among the items.
@@ -52,10 +47,7 @@ impl ReplyParser for Chunks {
             self.finish.get_or_insert_with(|| "stop".to_owned());
             return self.end(events).map(drop);
         }
-        self.received = self.received.saturating_add(event.data.len());
-        if self.received > MAX_REPLY_BYTES {
-            return Err(ModelError::Malformed(format!("its answer is larger than {MAX_REPLY_BYTES} bytes")));
-        }
+        self.received.add(event.data.len())?;
         let chunk: Map<String, Value> = serde_json::from_slice(event.data)
             .map_err(|error| ModelError::Malformed(format!("a chunk of its stream is not a JSON object: {error}")))?;
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
@@ -109,7 +101,7 @@ impl Chunks {
             calls: Calls::new(facts),
             usage: Value::Null,
             finish: None,
-            received: 0,
+            received: ReplySize::default(),
         }
     }
 
@@ -222,8 +214,7 @@ impl Chunks {
         self.response.insert("usage".to_owned(), self.usage.clone());
         let response = self.response_with_status("completed");
         self.emit(events, "response.completed", json!({ "response": response }));
-        let usage = Option::<WireUsage>::deserialize(&self.usage).ok().flatten();
-        let usage = usage.map(Usage::from).unwrap_or_default();
+        let usage = Usage::from_wire(&self.usage);
         // No later request can refer to this response, so the run gets no id.
         events.push_back(ModelEvent::Done(ModelReply { output, usage, response_id: None, request_id: None }));
     }

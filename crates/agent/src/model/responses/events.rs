@@ -3,27 +3,22 @@
 use std::collections::VecDeque;
 
 use sandbar_http::error_parts;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{
     Item, ModelError, ModelEvent, ModelReply, RawEvent, Usage,
     model::{
         sse::SseEvent,
-        stream::{Completion, ReplyParser},
+        stream::{Completion, ReplyParser, ReplySize},
     },
-    usage::WireUsage,
 };
-
-/// Largest sum of finished items in one reply, in bytes of their events.
-const MAX_REPLY_BYTES: usize = 64 << 20;
 
 /// State of one reply.
 #[derive(Default)]
 pub(super) struct Events {
     /// Finished items with their indexes, in case the last event omits them.
     items: Vec<(u64, Item)>,
-    received: usize,
+    received: ReplySize,
 }
 
 impl ReplyParser for Events {
@@ -59,10 +54,7 @@ impl ReplyParser for Events {
 
 impl Events {
     fn collect_item(&mut self, event: &Map<String, Value>, size: usize) -> Result<(), ModelError> {
-        self.received = self.received.saturating_add(size);
-        if self.received > MAX_REPLY_BYTES {
-            return Err(ModelError::Malformed(format!("its answer is larger than {MAX_REPLY_BYTES} bytes")));
-        }
+        self.received.add(size)?;
         let index = event.get("output_index").and_then(Value::as_u64).unwrap_or(self.items.len() as u64);
         let item = event.get("item").cloned().and_then(Item::from_value);
         self.items.extend(item.map(|item| (index, item)));
@@ -79,11 +71,9 @@ impl Events {
             self.items.sort_by_key(|(index, _)| *index);
             output.extend(self.items.drain(..).map(|(_, item)| item));
         }
-        // Usage is informational: a format that cannot be read does not fail the reply.
-        let usage = response.get("usage").and_then(|usage| Option::<WireUsage>::deserialize(usage).ok().flatten());
         Ok(ModelReply {
             output,
-            usage: usage.map(Usage::from).unwrap_or_default(),
+            usage: response.get("usage").map(Usage::from_wire).unwrap_or_default(),
             response_id: response.get("id").and_then(Value::as_str).map(str::to_owned),
             request_id: None,
         })
