@@ -66,6 +66,7 @@ pub(crate) fn run(options: &Options) -> Result {
         program::run(&mut cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))
     })?;
     times.stage("tidy", tidy::run)?;
+    times.stage("deny", deny)?;
     times.stage("clippy", || program::run(&mut clippy()))?;
     if tier != Tier::Quick {
         times.stage("docs", || program::run(&mut docs()))?;
@@ -76,6 +77,15 @@ pub(crate) fn run(options: &Options) -> Result {
     }
     let scratch = Scratch::new()?;
     times.stage_with_summary("tests", |times| runner::run(tier, &scratch, times))
+}
+
+/// `cargo deny` takes minutes to install, so the gate does without: a test of ours reads the same file.
+fn deny() -> Result {
+    if !program::succeeds(&mut cargo(&["deny", "--version"])) {
+        println!("== LEFT OUT: cargo deny, which is not installed; the tests of xtask/tests/dependencies.rs stand in");
+        return Ok(());
+    }
+    program::run(cargo(&["deny", "--all-features", "check"]).args(["bans", "licenses", "sources"]))
 }
 
 fn report_missing_engine() {
