@@ -1,6 +1,7 @@
 //! The project's own commands, run as `cargo xtask NAME`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its own streams")]
 
+mod api;
 mod bench;
 mod conformance;
 mod examples;
@@ -31,6 +32,8 @@ enum Command {
     Test(test::Options),
     /// Run every example of the library, and compare what it prints with what it says it prints
     Examples,
+    /// Write docs/api anew: the public items of each library
+    Api,
     /// Write docs/conformance.md anew from what the suites find
     Conformance,
     /// Measure a client against its floor
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Setup(options) => setup::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Examples => examples::run(),
+        Command::Api => api::run(),
         Command::Conformance => conformance::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),

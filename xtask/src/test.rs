@@ -13,7 +13,7 @@ use clap::Args;
 
 use self::{scratch::Scratch, times::Times};
 use crate::{
-    examples,
+    api, examples,
     program::{self, Result},
     setup, tidy,
 };
@@ -70,6 +70,7 @@ pub(crate) fn run(options: &Options) -> Result {
     times.stage("clippy", || program::run(&mut clippy()))?;
     if tier != Tier::Quick {
         times.stage("docs", || program::run(&mut docs()))?;
+        times.stage("api", api::compare)?;
         times.stage("build", || program::run(&mut build()))?;
         times.stage("doc tests", || program::run(program::without_proxies(&mut doc_tests())))?;
         times.stage("examples", examples::run)?;
@@ -108,7 +109,7 @@ fn clippy() -> Command {
     command
 }
 
-fn docs() -> Command {
+pub(crate) fn docs() -> Command {
     let mut command = cargo(&["doc", "--quiet", "--no-deps"]);
     command.args(EVERYTHING).env("RUSTDOCFLAGS", "-D warnings");
     command
