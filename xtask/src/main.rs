@@ -38,7 +38,7 @@ enum Command {
     Conformance,
     /// Measure a client against its floor
     Bench(bench::Options),
-    /// Fuzz every decoder of the guest protocol
+    /// Fuzz every decoder, on the nightly compiler
     Fuzz(fuzz::Options),
 }
 
