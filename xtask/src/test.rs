@@ -5,13 +5,14 @@
 
 mod runner;
 mod scratch;
+pub(crate) mod sizes;
 mod times;
 
 use std::process::Command;
 
 use clap::Args;
 
-use self::{scratch::Scratch, times::Times};
+use self::{scratch::Scratch, sizes::Sizes, times::Times};
 use crate::{
     api, examples,
     program::{self, Result},
@@ -71,7 +72,9 @@ pub(crate) fn run(options: &Options) -> Result {
     if tier != Tier::Quick {
         times.stage("docs", || program::run(&mut docs()))?;
         times.stage("api", api::compare)?;
-        times.stage("build", || program::run(&mut build()))?;
+        let sizes = Sizes::before_the_build();
+        let build = times.stage("build", || program::run(&mut build()))?;
+        times.note(sizes.report(build));
         times.stage("doc tests", || program::run(program::without_proxies(&mut doc_tests())))?;
         times.stage("examples", examples::run)?;
         report_missing_engine();
