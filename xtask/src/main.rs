@@ -6,6 +6,7 @@ mod bench;
 mod conformance;
 mod examples;
 mod fuzz;
+mod mutants;
 mod program;
 mod setup;
 mod test;
@@ -40,6 +41,8 @@ enum Command {
     Bench(bench::Options),
     /// Fuzz every decoder, on the nightly compiler
     Fuzz(fuzz::Options),
+    /// Change the cores without I/O, one thing at a time, and see that a test notices
+    Mutants(mutants::Options),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Conformance => conformance::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Mutants(options) => mutants::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
