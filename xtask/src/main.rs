@@ -8,6 +8,7 @@ mod examples;
 mod fuzz;
 mod mutants;
 mod program;
+mod release;
 mod setup;
 mod test;
 mod tidy;
@@ -41,6 +42,8 @@ enum Command {
     Bench(bench::Options),
     /// Fuzz every decoder, on the nightly compiler
     Fuzz(fuzz::Options),
+    /// Build the program as it is handed out: a tarball and a Debian package
+    Release(release::Options),
     /// Change the cores without I/O, one thing at a time, and see that a test notices
     Mutants(mutants::Options),
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Conformance => conformance::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Release(options) => release::run(&options),
         Command::Mutants(options) => mutants::run(&options),
     };
     match result {
