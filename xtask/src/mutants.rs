@@ -35,7 +35,7 @@ const CORES: [Core; 5] = [
         name: "run",
         package: "sandbar-agent",
         files: &["crates/agent/src/run.rs", "crates/agent/src/run/**"],
-        tests: &["--lib", "--test", "transcripts", "--test", "edges"],
+        tests: &["--lib", "--test", "transcripts", "--test", "edges", "--test", "spending"],
     },
     Core {
         name: "patch",
