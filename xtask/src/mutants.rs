@@ -16,7 +16,7 @@ pub(crate) struct Options {
     /// Only this file of a core
     #[arg(long, value_name = "PATH")]
     file: Option<String>,
-    /// Only a part of all changes, for instance 1/4
+    /// Only a part of all changes, for instance 0/4 for the first quarter
     #[arg(long, value_name = "K/N")]
     shard: Option<String>,
 }
