@@ -55,11 +55,11 @@ pub(crate) fn run(options: &Options) -> Result {
         None => build(target, &host)?,
     };
     // Manual pages and completions come from a program that runs here.
-    let spoken = if target == host { built.clone() } else { build_for_here()? };
+    let runnable = if target == host { built.clone() } else { build_for_here()? };
     let parts = Parts {
         program: read(&built)?,
-        pages: man::pages(&spoken)?,
-        completions: completions(&spoken)?,
+        pages: man::pages(&runnable)?,
+        completions: completions(&runnable)?,
         profile: String::from_utf8_lossy(&read(&program::root().join(PROFILE))?).into_owned(),
     };
     println!("program {}", megabytes(parts.program.len() as u64));

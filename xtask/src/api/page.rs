@@ -89,7 +89,7 @@ impl<'a> Page<'a> {
                 Mark::Section { id, class, code } => (id, class, text(code)),
             };
             match (heading, class) {
-                ("implementations", "impl") => block = said_of_block(&code, name),
+                ("implementations", "impl") => block = prefix_of(&code, name),
                 ("implementations", _) => members.push(format!("{block}{code}")),
                 ("trait-implementations", "impl") => match plain_trait(&code, name) {
                     Some(DERIVED) => {}
@@ -123,7 +123,7 @@ fn is_structure(id: &str) -> bool {
 }
 
 /// What stands before the methods of a block: nothing unless it is limited to some of the type's arguments.
-fn said_of_block(code: &str, name: &str) -> String {
+fn prefix_of(code: &str, name: &str) -> String {
     if code.strip_prefix("impl ") == Some(name) { String::new() } else { format!("{code}: ") }
 }
 
