@@ -18,9 +18,12 @@ const FOLDER: &str = "docs/api";
 /// Writes all lists anew.
 pub(crate) fn run() -> Result {
     program::run(&mut crate::test::docs())?;
+    let folder = program::root().join(FOLDER);
+    // The list of a library that there is no more goes too.
+    let _not_there = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).map_err(|error| Failure::new(format!("{FOLDER}: {error}")))?;
     for library in libraries()? {
         let path = program::root().join(library.list());
-        fs::create_dir_all(program::root().join(FOLDER)).map_err(|error| Failure::new(format!("{FOLDER}: {error}")))?;
         fs::write(&path, library.items()?).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
     }
     Ok(())
@@ -28,8 +31,13 @@ pub(crate) fn run() -> Result {
 
 /// Compares all lists with the pages that were written last.
 pub(crate) fn compare() -> Result {
+    let libraries = libraries()?;
     let mut differences = 0;
-    for library in libraries()? {
+    for list in lists().into_iter().filter(|list| !libraries.iter().any(|library| library.list() == *list)) {
+        println!("{list}: there is no such library");
+        differences += 1;
+    }
+    for library in libraries {
         let (ours, named) = (library.compiler()?, named_compiler()?);
         if ours != named {
             println!(
@@ -51,6 +59,12 @@ pub(crate) fn compare() -> Result {
         "{differences} public items differ from {FOLDER}; if that is intended, run `cargo xtask api`, read the diff, and add a line \
          to CHANGELOG.md"
     )))
+}
+
+/// The lists that are checked in.
+fn lists() -> Vec<String> {
+    let files = fs::read_dir(program::root().join(FOLDER)).into_iter().flatten().flatten();
+    files.map(|file| format!("{FOLDER}/{}", file.file_name().to_string_lossy())).collect()
 }
 
 /// The compiler whose pages the lists are made from; another one writes signatures differently.
