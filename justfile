@@ -24,6 +24,10 @@ conform client:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace --all-features
 
+# What is handed out: a tarball and a Debian package in dist/
+dist:
+    cargo xtask release
+
 # Everything short of publishing: all checks, then every package built from its own archive
 release: test-all
     cargo deny --all-features check

@@ -1,21 +1,6 @@
 //! An item of a transcript as a model's server sends it: read, looked at, and written as the same.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use sandbar_agent::{Item, View};
-
-fuzz_target!(|bytes: &[u8]| {
-    let Ok(item) = serde_json::from_slice::<Item>(bytes) else { return };
-    match item.view() {
-        View::Message(message) => drop((message.text(), message.refusal())),
-        View::FunctionCall(call) => assert!(item.is_call() && item.call_id() == Some(call.call_id)),
-        View::CustomCall(call) => assert!(item.is_call() && item.call_id() == Some(call.call_id)),
-        View::Answer(answer) => assert!(answer.is_answer()),
-        View::Other(kind) => assert_eq!(kind, item.kind()),
-        _ => {}
-    }
-    let text = serde_json::to_string(&item).expect("what was read can be written");
-    let again: Item = serde_json::from_str(&text).expect("our own text");
-    assert_eq!(again, item);
-    assert_eq!(serde_json::to_string(&again).expect("text"), text);
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _both_answers_are_right = sandbar_fuzz::items::accepts(bytes);
 });

@@ -1,11 +1,6 @@
 //! What a guest tells of the commands it knows.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use sandbar_guest::protocol::ProcessRecord;
-
-fuzz_target!(|bytes: &[u8]| {
-    if let Ok(records) = ProcessRecord::decode_all(bytes) {
-        assert_eq!(ProcessRecord::decode_all(&ProcessRecord::encode_all(&records)), Ok(records));
-    }
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _both_answers_are_right = sandbar_fuzz::processes::accepts(bytes);
 });

@@ -1,25 +1,6 @@
 //! Records off a stream: the first byte is the size of the pieces it arrives in, which must make no difference.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use sandbar_guest::protocol::{Record, Records, WireError};
-
-fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Record>, Result<bool, WireError>) {
-    let mut records = Records::default();
-    let mut found = Vec::new();
-    for piece in pieces {
-        if let Err(error) = records.feed(piece, &mut found) {
-            return (found, Err(error));
-        }
-    }
-    (found, Ok(records.is_complete()))
-}
-
-fuzz_target!(|bytes: &[u8]| {
-    let Some((size, stream)) = bytes.split_first() else { return };
-    let whole = read(std::iter::once(stream));
-    assert_eq!(read(stream.chunks(usize::from(*size).max(1))), whole);
-    let mut again = Vec::new();
-    whole.0.iter().for_each(|record| record.encode(&mut again));
-    assert_eq!(read(std::iter::once(again.as_slice())), (whole.0, Ok(true)));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _both_answers_are_right = sandbar_fuzz::records::accepts(bytes);
 });

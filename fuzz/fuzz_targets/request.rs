@@ -1,15 +1,6 @@
 //! A request as the guest reads it: the first byte is the frame's kind, the rest its payload.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use sandbar_guest::protocol::{FRAME_HEADER, FrameHeader, Request};
-
-fuzz_target!(|bytes: &[u8]| {
-    let Some((kind, payload)) = bytes.split_first() else { return };
-    let Ok(request) = Request::decode(*kind, payload) else { return };
-    let mut frame = Vec::new();
-    request.encode(7, &mut frame);
-    let header = FrameHeader::decode(&frame).expect("our own frame").expect("a whole header");
-    assert_eq!((header.channel, header.length as usize), (7, frame.len() - FRAME_HEADER));
-    assert_eq!(Request::decode(header.kind, &frame[FRAME_HEADER..]), Ok(request));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _both_answers_are_right = sandbar_fuzz::request::accepts(bytes);
 });

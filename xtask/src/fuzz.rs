@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz`: every target of `fuzz/fuzz_targets`, each for a while, on the nightly compiler.
+//! `cargo xtask fuzz`: every target of `fuzz/fuzz_targets`, each for a while, on the nightly compiler. It begins with the kept
+//! corpora, which a test of the gate replays on the stable one.
 
 use std::fs;
 
@@ -23,7 +24,11 @@ pub(crate) fn run(options: &Options) -> Result {
     require_cargo_fuzz()?;
     for target in chosen {
         println!("fuzz: {target} for {} s", options.seconds);
-        let mut command = nightly(&["fuzz", "run", target, "--"]);
+        let mut command = nightly(&["fuzz", "run", target]);
+        // The first folder takes what is found; the kept corpus is only read.
+        let found = program::root().join("fuzz/found").join(target);
+        fs::create_dir_all(&found).map_err(|error| Failure::new(format!("{}: {error}", found.display())))?;
+        command.arg(&found).arg(program::root().join("fuzz/corpus").join(target)).arg("--");
         // A decoder must stay within its bounds: a kilobyte of input has no business allocating gigabytes.
         command.arg(format!("-max_total_time={}", options.seconds)).args([
             "-rss_limit_mb=1024",

@@ -6,7 +6,7 @@ use crate::program::{self, Result};
 
 #[derive(Args, Default)]
 pub(crate) struct Options {
-    /// Also install cargo-deny
+    /// Also install cargo-deny, which takes minutes
     #[arg(long)]
     pub(crate) deny: bool,
 }

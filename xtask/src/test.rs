@@ -5,15 +5,16 @@
 
 mod runner;
 mod scratch;
+pub(crate) mod sizes;
 mod times;
 
 use std::process::Command;
 
 use clap::Args;
 
-use self::{scratch::Scratch, times::Times};
+use self::{scratch::Scratch, sizes::Sizes, times::Times};
 use crate::{
-    examples,
+    api, examples,
     program::{self, Result},
     setup, tidy,
 };
@@ -66,16 +67,29 @@ pub(crate) fn run(options: &Options) -> Result {
         program::run(&mut cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))
     })?;
     times.stage("tidy", tidy::run)?;
+    times.stage("deny", deny)?;
     times.stage("clippy", || program::run(&mut clippy()))?;
     if tier != Tier::Quick {
         times.stage("docs", || program::run(&mut docs()))?;
-        times.stage("build", || program::run(&mut build()))?;
+        times.stage("api", api::compare)?;
+        let sizes = Sizes::before_the_build();
+        let build = times.stage("build", || program::run(&mut build()))?;
+        times.note(sizes.report(build));
         times.stage("doc tests", || program::run(program::without_proxies(&mut doc_tests())))?;
         times.stage("examples", examples::run)?;
         report_missing_engine();
     }
     let scratch = Scratch::new()?;
     times.stage_with_summary("tests", |times| runner::run(tier, &scratch, times))
+}
+
+/// `cargo deny` takes minutes to install, so the gate does without: a test of ours reads the same file.
+fn deny() -> Result {
+    if !program::succeeds(&mut cargo(&["deny", "--version"])) {
+        println!("== LEFT OUT: cargo deny, which is not installed; the tests of xtask/tests/dependencies.rs stand in");
+        return Ok(());
+    }
+    program::run(cargo(&["deny", "--all-features", "check"]).args(["bans", "licenses", "sources"]))
 }
 
 fn report_missing_engine() {
@@ -98,7 +112,7 @@ fn clippy() -> Command {
     command
 }
 
-fn docs() -> Command {
+pub(crate) fn docs() -> Command {
     let mut command = cargo(&["doc", "--quiet", "--no-deps"]);
     command.args(EVERYTHING).env("RUSTDOCFLAGS", "-D warnings");
     command

@@ -15,6 +15,7 @@ const TICKS: u64 = 100;
 #[derive(Default)]
 pub(crate) struct Times {
     stages: Vec<Stage>,
+    notes: Vec<String>,
 }
 
 struct Stage {
@@ -24,16 +25,23 @@ struct Stage {
 }
 
 impl Times {
-    /// Runs a stage and notes what it took.
-    pub(crate) fn stage(&mut self, name: &'static str, work: impl FnOnce() -> Result) -> Result {
+    /// Runs a stage and notes what it took, which is also returned.
+    pub(crate) fn stage(&mut self, name: &'static str, work: impl FnOnce() -> Result) -> Result<Duration> {
         println!("== {name}");
         let clock = Clock::start();
         let result = work();
         let stage = clock.stop(name);
         let outcome = if result.is_ok() { "ok" } else { "FAILED" };
         println!("== {name} {outcome} in {:.1} s", stage.passed.as_secs_f32());
+        let passed = stage.passed;
         self.stages.push(stage);
-        result
+        result.map(|()| passed)
+    }
+
+    /// A line that is printed below the table.
+    pub(crate) fn note(&mut self, line: String) {
+        println!("== {line}");
+        self.notes.push(line);
     }
 
     /// Runs the last stage, which prints the table itself, before its own last words.
@@ -59,7 +67,7 @@ impl Times {
             let (passed, processor) = (passed.as_secs_f32(), processor.as_secs_f32());
             let _infallible = writeln!(table, "{name:<10} {passed:>7.1} s {processor:>9.1} s");
         }
-        table
+        self.notes.iter().fold(table, |table, note| table + note + "\n")
     }
 }
 
@@ -104,14 +112,16 @@ mod tests {
     }
 
     #[test]
-    fn a_table_ends_with_the_sum() {
+    fn a_table_ends_with_the_sum_and_then_the_notes() {
         let stage = |name, seconds| Stage {
             name,
             passed: Duration::from_secs(seconds),
             processor: Duration::from_secs(2 * seconds),
         };
-        let times = Times { stages: vec![stage("fmt", 1), stage("tests", 20)] };
+        let mut times = Times { stages: vec![stage("fmt", 1), stage("tests", 20)], notes: Vec::new() };
         let table = times.table();
         assert_eq!(table.lines().last(), Some("all           21.0 s      42.0 s"), "{table}");
+        times.note("a size".to_owned());
+        assert_eq!(times.table(), table + "a size\n");
     }
 }
