@@ -43,6 +43,9 @@ struct Walk<'w> {
 
 impl Walk<'_> {
     fn value(&self, schema: &Value, value: &Value, place: &Pointer<'_>) -> Result<(), Refusal> {
+        if schema.is_null() {
+            return Ok(());
+        }
         if let Some(target) = schema["$ref"].as_str() {
             let target = WIRE.pointer(target.trim_start_matches('#'));
             self.value(target.unwrap_or(&Value::Bool(false)), value, place)?;
@@ -82,8 +85,8 @@ impl Walk<'_> {
         if let Some(most) = schema["maxItems"].as_u64().filter(|most| items.len() as u64 > *most) {
             return Err(Refusal::invalid(place.to_string(), format!("Array too long: at most {most} items.")));
         }
-        let numbered = items.iter().enumerate();
-        numbered.into_iter().try_for_each(|(at, item)| self.value(&schema["items"], item, &Pointer::Index(place, at)))
+        let mut numbered = items.iter().enumerate();
+        numbered.try_for_each(|(at, item)| self.value(&schema["items"], item, &Pointer::Index(place, at)))
     }
 
     /// Checks a value against the schema that its discriminator names.
