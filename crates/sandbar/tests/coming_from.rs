@@ -189,8 +189,8 @@ async fn limits_and_errors() -> Done {
     let session = SandboxSession::open(Arc::new(UnixLocal::new()), SessionOptions::default()).await?;
     match session.exec(Exec::shell("sleep 9").timeout(Duration::from_millis(50))).await {
         Ok(result) => drop(result.stdout_text()),
-        Err(SandboxError::ExecTimeout { timeout_s, .. }) => assert!(timeout_s > 0.0),
-        Err(SandboxError::WorkspaceReadNotFound { path, .. }) => drop(path),
+        Err(SandboxError::Timeout { timeout_s, .. }) => assert!(timeout_s > 0.0),
+        Err(SandboxError::NotFound { path, .. }) => drop(path),
         Err(other) => return Err(other.into()), // `other.code()` is the SDK's `error_code`
     }
     Ok(session.delete().await?)

@@ -31,7 +31,7 @@ pub use entry::{
     LocalFile, Mount, MountPoint, MountStrategy, MountText, R2Mount, RemoteDir, RemoteFile, S3FilesMount, S3Mount,
     Settings, Shape, Symlinks,
 };
-pub use error::{PathFault, Result, SandboxError};
+pub use error::{ErrorDetails, PathFault, Result, SandboxError};
 pub use manifest::{
     Entries, EntryGroup, EnvSource, EnvValue, Environment, Format, Group, Manifest, Outlook, PathGrant, Permissions,
     SavedManifest, Unchecked, User,

@@ -123,7 +123,7 @@ impl SandboxSession {
     async fn before_end(&self) -> Result<()> {
         self.shared.closing.send_replace(true);
         match self.stop().await {
-            Err(SandboxError::SessionClosed { .. }) => Ok(()),
+            Err(error) if error.code() == "session_closed" => Ok(()),
             other => other,
         }
     }
