@@ -7,7 +7,7 @@ use sandbar_sandbox::{Format, Manifest};
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for format in [Format::Json, Format::Yaml, Format::Toml] {
-        let Ok(manifest) = Manifest::from_text_unchecked(text, format) else { continue };
+        let Ok(manifest) = format.manifest_unchecked(text) else { continue };
         if manifest.check().is_err() {
             assert!(!manifest.faults().is_empty());
             continue;

@@ -1,6 +1,6 @@
 //! `sandbar session stop` and `rm`: end and remove sessions.
 
-use sandbar::{DamagedSession, MachineError, MachineHandle, SandboxError, SessionState, client::registry::Fate};
+use sandbar::{DamagedSession, MachineError, MachineHandle, SessionState, client::registry::Fate};
 use serde_json::json;
 
 use super::{

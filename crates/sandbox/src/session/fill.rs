@@ -11,7 +11,9 @@ use tracing::Instrument;
 
 use super::{Phase, SandboxSession, teardown::EndMode};
 use crate::{
-    Entry, Manifest, Materialised, Op, Result, SandboxError, WorkspacePath, audit::Span, manifest::wanted,
+    Entry, Manifest, Materialised, Op, Result, SandboxError, WorkspacePath,
+    audit::Span,
+    manifest::{check_sources, roots, wanted},
     materialise::Materialiser,
 };
 
@@ -122,7 +124,7 @@ impl SandboxSession {
             return refuse("mounts and grants");
         }
         addition.check()?;
-        addition.untrusted_sources()?;
+        check_sources(&addition)?;
         let merged = self.manifest().as_ref().clone().merge(addition.clone());
         merged.check()?;
         if wanted(&merged)? != wanted(&self.manifest())? {
@@ -154,7 +156,7 @@ impl SandboxSession {
             fetch: &self.shared.fetch,
             root: self.shared.paths.root(),
             user: self.user.as_deref(),
-            roots: manifest.roots()?,
+            roots: roots(manifest)?,
             secrets: &self.shared.secrets,
             public_only: !manifest.may_use_private_addresses(),
             proxies: &self.shared.proxies,
