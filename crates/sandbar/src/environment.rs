@@ -323,7 +323,7 @@ async fn add_to_live(session: &SandboxSession, needs: &Needs) -> Result<(), Sand
 fn register_before_stop(session: &SandboxSession, needs: &Needs) {
     for capability in needs.capabilities.iter() {
         let hook = Arc::clone(capability);
-        session.register_pre_stop_hook_of(capability, |session| async move { hook.before_stop(&session).await });
+        session.hooks().before_stop_of(capability, |session| async move { hook.before_stop(&session).await });
     }
 }
 

@@ -41,7 +41,7 @@ pub use op::Op;
 pub use paths::{Grant, Intent, Paths, WorkspacePath};
 pub use secret::{MaskStream, Secret, SecretMask, SecretStore};
 pub use session::{
-    DamagedSession, Exec, ExecResult, Extract, Owner, SandboxSession, Scope, SessionLimits, SessionOptions,
-    SessionState, SessionStore,
+    DamagedSession, Exec, ExecResult, Extract, Owner, SandboxSession, Scope, SessionHooks, SessionLimits,
+    SessionOptions, SessionPatches, SessionPorts, SessionProcesses, SessionState, SessionStore,
 };
 pub use staging::is_leftover;

@@ -28,8 +28,6 @@ const LARGE_TYPES: &[(&str, Size)] = &[
     ("crates/agent::Run", Size::Exactly(59)),
     ("crates/cli::TextView", Size::AtMost(45)),
     ("crates/guest::Server", Size::Exactly(75)),
-    ("crates/sandbox::Manifest", Size::Exactly(50)),
-    ("crates/sandbox::SandboxSession", Size::Exactly(75)),
 ];
 
 /// Folders with too many Rust files.

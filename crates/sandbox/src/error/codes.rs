@@ -89,7 +89,7 @@ codes! {
     pub workspace_read_not_found(path: String) => NotFound { path }, Op::Read, Never,
         "{path} does not exist";
     /// The path exists but cannot be read.
-    pub(crate) workspace_archive_read_error(path: String, reason: String) => Machine, Op::Read, AsCause,
+    pub workspace_archive_read_error(path: String, reason: String) => Machine, Op::Read, AsCause,
         "cannot read {path}{}", text::reason_suffix(&reason);
     /// The path cannot be written.
     pub(crate) workspace_archive_write_error(path: String, reason: String) => Machine, Op::Write, AsCause,

@@ -144,8 +144,8 @@ impl SandboxSession {
             workspace_root: (manifest.root != *root).then(|| root.clone()),
             manifest: manifest.for_saving(),
             exposed_ports: self.shared.ports.clone(),
-            workspace_root_ready: self.phase() == Phase::Started,
-            unfinished: self.phase() == Phase::Created,
+            workspace_root_ready: self.shared.phase() == Phase::Started,
+            unfinished: self.shared.phase() == Phase::Created,
             processes: self.shared.table.saved(),
         }
     }
