@@ -34,7 +34,7 @@ pub use self::{
     archives::Extract,
     exec::{Exec, ExecResult},
     fill::Scope,
-    options::{Owner, SessionLimits, SessionOptions},
+    options::{Owner, SessionLimits, SessionOptions, SharedSink},
     patches::SessionPatches,
     ports::SessionPorts,
     processes::SessionProcesses,

@@ -228,7 +228,7 @@ fn resolve_workspace(paths: Paths, machine: &dyn Machine) -> Paths {
 
 /// The audit of the session. It always hides the session's secrets, whatever the options are.
 fn audit_of(id: &str, options: &mut SessionOptions) -> Audit {
-    let sinks: Vec<Box<dyn Sink>> = std::mem::take(&mut options.audit);
+    let sinks = options.audit.drain(..).map(|sink| Box::new(sink) as Box<dyn Sink>).collect();
     let given = std::mem::take(&mut options.audit_options);
     let secrets: SecretStore = given.secrets.merged(&options.secrets);
     Audit::new(id, sinks, AuditOptions { secrets, ..given })
