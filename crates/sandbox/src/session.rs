@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tracing::Instrument;
 
+use self::lifecycle::SessionIdentity;
 pub(crate) use self::store::private_directory;
 pub use self::{
     archives::Extract,
@@ -62,14 +63,12 @@ pub struct SandboxSession {
 
 /// State that all clones of a session share.
 struct Shared {
-    id: String,
-    name: Option<String>,
+    identity: SessionIdentity,
     client: Arc<dyn SandboxClient>,
     machine: Arc<dyn Machine>,
     fetch: Arc<dyn SandboxClient>,
     proxies: Proxies,
     paths: Paths,
-    ports: Vec<u16>,
     limits: SessionLimits,
     secrets: SecretStore,
     audit: Audit,
@@ -77,7 +76,6 @@ struct Shared {
     images: ImageViewer,
     progress: Option<Progress>,
     owner: Owner,
-    created_at: jiff::Timestamp,
     /// The manifest as it is now: entries may be added to a running session.
     manifest: std::sync::RwLock<Arc<Manifest>>,
     phase: std::sync::Mutex<Phase>,
@@ -107,13 +105,13 @@ impl SandboxSession {
     /// The session's id.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.shared.id
+        &self.shared.identity.id
     }
 
     /// The name that the user gave to the session.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.shared.name.as_deref()
+        self.shared.identity.name.as_deref()
     }
 
     /// Who ends the session.
@@ -186,7 +184,7 @@ impl Shared {
     }
 
     fn live(&self) -> Result<()> {
-        if self.phase() == Phase::Closed { Err(SandboxError::session_closed(&self.id)) } else { Ok(()) }
+        if self.phase() == Phase::Closed { Err(SandboxError::session_closed(&self.identity.id)) } else { Ok(()) }
     }
 
     fn begin(&self, op: Op, data: Value) -> Span {
@@ -211,7 +209,7 @@ async fn observed<T>(shared: &Shared, op: Op, data: Value, work: impl Future<Out
 impl fmt::Debug for SandboxSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SandboxSession")
-            .field("id", &self.shared.id)
+            .field("id", &self.shared.identity.id)
             .field("client", &self.shared.client.id())
             .field("phase", &self.shared.phase())
             .field("user", &self.user)

@@ -62,7 +62,7 @@ impl Materialiser<'_> {
         let report = self.feed(path, self.target(parent.as_ref(), group(&entry.attributes))?, feed).await?;
         let report = report.map_err(|(_, reason)| failed(reason))?;
         let receipt = |(_, bytes, sha256)| Receipt { path: path.to_string(), sha256, bytes, revision: None };
-        Ok(Materialised { receipts: report.files.into_iter().map(receipt).collect(), left_out: Vec::new() })
+        Ok(Materialised { receipts: report.files.into_iter().map(receipt).collect(), ..Materialised::default() })
     }
 
     async fn local_dir(&self, path: &WorkspacePath, entry: &LocalDir, mode: u32) -> Result<Materialised> {
@@ -136,7 +136,7 @@ impl Materialiser<'_> {
         if let Err(error) = checkout.close().await {
             tracing::warn!(%error, "cannot remove the machine that cloned a repository");
         }
-        Ok(Materialised { receipts: vec![copied?], left_out: Vec::new() })
+        copied.map(Materialised::from)
     }
 
     /// The same request, with the session's restrictions and proxies.
@@ -151,10 +151,7 @@ impl Materialiser<'_> {
         let target = self.target(Some(path), group(&entry.attributes))?.mode(mode);
         let written = self.machine.write(&target, self.counted(path, download.into_stream())).await;
         written.map_err(|cause| SandboxError::writing(path.as_str(), cause))?;
-        Ok(Materialised {
-            receipts: vec![Receipt { path: path.to_string(), sha256, bytes, revision: None }],
-            left_out: Vec::new(),
-        })
+        Ok(Receipt { path: path.to_string(), sha256, bytes, revision: None }.into())
     }
 
     async fn remote_dir(&self, path: &WorkspacePath, entry: &RemoteDir, mode: u32) -> Result<Materialised> {
@@ -173,10 +170,7 @@ impl Materialiser<'_> {
         self.directory(&target, mode).await?;
         let unpacked = self.machine.unpack(&target, self.counted(path, checked.into_tar())).await;
         unpacked.map_err(|cause| SandboxError::writing(path.as_str(), cause))?;
-        Ok(Materialised {
-            receipts: vec![Receipt { path: path.to_string(), sha256, bytes, revision: None }],
-            left_out: Vec::new(),
-        })
+        Ok(Receipt { path: path.to_string(), sha256, bytes, revision: None }.into())
     }
 
     /// Creates the directory of an entry, with the entry's own permissions.

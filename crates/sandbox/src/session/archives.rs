@@ -9,7 +9,7 @@ use super::{
     SandboxSession,
     files::target,
     observed,
-    streams::audited,
+    streams::audited_if_open,
     swap::{PreservedPaths, replace},
 };
 use crate::{
@@ -92,14 +92,7 @@ impl SandboxSession {
                 self.shared.within(self.shared.limits.operation, Op::PersistWorkspace, "the workspace", pack).await?;
             packed.map_err(|cause| SandboxError::reading(root.to_string(), cause))
         };
-        match opened.await {
-            Ok(stream) => Ok(audited(stream, span, root.to_string(), self.shared.limits.operation)),
-            Err(error) => {
-                let error = Err(error);
-                span.finish(&error, json!({}));
-                error
-            }
-        }
+        audited_if_open(opened.await, span, root.to_string(), self.shared.limits.operation)
     }
 
     /// Replaces everything in the workspace, except ephemeral entries, mounts and grants, by an archive from

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sandbar_machine::{ByteStream, DirEntry, MachineError, Target, once};
 use serde_json::json;
 
-use super::{SandboxSession, observed, streams::audited};
+use super::{SandboxSession, observed, streams::audited_if_open};
 use crate::{
     Intent, Op, Result, SandboxError,
     image::{ImageOutcome, ViewImageArgs},
@@ -45,14 +45,7 @@ impl SandboxSession {
             let read = self.shared.within(self.shared.limits.operation, Op::Read, &shown, read).await?;
             read.map_err(|cause| SandboxError::reading(&shown, cause))
         };
-        match opened.await {
-            Ok(stream) => Ok(audited(stream, span, shown.clone(), self.shared.limits.operation)),
-            Err(error) => {
-                let error = Err(error);
-                span.finish(&error, json!({}));
-                error
-            }
-        }
+        audited_if_open(opened.await, span, shown.clone(), self.shared.limits.operation)
     }
 
     /// Reads a whole file as text.

@@ -136,27 +136,21 @@ impl SandboxSession {
         let manifest = self.manifest();
         let root = self.paths().root();
         SessionState {
-            version: 1,
-            session_id: self.shared.id.clone(),
-            name: self.shared.name.clone(),
-            created_at: self.shared.created_at,
-            machine: self.shared.machine.handle(),
             workspace_root: (manifest.root != *root).then(|| root.clone()),
-            manifest: manifest.for_saving(),
-            exposed_ports: self.shared.ports.clone(),
             workspace_root_ready: self.shared.phase() == Phase::Started,
             unfinished: self.shared.phase() == Phase::Created,
             processes: self.shared.table.saved(),
+            ..self.shared.identity.state(self.shared.machine.handle(), &manifest)
         }
     }
 }
 
 /// The id, name, creation time and ports of a session.
-struct SessionIdentity {
-    id: String,
-    name: Option<String>,
-    created_at: jiff::Timestamp,
-    ports: Vec<u16>,
+pub(super) struct SessionIdentity {
+    pub(super) id: String,
+    pub(super) name: Option<String>,
+    pub(super) created_at: jiff::Timestamp,
+    pub(super) ports: Vec<u16>,
 }
 
 impl SessionIdentity {
@@ -193,22 +187,19 @@ impl SessionParts {
             tracing::warn!(name, "a secret of fewer than 8 bytes is not hidden in tool results");
         }
         let shared = Shared {
-            id: identity.id,
-            name: identity.name,
+            identity,
             fetch: options.fetch.unwrap_or_else(|| self.client.clone()),
             proxies: options.proxies,
             client: self.client,
             table: ProcessTable::new(self.machine.clone(), options.processes).hiding(options.secrets.mask()),
             paths: resolve_workspace(self.paths, &*self.machine),
             machine: self.machine,
-            ports: identity.ports,
             limits: options.limits,
             secrets: options.secrets,
             audit: self.audit,
             images: ImageViewer::new(),
             progress: options.progress,
             owner: options.owner,
-            created_at: identity.created_at,
             manifest: std::sync::RwLock::new(Arc::new(manifest)),
             phase: std::sync::Mutex::new(self.phase),
             hooks: std::sync::Mutex::new(Vec::new()),

@@ -22,7 +22,7 @@ impl<'a> SessionPorts<'a> {
     /// The declared ports.
     #[must_use]
     pub fn declared(self) -> &'a [u16] {
-        &self.0.shared.ports
+        &self.0.shared.identity.ports
     }
 
     /// Makes a declared port reachable.
@@ -33,7 +33,7 @@ impl<'a> SessionPorts<'a> {
         let Self(SandboxSession { shared, .. }) = self;
         observed(shared, Op::ResolveExposedPort, json!({"server.port": port}), async {
             shared.live()?;
-            let ports = shared.ports.clone();
+            let ports = shared.identity.ports.clone();
             if !ports.contains(&port) {
                 return Err(SandboxError::exposed_port_unavailable(port, ports, "not_configured"));
             }
