@@ -190,12 +190,6 @@ impl Shared {
     fn begin(&self, op: Op, data: Value) -> Span {
         self.audit.begin(op, data)
     }
-
-    /// Runs an operation with a timeout.
-    async fn within<T>(&self, limit: Duration, op: Op, what: &str, work: impl Future<Output = T>) -> Result<T> {
-        let late = |_| SandboxError::operation_timeout(op, what, limit.as_secs_f64());
-        tokio::time::timeout(limit, work).await.map_err(late)
-    }
 }
 
 /// Runs an operation, and records its start and end in the audit.
@@ -204,6 +198,12 @@ async fn observed<T>(shared: &Shared, op: Op, data: Value, work: impl Future<Out
     let result = work.instrument(span.traced().clone()).await;
     span.finish(&result, json!({}));
     result
+}
+
+/// Runs an operation with a timeout.
+pub(crate) async fn within<T>(limit: Duration, op: Op, what: &str, work: impl Future<Output = T>) -> Result<T> {
+    let late = |_| SandboxError::operation_timeout(op, what, limit.as_secs_f64());
+    tokio::time::timeout(limit, work).await.map_err(late)
 }
 
 impl fmt::Debug for SandboxSession {

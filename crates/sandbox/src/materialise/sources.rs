@@ -15,11 +15,12 @@ use sha2::Digest;
 
 use super::{LeftOut, Materialised, Materialiser, ProgressEvent, Receipt, requests};
 use crate::{
-    Attributes, Entry, EntryGroup, GitRepo, LocalDir, LocalFile, RemoteDir, RemoteFile, Result, SandboxError,
+    Attributes, Entry, EntryGroup, GitRepo, LocalDir, LocalFile, Op, RemoteDir, RemoteFile, Result, SandboxError,
     WorkspacePath,
     archive::{self, Links as ArchiveLinks, Policy},
     fetch::{self, GitRequest, HttpRequest},
     local::{self, Feed, TreeOptions},
+    session::within,
 };
 
 /// Default limit of a local source, in bytes.
@@ -48,9 +49,7 @@ impl Materialiser<'_> {
                 _ => Ok(Materialised::default()),
             }
         };
-        let late =
-            |_| SandboxError::operation_timeout(crate::Op::Materialize, path.as_str(), self.deadline().as_secs_f64());
-        tokio::time::timeout(self.deadline(), work).await.map_err(late)?
+        within(self.deadline(), Op::Materialize, path.as_str(), work).await?
     }
 
     async fn local_file(&self, path: &WorkspacePath, entry: &LocalFile, mode: u32) -> Result<Materialised> {

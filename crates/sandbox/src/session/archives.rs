@@ -11,6 +11,7 @@ use super::{
     observed,
     streams::audited_if_open,
     swap::{PreservedPaths, replace},
+    within,
 };
 use crate::{
     ArchiveLimits, Intent, Op, Result, SandboxError, WorkspacePath,
@@ -72,7 +73,7 @@ impl SandboxSession {
                 let unpacked = self.shared.machine.unpack(&target, checked.into_tar()).await;
                 unpacked.map_err(|cause| SandboxError::writing(&shown, cause))
             };
-            self.shared.within(self.shared.limits.transfer, Op::Extract, &shown, work).await?
+            within(self.shared.limits.transfer, Op::Extract, &shown, work).await?
         })
         .await
     }
@@ -88,8 +89,7 @@ impl SandboxSession {
             let target = target(self, root.as_os_str(), Intent::Read)?;
             let skip: Vec<OsString> = preserved_paths(self).iter().map(|path| path.as_str().into()).collect();
             let pack = self.shared.machine.pack(&target, &skip);
-            let packed =
-                self.shared.within(self.shared.limits.operation, Op::PersistWorkspace, "the workspace", pack).await?;
+            let packed = within(self.shared.limits.operation, Op::PersistWorkspace, "the workspace", pack).await?;
             packed.map_err(|cause| SandboxError::reading(root.to_string(), cause))
         };
         audited_if_open(opened.await, span, root.to_string(), self.shared.limits.operation)
@@ -110,20 +110,16 @@ impl SandboxSession {
             // name.
             let policy = Policy { links: Links::KeepAll, modes: Modes::Exact, names: Names::Any, ..Policy::default() };
             let check = archive::check(tar, Format::Tar, &self.shared.limits.hydrate, &policy, "workspace.tar");
-            let checked =
-                self.shared.within(self.shared.limits.transfer, Op::HydrateWorkspace, "the workspace", check).await??;
+            let checked = within(self.shared.limits.transfer, Op::HydrateWorkspace, "the workspace", check).await??;
             let (shared, preserved) = (self.shared.clone(), PreservedPaths::new(&preserved_paths(self)));
             let limit = self.shared.limits.transfer;
             let swap = async move { replace(&*shared.machine, &target, &preserved, checked.into_tar()).await };
-            let swapped = tokio::spawn(async move { tokio::time::timeout(limit, swap).await }).await;
-            let failed = |reason: &str| SandboxError::workspace_archive_write_error(root.to_string(), reason);
-            match swapped {
-                Ok(Ok(done)) => done.map_err(|cause| SandboxError::writing(root.to_string(), cause)),
-                Ok(Err(_)) => {
-                    Err(SandboxError::operation_timeout(Op::HydrateWorkspace, "the workspace", limit.as_secs_f64()))
-                }
-                Err(cause) => Err(failed("the replacement did not complete").because(cause)),
-            }
+            let swapped = tokio::spawn(within(limit, Op::HydrateWorkspace, "the workspace", swap)).await;
+            let swapped = swapped.map_err(|cause| {
+                let reason = "the replacement did not complete";
+                SandboxError::workspace_archive_write_error(root.to_string(), reason).because(cause)
+            });
+            swapped??.map_err(|cause| SandboxError::writing(root.to_string(), cause))
         })
         .await
     }

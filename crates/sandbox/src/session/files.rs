@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sandbar_machine::{ByteStream, DirEntry, MachineError, Target, once};
 use serde_json::json;
 
-use super::{SandboxSession, observed, streams::audited_if_open};
+use super::{SandboxSession, observed, streams::audited_if_open, within};
 use crate::{
     Intent, Op, Result, SandboxError,
     image::{ImageOutcome, ViewImageArgs},
@@ -23,7 +23,7 @@ impl SandboxSession {
             let target = target(self, path, Intent::Read)?;
             let limit = self.shared.limits.read_bytes;
             let read = async { sandbar_machine::collect(self.shared.machine.read(&target).await?, limit).await };
-            let read = self.shared.within(self.shared.limits.transfer, Op::Read, &shown, read).await?;
+            let read = within(self.shared.limits.transfer, Op::Read, &shown, read).await?;
             read.map_err(|cause| match cause {
                 MachineError::Exhausted { .. } => SandboxError::limit_exceeded(&shown, limit as u64, limit as u64 + 1),
                 other => SandboxError::reading(&shown, other),
@@ -42,7 +42,7 @@ impl SandboxSession {
         let opened = async {
             let target = target(self, path, Intent::Read)?;
             let read = self.shared.machine.read(&target);
-            let read = self.shared.within(self.shared.limits.operation, Op::Read, &shown, read).await?;
+            let read = within(self.shared.limits.operation, Op::Read, &shown, read).await?;
             read.map_err(|cause| SandboxError::reading(&shown, cause))
         };
         audited_if_open(opened.await, span, shown.clone(), self.shared.limits.operation)
@@ -87,7 +87,7 @@ impl SandboxSession {
         observed(&self.shared, Op::List, json!({"path": shown, "user": self.user}), async {
             let target = target(self, path, Intent::Read)?;
             let list = self.shared.machine.list(&target);
-            let listed = self.shared.within(self.shared.limits.operation, Op::List, &shown, list).await?;
+            let listed = within(self.shared.limits.operation, Op::List, &shown, list).await?;
             listed.map_err(|cause| SandboxError::reading(&shown, cause))
         })
         .await
@@ -102,7 +102,7 @@ impl SandboxSession {
         observed(&self.shared, Op::Stat, json!({"path": shown, "user": self.user}), async {
             let target = target(self, path, Intent::Read)?;
             let stat = self.shared.machine.stat(&target);
-            let found = self.shared.within(self.shared.limits.operation, Op::Stat, &shown, stat).await?;
+            let found = within(self.shared.limits.operation, Op::Stat, &shown, stat).await?;
             found.map_err(|cause| SandboxError::reading(&shown, cause))
         })
         .await
@@ -117,7 +117,7 @@ impl SandboxSession {
         observed(&self.shared, Op::MakeDir, json!({"path": shown, "user": self.user}), async {
             let target = target(self, path, Intent::Write)?;
             let make = self.shared.machine.make_dir(&target);
-            let made = self.shared.within(self.shared.limits.operation, Op::MakeDir, &shown, make).await?;
+            let made = within(self.shared.limits.operation, Op::MakeDir, &shown, make).await?;
             made.map_err(|cause| SandboxError::writing(&shown, cause))
         })
         .await
@@ -139,7 +139,7 @@ impl SandboxSession {
                 ));
             }
             let remove = self.shared.machine.remove(&target);
-            let removed = self.shared.within(self.shared.limits.transfer, Op::Remove, &shown, remove).await?;
+            let removed = within(self.shared.limits.transfer, Op::Remove, &shown, remove).await?;
             removed.map_err(|cause| SandboxError::writing(&shown, cause))
         })
         .await
@@ -168,7 +168,7 @@ async fn put(
     observed(&session.shared, Op::Write, data, async {
         let target = target(session, path, Intent::Write)?;
         let write = session.shared.machine.write(&target, content);
-        let written = session.shared.within(session.shared.limits.transfer, Op::Write, &shown, write).await?;
+        let written = within(session.shared.limits.transfer, Op::Write, &shown, write).await?;
         written.map_err(|cause| SandboxError::writing(&shown, cause))
     })
     .await

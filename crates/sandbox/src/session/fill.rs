@@ -12,6 +12,7 @@ use tracing::Instrument;
 use super::{
     Phase, SandboxSession,
     teardown::{EndMode, end},
+    within,
 };
 use crate::{
     Entry, Manifest, Materialised, Op, Result, SandboxError, WorkspacePath,
@@ -105,12 +106,7 @@ impl SandboxSession {
 
 async fn fill(session: &SandboxSession, span: &Span) -> Result<Materialised> {
     let root = Target::from(session.shared.paths.root());
-    let made = session.shared.within(
-        session.shared.limits.operation,
-        Op::Start,
-        "the root",
-        session.shared.machine.make_dir(&root),
-    );
+    let made = within(session.shared.limits.operation, Op::Start, "the root", session.shared.machine.make_dir(&root));
     made.await?.map_err(|cause| no_root(session, cause))?;
     check_accounts(session).await?;
     materialise(session, Scope::All, Some(span)).await
@@ -134,12 +130,8 @@ async fn check_accounts(session: &SandboxSession) -> Result<()> {
     let users: BTreeSet<&String> = accounts.users.iter().chain(members).collect();
     for user in users {
         let look = Target::from(session.shared.paths.root()).user(user);
-        let known = session.shared.within(
-            session.shared.limits.operation,
-            Op::Start,
-            "an account",
-            session.shared.machine.stat(&look),
-        );
+        let known =
+            within(session.shared.limits.operation, Op::Start, "an account", session.shared.machine.stat(&look));
         known
             .await?
             .map_err(|cause| SandboxError::account_unavailable(user, "the machine has no such user").because(cause))?;
@@ -180,8 +172,7 @@ async fn make(
         Some(parent) => parent.child(Op::Materialize, data),
         None => session.shared.begin(Op::Materialize, data),
     };
-    let arrived =
-        session.shared.within(session.shared.limits.transfer, Op::Materialize, "the manifest", work.run(entries));
+    let arrived = within(session.shared.limits.transfer, Op::Materialize, "the manifest", work.run(entries));
     let arrived = arrived.instrument(span.traced().clone()).await.and_then(|arrived| arrived);
     let data = arrived
         .as_ref()

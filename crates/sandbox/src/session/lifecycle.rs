@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, watch};
 use super::{
     Phase, SandboxSession, SessionOptions, SessionState, Shared,
     prepare::{Prepared, paths, prepare},
+    within,
 };
 use crate::{
     Manifest, Op, Paths, Result, SandboxError, SecretStore,
@@ -64,14 +65,11 @@ impl SandboxSession {
                 MachineError::invalid("record of the session", "cannot be written")
             })
         };
-        let created = match tokio::time::timeout(CREATE, client.create_recorded(spec, &keep)).await {
-            // If `record` failed, its own error is returned.
-            Ok(created) => created.map_err(|cause| {
-                let refused = refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
-                refused.unwrap_or_else(|| failed(cause))
-            }),
-            Err(_) => Err(SandboxError::operation_timeout(Op::Create, client.id(), CREATE.as_secs_f64())),
-        };
+        let created = within(CREATE, Op::Create, client.id(), client.create_recorded(spec, &keep)).await;
+        // If `record` failed, its own error is returned.
+        let refused =
+            |cause| refusal.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_else(|| failed(cause));
+        let created = created.and_then(|created| created.map_err(refused));
         span.finish(&created, json!({}));
         let manifest = std::mem::take(&mut options.manifest);
         Ok(SessionParts { client, machine: created?, audit, paths, phase: Phase::Created }
@@ -116,10 +114,9 @@ impl SandboxSession {
         let audit = audit_of(&state.session_id, &mut options);
         let span = audit.begin(Op::Attach, json!({"client": client.id()}));
         let limit = options.limits.operation;
-        let found = match tokio::time::timeout(limit, client.attach(&state.machine)).await {
-            Ok(found) => found.map_err(|cause| SandboxError::machine(Op::Attach, &state.session_id, cause)),
-            Err(_) => Err(SandboxError::operation_timeout(Op::Attach, &state.session_id, limit.as_secs_f64())),
-        };
+        let found = within(limit, Op::Attach, &state.session_id, client.attach(&state.machine)).await;
+        let failed = |cause| SandboxError::machine(Op::Attach, &state.session_id, cause);
+        let found = found.and_then(|found| found.map_err(failed));
         span.finish(&found, json!({}));
         let Some(machine) = found? else { return Ok(None) };
         let phase = if state.workspace_root_ready { Phase::Started } else { Phase::Created };

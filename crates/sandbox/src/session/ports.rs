@@ -3,7 +3,7 @@
 use sandbar_machine::Endpoint;
 use serde_json::json;
 
-use super::{SandboxSession, observed};
+use super::{SandboxSession, observed, within};
 use crate::{Op, Result, SandboxError};
 
 /// The ports of a session.
@@ -40,7 +40,7 @@ impl<'a> SessionPorts<'a> {
             let unavailable = |reason| SandboxError::exposed_port_unavailable(port, ports.clone(), reason);
             let facet = shared.machine.ports().ok_or_else(|| unavailable("not_supported"))?;
             let open = facet.open(port);
-            let opened = shared.within(shared.limits.operation, Op::ResolveExposedPort, "a port", open).await?;
+            let opened = within(shared.limits.operation, Op::ResolveExposedPort, "a port", open).await?;
             opened.map_err(|cause| unavailable("unreachable").because(cause))
         })
         .await

@@ -8,7 +8,7 @@ use std::{
 use sandbar_machine::MachineError;
 use serde_json::json;
 
-use super::{Hook, Phase, SandboxSession, observed};
+use super::{Hook, Phase, SandboxSession, observed, within};
 use crate::{Op, Result, SandboxError};
 
 /// How long audit sinks have to take the remaining events.
@@ -121,7 +121,7 @@ async fn run_hooks(session: &SandboxSession) -> Result<()> {
             // A separate task, so that a panic ends the hook and not the caller.
             let task = tokio::spawn(hook(session.clone()));
             let stop = task.abort_handle();
-            let ended = session.shared.within(limit, Op::PreStopHook, "a hook", task).await;
+            let ended = within(limit, Op::PreStopHook, "a hook", task).await;
             stop.abort();
             ended?.unwrap_or_else(|cause| {
                 Err(SandboxError::workspace_stop_error("a hook", "the hook panicked").because(cause))
@@ -151,7 +151,7 @@ pub(super) async fn end(session: &SandboxSession, mode: EndMode) -> Result<()> {
     let mut ended = Ok(());
     if was != Phase::Closed {
         let stopped = observed(&session.shared, Op::Shutdown, json!({}), async {
-            let stop = session.shared.within(limit, Op::Shutdown, "the machine", session.shared.machine.stop());
+            let stop = within(limit, Op::Shutdown, "the machine", session.shared.machine.stop());
             stop.await?.or_else(gone_is_fine).map_err(failed)
         });
         ended = stopped.await;
@@ -159,7 +159,7 @@ pub(super) async fn end(session: &SandboxSession, mode: EndMode) -> Result<()> {
     if mode == EndMode::Delete {
         let handle = session.shared.machine.handle();
         let deleted = observed(&session.shared, Op::Delete, json!({}), async {
-            let delete = session.shared.within(limit, Op::Delete, "the machine", session.shared.client.delete(&handle));
+            let delete = within(limit, Op::Delete, "the machine", session.shared.client.delete(&handle));
             delete.await?.or_else(gone_is_fine).map_err(failed)
         });
         ended = ended.and(deleted.await);
