@@ -9,6 +9,7 @@ use sandbar_machine::{BoxError, MachineError};
 use serde::Serialize;
 use serde_json::Value;
 
+pub use self::codes::SandboxError;
 pub(crate) use self::text::Outside;
 use crate::Op;
 
@@ -63,83 +64,6 @@ pub struct ErrorDetails {
     message: String,
     facts: BTreeMap<&'static str, Value>,
     source: Option<BoxError>,
-}
-
-/// Defines the enum, with access to the details of every variant.
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $variant:ident $({ $(#[$about:meta])* $field:ident: $type:ty })?;)*) => {
-        /// Why an operation on a workspace failed. The variant is the kind of failure, [`code`](Self::code) the exact
-        /// one; [`context`](Self::context) contains the facts, `source` the cause.
-        #[derive(Debug)]
-        #[non_exhaustive]
-        pub enum SandboxError {
-            $($(#[$doc])* #[non_exhaustive] $variant {
-                $($(#[$about])* $field: $type,)?
-                /// Code, message, facts and cause.
-                details: Box<ErrorDetails>,
-            },)*
-        }
-
-        impl SandboxError {
-            fn details(&self) -> &ErrorDetails {
-                match self { $(Self::$variant { details, .. } => details,)* }
-            }
-
-            fn details_mut(&mut self) -> &mut ErrorDetails {
-                match self { $(Self::$variant { details, .. } => details,)* }
-            }
-        }
-    };
-}
-
-kinds! {
-    /// A path in a manifest, or given to a session, is not allowed: `invalid_manifest_path`.
-    InvalidPath {
-        /// What is wrong with the path.
-        reason: PathFault
-    };
-    /// A manifest or a setting is wrong, or names something that does not exist: `manifest_invalid`,
-    /// `sandbox_config_invalid`, `mount_config_invalid`, `secret_not_found`, `account_unavailable`.
-    Invalid;
-    /// The client cannot do it, or the format is not known: `unsupported_feature`, `invalid_compression_scheme`.
-    Unsupported;
-    /// The path to read does not exist: `workspace_read_not_found`.
-    NotFound {
-        /// The path, as the caller gave it.
-        path: String
-    };
-    /// The machine failed or refused an operation on a path: `workspace_archive_read_error`,
-    /// `workspace_archive_write_error`, `machine_error`.
-    Machine;
-    /// An archive, a file or a response is larger than allowed: `limit_exceeded`.
-    LimitExceeded;
-    /// A command did not run, or did not succeed: `exec_transport_error`, `exec_nonzero`.
-    Exec;
-    /// A command or another operation took too long: `exec_timeout`, `operation_timeout`.
-    Timeout {
-        /// The timeout in seconds.
-        timeout_s: f64
-    };
-    /// A command of the process table is unknown or takes no input: `pty_session_not_found`, `pty_stdin_unavailable`.
-    Process;
-    /// A port cannot be reached: `exposed_port_unavailable`.
-    Port;
-    /// A patch is malformed, does not fit, or was not written; the codes begin with `apply_patch_`.
-    Patch;
-    /// An archive is refused: `archive_refused`.
-    Archive;
-    /// Something of the host or of a server could not be copied into the workspace: `remote_fetch_error` and the codes
-    /// that begin with `local_` and `git_`.
-    Source;
-    /// A session is closed, or its saved record is missing or unusable: `session_closed`, `session_not_found`,
-    /// `session_damaged`, `session_store_error`.
-    Session;
-    /// A session could not start or not end cleanly: `workspace_start_error`, `workspace_stop_error`.
-    Lifecycle;
-}
-
-fn value<T: Serialize>(fact: &T) -> Value {
-    serde_json::to_value(fact).unwrap_or(Value::Null)
 }
 
 fn capitalized(word: &str) -> String {
