@@ -128,7 +128,8 @@ impl SandboxError {
     /// Whether the same request may succeed when it is repeated; `None` if that is unknown.
     #[must_use]
     pub fn retryable(&self) -> Option<bool> {
-        if matches!(self.details().retry, Retry::Never) {
+        let is_undeclared_port = self.text("reason") == Some("not_configured");
+        if is_undeclared_port || matches!(self.details().retry, Retry::Never) {
             return Some(false);
         }
         let cause = self.source()?;

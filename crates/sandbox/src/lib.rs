@@ -42,6 +42,6 @@ pub use paths::{Grant, Intent, Paths, WorkspacePath};
 pub use secret::{MaskStream, Secret, SecretMask, SecretStore};
 pub use session::{
     DamagedSession, Exec, ExecResult, Extract, Owner, SandboxSession, Scope, SessionHooks, SessionLimits,
-    SessionOptions, SessionPatches, SessionPorts, SessionProcesses, SessionState, SessionStore, SharedSink,
+    SessionOptions, SessionPatches, SessionPorts, SessionProcesses, SessionState, SessionStore,
 };
 pub use staging::is_leftover;

@@ -35,7 +35,7 @@ pub use self::{
     archives::Extract,
     exec::{Exec, ExecResult},
     fill::Scope,
-    options::{Owner, SessionLimits, SessionOptions, SharedSink},
+    options::{Owner, SessionLimits, SessionOptions},
     patches::SessionPatches,
     ports::SessionPorts,
     processes::SessionProcesses,

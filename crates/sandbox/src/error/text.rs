@@ -82,12 +82,12 @@ pub(super) fn reason_suffix(reason: &str) -> String {
 }
 
 /// The reason, with the child of the directory it is about; an empty child is the directory itself.
-pub(super) fn child(child: &str, reason: &str) -> String {
+pub(super) fn of_child(child: &str, reason: &str) -> String {
     if child.is_empty() { without_code(reason) } else { format!("{child:?} {}", without_code(reason)) }
 }
 
 /// The reason, with the member of the archive it is about, unless it is about the whole archive.
-pub(super) fn member(member: &str, reason: &str) -> String {
+pub(super) fn of_member(member: &str, reason: &str) -> String {
     if member == crate::archive::WHOLE { reason.to_owned() } else { format!("{member:?} {reason}") }
 }
 

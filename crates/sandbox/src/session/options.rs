@@ -3,7 +3,7 @@
 use std::{
     fmt, io,
     num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -67,28 +67,18 @@ impl Default for SessionLimits {
     }
 }
 
-/// A sink that the clones of one value of options share, and so do their sessions.
-#[derive(Clone)]
-pub struct SharedSink(Arc<Mutex<dyn Sink>>);
-
-impl SharedSink {
-    /// The sink. A panic of another session's thread leaves it usable.
-    fn lock(&self) -> MutexGuard<'_, dyn Sink + 'static> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Sink for SharedSink {
+/// A sink that clones of options, and so their sessions, share. A panic of another session's thread leaves it usable.
+impl Sink for Arc<Mutex<dyn Sink>> {
     fn deliver(&mut self, event: &Event) -> io::Result<()> {
-        self.lock().deliver(event)
+        self.lock().unwrap_or_else(PoisonError::into_inner).deliver(event)
     }
 
     fn policy(&self) -> PayloadOverride {
-        self.lock().policy()
+        self.lock().unwrap_or_else(PoisonError::into_inner).policy()
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.lock().flush()
+        self.lock().unwrap_or_else(PoisonError::into_inner).flush()
     }
 }
 
@@ -113,7 +103,7 @@ pub struct SessionOptions {
     /// Numbering and limits of the process table.
     pub processes: TableOptions,
     /// Sinks that get an event for every operation.
-    pub audit: Vec<SharedSink>,
+    pub audit: Vec<Arc<Mutex<dyn Sink>>>,
     /// Queue and content of audit events.
     pub audit_options: AuditOptions,
     /// Function that gets the progress of filling the workspace.
@@ -225,7 +215,7 @@ impl SessionOptions {
     /// Adds a sink that gets an event for every operation.
     #[must_use]
     pub fn audit(mut self, sink: impl Sink + 'static) -> Self {
-        self.audit.push(SharedSink(Arc::new(Mutex::new(sink))));
+        self.audit.push(Arc::new(Mutex::new(sink)));
         self
     }
 
