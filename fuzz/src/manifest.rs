@@ -7,7 +7,7 @@ pub fn accepts(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let mut sound = false;
     for format in [Format::Json, Format::Yaml, Format::Toml] {
-        let Ok(manifest) = Manifest::from_text_unchecked(text, format) else { continue };
+        let Ok(manifest) = format.manifest_unchecked(text) else { continue };
         if manifest.check().is_err() {
             assert!(!manifest.faults().is_empty());
             continue;

@@ -132,15 +132,21 @@ fn is_missing(error: &MachineError) -> bool {
 
 impl From<MachineError> for Failure {
     fn from(error: MachineError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&MachineError> for Failure {
+    fn from(error: &MachineError) -> Self {
         if let Some(unreachable) = error.source().and_then(|cause| cause.downcast_ref::<Unreachable>()) {
             // The cause adds nothing.
             tracing::debug!(%unreachable, "no way to the provider");
-            return Self { code: error.code(), ..Self::new(plain(&error)) };
+            return Self { code: error.code(), ..Self::new(plain(error)) };
         }
         let next = match error.code() {
-            "start" if is_full(&error) => Some("free some space, or set TMPDIR to a directory that has some"),
-            "start" if is_missing(&error) => None,
-            "start" if is_about_state(&error) => {
+            "start" if is_full(error) => Some("free some space, or set TMPDIR to a directory that has some"),
+            "start" if is_missing(error) => None,
+            "start" if is_about_state(error) => {
                 Some("set TMPDIR, or XDG_STATE_HOME for sessions, to a directory that you can write to")
             }
             "isolation" | "start" => Some("`sandbar doctor` shows what this host can enforce"),
@@ -154,7 +160,7 @@ impl From<MachineError> for Failure {
             }
             _ => None,
         };
-        let (code, what, why) = (error.code(), plain(&error), chain(error.source()));
+        let (code, what, why) = (error.code(), plain(error), chain(error.source()));
         Self { code, facts: BTreeMap::new(), what, why, next: next.map(str::to_owned) }
     }
 }
@@ -197,17 +203,12 @@ fn next_of_run(error: &sandbar_runs::Error) -> Option<String> {
 impl From<SandboxError> for Failure {
     fn from(error: SandboxError) -> Self {
         let (code, facts) = (error.code(), error.context());
-        let error = match error {
+        let machine = error.source().and_then(|cause| cause.downcast_ref::<MachineError>());
+        let machine = machine.filter(|machine| error.text("reason") == Some(machine.code()));
+        if let Some(machine) = machine.filter(|_| code == "workspace_start_error") {
             // The error of the machine says everything.
-            SandboxError::WorkspaceStart { source: Some(source), path, reason } => {
-                match source.downcast::<MachineError>() {
-                    Ok(machine) if machine.code() == reason => return Self { code, facts, ..Self::from(*machine) },
-                    Ok(machine) => SandboxError::workspace_start_error(path, reason).because(*machine),
-                    Err(source) => SandboxError::workspace_start_error(path, reason).because(source),
-                }
-            }
-            other => other,
-        };
+            return Self { code, facts, ..Self::from(machine) };
+        }
         let next = next(&error);
         let mut what = plain(&error);
         if next.as_deref() == Some(GRANT) {
@@ -224,13 +225,11 @@ const GRANT: &str = "allow it with --grant HOST";
 
 /// The next step, if it is known.
 fn next(error: &SandboxError) -> Option<String> {
-    if let SandboxError::SessionDamaged { session, .. } = error {
-        return Some(format!("`sandbar session rm {session}` removes it"));
-    }
     let reason = error.context().remove("reason");
     let is_outside = || reason.as_ref().and_then(Value::as_str).is_some_and(|text| text.contains("outside_base_dir"));
     let is_full = || error.source().and_then(|cause| cause.downcast_ref()).is_some_and(has_no_room);
     let next = match error.code() {
+        "session_damaged" => return Some(format!("`sandbar session rm {}` removes it", error.text("session")?)),
         "session_not_found" => "`sandbar session ls` shows them all",
         "session_closed" => "`sandbar session rm` removes what is left of it",
         "session_store_error" if is_full() => {

@@ -54,7 +54,7 @@ fn check(args: &CheckArgs, render: &Render) -> Result<u8, (Failure, u8)> {
 
 fn judge(args: &CheckArgs, text: &str, format: Format) -> Result<Report, Failure> {
     let file = args.source.file.display().to_string();
-    let manifest = match Manifest::from_text_unchecked(text, format) {
+    let manifest = match format.manifest_unchecked(text) {
         Ok(manifest) => manifest,
         Err(error) => return Ok(Report { file, entries: 0, faults: vec![error], unchecked: Vec::new() }),
     };
@@ -66,7 +66,7 @@ fn judge(args: &CheckArgs, text: &str, format: Format) -> Result<Report, Failure
     };
     let manifest = if args.allow_mounts { manifest.trust_mounts() } else { manifest };
     let manifest = plan::granting(manifest, &args.grants)?;
-    let Outlook { faults: ahead, unchecked } = manifest.outlook();
+    let Outlook { faults: ahead, unchecked } = Outlook::of(&manifest);
     let faults = manifest.faults().into_iter().chain(ahead).chain(unfit(&manifest)).collect();
     Ok(Report { file, entries: manifest.flatten().len(), faults, unchecked })
 }
@@ -154,8 +154,7 @@ fn show(args: &RenderArgs, render: &Render) -> Result<u8, (Failure, u8)> {
 }
 
 fn shown(args: &RenderArgs, text: &str, format: Format) -> Result<String, SandboxError> {
-    let manifest = Manifest::from_text_unchecked(text, format)?;
-    manifest.check()?;
+    let manifest = format.manifest(text)?;
     let mut text = match args.format.map(Format::from) {
         None => inert(&manifest.describe(args.depth)),
         Some(Format::Json) => manifest.to_json()?,

@@ -60,7 +60,7 @@ async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let session = provision::session(client::choose(&args.machine.sandbox, render)?, options, signals).await?;
-    patch::report(session.recover_patch().await.map_err(Failure::from)?.as_ref(), render);
+    patch::report(session.patches().recover().await.map_err(Failure::from)?.as_ref(), render);
     let arrived = provision::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);
@@ -105,7 +105,7 @@ fn reaching(mut manifest: Manifest, spec: &MachineSpec) -> Manifest {
 async fn serve(session: &SandboxSession, args: &McpArgs, render: &Render) -> Result<(), Failure> {
     let mut ports = Vec::with_capacity(args.machine.ports.len());
     for port in &args.machine.ports {
-        let endpoint = session.resolve_exposed_port(*port).await?;
+        let endpoint = session.ports().resolve(*port).await?;
         render.port(*port, &endpoint);
         ports.push((*port, endpoint));
     }

@@ -177,7 +177,7 @@ impl Job {
     /// Runs the agent to the end and shows the run. Only the directory of the run is left.
     pub(crate) async fn work(&self, begun: StartedRun, mut view: View, signals: &mut Signals, render: &Render) -> u8 {
         let view = &mut view;
-        let isolation = begun.session.features().isolation;
+        let isolation = begun.session.machine().features().isolation;
         let isolation = match begun.network {
             Network::Off => isolation.name().to_owned(),
             Network::Host => format!("{}, with the host's network", isolation.name()),

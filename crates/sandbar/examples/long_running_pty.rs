@@ -73,7 +73,7 @@ async fn main() -> Result<(), BoxError> {
         }
     }
     println!("{}", stream.result().await?.final_output());
-    println!("still running: {}", session.processes().len());
+    println!("still running: {}", session.processes().list().len());
     session.delete().await?;
     Ok(())
 }

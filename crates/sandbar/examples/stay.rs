@@ -25,10 +25,13 @@ async fn main() -> Result<(), SandboxError> {
     };
     print!("{}", session.read_text("note.txt").await?);
 
-    let update =
-        session.exec_command(ExecCommandArgs::new("read name; echo \"hello, $name\"").tty().yield_time_ms(250)).await?;
+    let update = session
+        .processes()
+        .exec_command(ExecCommandArgs::new("read name; echo \"hello, $name\"").tty().yield_time_ms(250))
+        .await?;
     if let Some(process) = update.process_id {
-        let answer = session.write_stdin(WriteStdinArgs::new(process, "world\n").yield_time_ms(5_000)).await?;
+        let answer =
+            session.processes().write_stdin(WriteStdinArgs::new(process, "world\n").yield_time_ms(5_000)).await?;
         print!("{}", answer.output);
     }
     session.delete().await

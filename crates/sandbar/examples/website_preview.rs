@@ -50,7 +50,7 @@ async fn main() -> Result<(), BoxError> {
     let result = run(&designer, "A page that says when we open.").sandbox(&session).await?;
     println!("{}", result.final_output());
 
-    let preview = session.resolve_exposed_port(8000).await?; // `preview.url` is for a browser
+    let preview = session.ports().resolve(8000).await?; // `preview.url` is for a browser
     let address = preview.socket().ok_or("a local machine's port is a socket of this host")?;
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;

@@ -182,10 +182,11 @@ impl AgentFile {
             Some(ManifestEntry::Path(path)) => Manifest::load(directory.join(path)).map(Some),
             Some(ManifestEntry::Inline(fields)) => {
                 let text = Value::Object(fields.clone()).to_string();
-                match &self.directory {
-                    Some(directory) => Manifest::from_file(&text, Format::Json, directory).map(Some),
-                    None => Manifest::from_json(&text).map(Some),
-                }
+                let manifest = Manifest::from_json(&text)?;
+                Ok(Some(match &self.directory {
+                    Some(directory) => manifest.base_dir(directory),
+                    None => manifest,
+                }))
             }
         }
     }

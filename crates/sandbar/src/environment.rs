@@ -239,7 +239,7 @@ impl SandboxEnvironmentSession {
 
     async fn find(&self, state: SessionState, needs: &Needs) -> Result<SandboxSession, SandboxError> {
         let trusted = self.config.manifest.clone().or_else(|| needs.manifest.clone()).unwrap_or_default();
-        let options = self.config.options(trusted);
+        let options = self.config.session_options(trusted);
         let id = state.session_id.clone();
         let found = SandboxSession::attach(self.client()?, state, options).await?;
         let session = found.ok_or_else(|| lost(&id))?;
@@ -260,7 +260,7 @@ impl SandboxEnvironmentSession {
 
     async fn make(&mut self, mut manifest: Manifest, needs: &Needs) -> Result<SandboxSession, SandboxError> {
         shape(&mut manifest, needs)?;
-        let session = SandboxSession::open(self.client()?, self.config.options(manifest)).await?;
+        let session = SandboxSession::open(self.client()?, self.config.session_options(manifest)).await?;
         if let Some(Snapshot::Archive(path)) = &self.config.snapshot {
             self.unfinished = Some(session.clone());
             restore(&session, path).await?;
@@ -323,7 +323,7 @@ async fn add_to_live(session: &SandboxSession, needs: &Needs) -> Result<(), Sand
 fn register_before_stop(session: &SandboxSession, needs: &Needs) {
     for capability in needs.capabilities.iter() {
         let hook = Arc::clone(capability);
-        session.register_pre_stop_hook_of(capability, |session| async move { hook.before_stop(&session).await });
+        session.hooks().before_stop_of(capability, |session| async move { hook.before_stop(&session).await });
     }
 }
 
@@ -373,7 +373,7 @@ impl Drop for SandboxEnvironmentSession {
     fn drop(&mut self) {
         let own = std::mem::take(&mut self.own).into_values();
         let own: Vec<SandboxSession> = own.chain(self.unfinished.take()).collect();
-        if own.is_empty() || self.config.machine.lifetime == Lifetime::WithOwner {
+        if own.is_empty() || self.config.options.machine.lifetime == Lifetime::WithOwner {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };

@@ -3,7 +3,6 @@
 use std::{
     collections::HashMap,
     fmt,
-    num::NonZeroUsize,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -12,13 +11,10 @@ use sandbar_agent::{RunBuilder, RunConfig, agent::AgentTool};
 use sandbar_clients::UnixLocal;
 use sandbar_machine::{MachineSpec, SandboxClient};
 use sandbar_sandbox::{
-    ArchiveLimits, Manifest, Progress, SandboxError, SandboxSession, SecretStore, SessionLimits, SessionOptions,
-    SessionState, WorkspacePath, audit::Sink, patch::PatchJournal, processes::TableOptions,
+    Manifest, Owner, SandboxError, SandboxSession, SecretStore, SessionOptions, SessionState, WorkspacePath,
 };
 
 use crate::environment::SandboxEnvironment;
-
-type MakeSink = Arc<dyn Fn() -> Box<dyn Sink> + Send + Sync>;
 
 /// A saved workspace, with which a fresh session begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +37,8 @@ pub enum Snapshot {
 /// let sandbox = SandboxRunConfig::new(UnixLocal::new())
 ///     .manifest(Manifest::new().file("work/task.md", "Count the words in this file.\n"))
 ///     .cwd("work")
-///     .machine(MachineSpec::default().network(Network::Off));
+///     .machine(MachineSpec::default().network(Network::Off))
+///     .options(|options| options.port(8000));
 /// let config = RunConfig::new().sandbox(sandbox);
 /// ```
 #[derive(Clone, Default)]
@@ -52,14 +49,7 @@ pub struct SandboxRunConfig {
     pub(crate) manifest: Option<Manifest>,
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) cwd: Option<String>,
-    pub(crate) machine: MachineSpec,
-    pub(crate) secrets: SecretStore,
-    pub(crate) limits: SessionLimits,
-    pub(crate) processes: TableOptions,
-    pub(crate) fetch: Option<Arc<dyn SandboxClient>>,
-    pub(crate) progress: Option<Progress>,
-    pub(crate) audit: Vec<MakeSink>,
-    pub(crate) patch_journal: Option<PatchJournal>,
+    pub(crate) options: SessionOptions,
     pub(crate) retained: RetainedSessions,
 }
 
@@ -121,81 +111,27 @@ impl SandboxRunConfig {
 
     /// Sets the specification of fresh machines: network, isolation, limits, mounts.
     #[must_use]
-    pub fn machine(mut self, spec: MachineSpec) -> Self {
-        self.machine = spec;
-        self
-    }
-
-    /// Adds a port of fresh machines that can be reached from outside.
-    #[must_use]
-    pub fn port(mut self, port: u16) -> Self {
-        self.machine.ports.push(port);
-        self
+    pub fn machine(self, spec: MachineSpec) -> Self {
+        self.options(|options| options.machine(spec))
     }
 
     /// Sets the secrets that manifests name. Their values are hidden in the outputs of tools. A saved run refers to secrets
     /// by name: set them again when it is resumed.
     #[must_use]
-    pub fn secrets(mut self, secrets: SecretStore) -> Self {
-        self.secrets = secrets;
-        self
+    pub fn secrets(self, secrets: SecretStore) -> Self {
+        self.options(|options| options.secrets(secrets))
     }
 
-    /// Sets the timeouts and size limits of fresh sessions.
+    /// Changes the options of fresh sessions: limits, ports, audit sinks, and everything else that a session can have. A
+    /// manifest in them that is not empty is set as by [`manifest`](Self::manifest).
     #[must_use]
-    pub fn limits(mut self, limits: SessionLimits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// Sets how many entries of a manifest, and how many files of one local directory, are written at the same time.
-    #[must_use]
-    pub fn concurrency(mut self, manifest_entries: NonZeroUsize, local_dir_files: NonZeroUsize) -> Self {
-        self.limits.manifest_entries = manifest_entries;
-        self.limits.local_dir_files = local_dir_files;
-        self
-    }
-
-    /// Sets the limits of archives that are unpacked in fresh sessions.
-    #[must_use]
-    pub fn archive_limits(mut self, limits: ArchiveLimits) -> Self {
-        self.limits.archive = limits;
-        self
-    }
-
-    /// Sets the process ids, waiting times and bounds of commands in fresh sessions.
-    #[must_use]
-    pub fn processes(mut self, options: TableOptions) -> Self {
-        self.processes = options;
-        self
-    }
-
-    /// Sets the client on whose machines repositories are fetched.
-    #[must_use]
-    pub fn fetch(mut self, client: Arc<dyn SandboxClient>) -> Self {
-        self.fetch = Some(client);
-        self
-    }
-
-    /// Sets the function that is called with the progress while a workspace is being filled.
-    #[must_use]
-    pub fn progress(mut self, progress: Progress) -> Self {
-        self.progress = Some(progress);
-        self
-    }
-
-    /// Adds an audit sink, which receives every operation of a fresh session. `make` is called once per session.
-    #[must_use]
-    pub fn audit<S: Sink + 'static>(mut self, make: impl Fn() -> S + Send + Sync + 'static) -> Self {
-        self.audit.push(Arc::new(move || Box::new(make())));
-        self
-    }
-
-    /// Sets the journal of patches to a workspace on the host. The next patch reverts a patch that was interrupted, see
-    /// [`SessionOptions::patch_journal`].
-    #[must_use]
-    pub fn patch_journal(mut self, journal: PatchJournal) -> Self {
-        self.patch_journal = Some(journal);
+    pub fn options(mut self, change: impl FnOnce(SessionOptions) -> SessionOptions) -> Self {
+        let mut options = change(std::mem::take(&mut self.options));
+        let manifest = std::mem::take(&mut options.manifest);
+        if manifest != Manifest::new() {
+            self.manifest = Some(manifest);
+        }
+        self.options = options;
         self
     }
 
@@ -218,18 +154,8 @@ impl SandboxRunConfig {
     }
 
     /// Options of a fresh session with this manifest.
-    pub(crate) fn options(&self, manifest: Manifest) -> SessionOptions {
-        let mut options = SessionOptions::new(manifest)
-            .machine(self.machine.clone())
-            .secrets(self.secrets.clone())
-            .limits(self.limits.clone())
-            .processes(self.processes.clone())
-            .owner(sandbar_sandbox::Owner::Runner);
-        options.fetch.clone_from(&self.fetch);
-        options.progress.clone_from(&self.progress);
-        options.patch_journal.clone_from(&self.patch_journal);
-        options.audit = self.audit.iter().map(|make| make()).collect();
-        options
+    pub(crate) fn session_options(&self, manifest: Manifest) -> SessionOptions {
+        SessionOptions { manifest, ..self.options.clone() }.owner(Owner::Runner)
     }
 
     /// Directory where relative paths begin, if it is not the root of the workspace.

@@ -9,8 +9,9 @@ use crate::SandboxRunConfig;
 
 /// Secrets that the configuration gives to fresh sessions, and those of its live session; `None` if there are none.
 pub(crate) fn of(config: &SandboxRunConfig) -> Option<Arc<dyn KnownSecrets>> {
-    let mask = match (&config.session, config.secrets.mask()) {
-        (Some(session), Some(_)) => config.secrets.merged(session.secrets()).mask(),
+    let secrets = &config.options.secrets;
+    let mask = match (&config.session, secrets.mask()) {
+        (Some(session), Some(_)) => secrets.merged(session.secrets()).mask(),
         (Some(session), None) => session.secrets().mask(),
         (None, own) => own,
     };

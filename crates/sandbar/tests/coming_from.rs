@@ -175,22 +175,26 @@ async fn a_capability_of_ones_own() -> Done {
 
 #[tokio::test]
 async fn limits_and_errors() -> Done {
-    let limits = SessionLimits { exec_timeout: Duration::from_secs(300), ..SessionLimits::default() };
+    let limits = SessionLimits {
+        exec_timeout: Duration::from_secs(300),
+        archive: ArchiveLimits::default(),
+        manifest_entries: 4.try_into()?,
+        local_dir_files: 16.try_into()?,
+        ..SessionLimits::default()
+    };
+    let audit = Callback::new(|event| assert_ne!(event.session_id, ""));
     let sandbox = SandboxRunConfig::new(UnixLocal::new())
         .machine(MachineSpec::default().network(Network::Host).ports([3000]))
-        .limits(limits)
-        .archive_limits(ArchiveLimits::default())
-        .concurrency(4.try_into()?, 16.try_into()?)
         .secrets(SecretStore::new().with("TOKEN", "s3cret"))
         .cwd("repo")
-        .audit(|| Callback::new(|event| assert_ne!(event.session_id, "")));
+        .options(|options| options.limits(limits).audit(audit));
     drop(sandbox);
 
     let session = SandboxSession::open(Arc::new(UnixLocal::new()), SessionOptions::default()).await?;
     match session.exec(Exec::shell("sleep 9").timeout(Duration::from_millis(50))).await {
         Ok(result) => drop(result.stdout_text()),
-        Err(SandboxError::ExecTimeout { timeout_s, .. }) => assert!(timeout_s > 0.0),
-        Err(SandboxError::WorkspaceReadNotFound { path, .. }) => drop(path),
+        Err(SandboxError::Timeout { timeout_s, .. }) => assert!(timeout_s > 0.0),
+        Err(SandboxError::NotFound { path, .. }) => drop(path),
         Err(other) => return Err(other.into()), // `other.code()` is the SDK's `error_code`
     }
     Ok(session.delete().await?)

@@ -31,7 +31,7 @@ pub use entry::{
     LocalFile, Mount, MountPoint, MountStrategy, MountText, R2Mount, RemoteDir, RemoteFile, S3FilesMount, S3Mount,
     Settings, Shape, Symlinks,
 };
-pub use error::{PathFault, Result, SandboxError};
+pub use error::{ErrorDetails, PathFault, Result, SandboxError};
 pub use manifest::{
     Entries, EntryGroup, EnvSource, EnvValue, Environment, Format, Group, Manifest, Outlook, PathGrant, Permissions,
     SavedManifest, Unchecked, User,
@@ -41,7 +41,7 @@ pub use op::Op;
 pub use paths::{Grant, Intent, Paths, WorkspacePath};
 pub use secret::{MaskStream, Secret, SecretMask, SecretStore};
 pub use session::{
-    DamagedSession, Exec, ExecResult, Extract, Owner, SandboxSession, Scope, SessionLimits, SessionOptions,
-    SessionState, SessionStore,
+    DamagedSession, Exec, ExecResult, Extract, Owner, SandboxSession, Scope, SessionHooks, SessionLimits,
+    SessionOptions, SessionPatches, SessionPorts, SessionProcesses, SessionState, SessionStore,
 };
 pub use staging::is_leftover;

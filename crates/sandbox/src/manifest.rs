@@ -35,6 +35,8 @@ use sandbar_machine::MachinePath;
 pub(crate) use self::{
     account::wanted,
     fault::{At, Fault},
+    origin::check_sources,
+    outlook::roots,
     read::Reader,
 };
 pub use self::{

@@ -52,6 +52,12 @@ pub struct Materialised {
     pub left_out: Vec<LeftOut>,
 }
 
+impl From<Receipt> for Materialised {
+    fn from(receipt: Receipt) -> Self {
+        Self { receipts: vec![receipt], left_out: Vec::new() }
+    }
+}
+
 /// Progress of filling a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -57,10 +57,6 @@ pub enum Op {
     HydrateWorkspace,
     /// Make a port reachable.
     ResolveExposedPort,
-    /// Save a snapshot.
-    SnapshotPersist,
-    /// Restore a snapshot.
-    SnapshotRestore,
     /// Run a pre-stop hook.
     PreStopHook,
 }
@@ -94,8 +90,6 @@ impl Op {
             Self::PersistWorkspace => "persist_workspace",
             Self::HydrateWorkspace => "hydrate_workspace",
             Self::ResolveExposedPort => "resolve_exposed_port",
-            Self::SnapshotPersist => "snapshot_persist",
-            Self::SnapshotRestore => "snapshot_restore",
             Self::PreStopHook => "pre_stop_hook",
         }
     }

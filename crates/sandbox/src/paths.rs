@@ -255,7 +255,7 @@ mod tests {
         for (given, expected) in table {
             match (WorkspacePath::new(given), expected) {
                 (Ok(path), Ok(text)) => assert_eq!(path.as_str(), *text),
-                (Err(SandboxError::InvalidManifestPath { reason, .. }), Err(fault)) => {
+                (Err(SandboxError::InvalidPath { reason, .. }), Err(fault)) => {
                     assert_eq!(reason, *fault, "{given:?}")
                 }
                 (other, _) => panic!("{given:?}: {other:?}"),

@@ -10,32 +10,38 @@ mod files;
 mod fill;
 mod lifecycle;
 mod options;
+mod patches;
 mod ports;
 mod prepare;
+mod processes;
 mod state;
 mod store;
 mod streams;
 mod swap;
 mod teardown;
-mod tools;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use sandbar_http::Proxies;
-use sandbar_machine::{Features, Machine, SandboxClient};
+use sandbar_machine::{Machine, SandboxClient};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tracing::Instrument;
 
+use self::lifecycle::SessionIdentity;
 pub(crate) use self::store::private_directory;
 pub use self::{
     archives::Extract,
     exec::{Exec, ExecResult},
     fill::Scope,
     options::{Owner, SessionLimits, SessionOptions},
+    patches::SessionPatches,
+    ports::SessionPorts,
+    processes::SessionProcesses,
     state::SessionState,
     store::{DamagedSession, SessionStore},
+    teardown::SessionHooks,
 };
 use crate::{
     Manifest, Op, Paths, Progress, Result, SandboxError, SecretStore,
@@ -57,14 +63,12 @@ pub struct SandboxSession {
 
 /// State that all clones of a session share.
 struct Shared {
-    id: String,
-    name: Option<String>,
+    identity: SessionIdentity,
     client: Arc<dyn SandboxClient>,
     machine: Arc<dyn Machine>,
     fetch: Arc<dyn SandboxClient>,
     proxies: Proxies,
     paths: Paths,
-    ports: Vec<u16>,
     limits: SessionLimits,
     secrets: SecretStore,
     audit: Audit,
@@ -72,7 +76,6 @@ struct Shared {
     images: ImageViewer,
     progress: Option<Progress>,
     owner: Owner,
-    created_at: jiff::Timestamp,
     /// The manifest as it is now: entries may be added to a running session.
     manifest: std::sync::RwLock<Arc<Manifest>>,
     phase: std::sync::Mutex<Phase>,
@@ -102,25 +105,19 @@ impl SandboxSession {
     /// The session's id.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.shared.id
+        &self.shared.identity.id
     }
 
     /// The name that the user gave to the session.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.shared.name.as_deref()
+        self.shared.identity.name.as_deref()
     }
 
     /// Who ends the session.
     #[must_use]
     pub fn owner(&self) -> Owner {
         self.shared.owner
-    }
-
-    /// The features of the machine.
-    #[must_use]
-    pub fn features(&self) -> &Features {
-        self.shared.machine.features()
     }
 
     /// The machine itself, for operations that the session does not offer.
@@ -135,7 +132,7 @@ impl SandboxSession {
         &self.shared.paths
     }
 
-    /// The secrets of the session. The model's tools ([`exec_command`](Self::exec_command) and the like) hide their
+    /// The secrets of the session. The model's tools ([`exec_command`](SessionProcesses::exec_command) and the like) hide their
     /// values in output; [`exec`](Self::exec) and [`read`](Self::read) return data and never change it.
     #[must_use]
     pub fn secrets(&self) -> &SecretStore {
@@ -154,22 +151,10 @@ impl SandboxSession {
         &self.shared.audit
     }
 
-    /// The user that this session acts as; `None` is the machine's default user.
-    #[must_use]
-    pub fn acting_as(&self) -> Option<&str> {
-        self.user.as_deref()
-    }
-
     /// The same session, acting as another user.
     #[must_use]
     pub fn user(&self, user: impl Into<String>) -> Self {
         Self { shared: self.shared.clone(), user: Some(user.into()) }
-    }
-
-    /// The declared workspace as a tree, `depth` levels deep.
-    #[must_use]
-    pub fn describe(&self, depth: usize) -> String {
-        self.manifest().describe(depth)
     }
 
     /// Whether the machine responds.
@@ -177,8 +162,8 @@ impl SandboxSession {
     /// # Errors
     /// None at present; a machine that does not respond counts as not running.
     pub async fn running(&self) -> Result<bool> {
-        self.observed(Op::Running, json!({}), async {
-            if self.phase() == Phase::Closed {
+        observed(&self.shared, Op::Running, json!({}), async {
+            if self.shared.phase() == Phase::Closed {
                 return Ok(false);
             }
             let root = self.shared.paths.root().into();
@@ -187,44 +172,46 @@ impl SandboxSession {
         })
         .await
     }
+}
 
+impl Shared {
     fn phase(&self) -> Phase {
-        *self.shared.phase.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.phase.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn set_phase(&self, phase: Phase) {
-        *self.shared.phase.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = phase;
+        *self.phase.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = phase;
     }
 
     fn live(&self) -> Result<()> {
-        if self.phase() == Phase::Closed { Err(SandboxError::session_closed(self.id())) } else { Ok(()) }
+        if self.phase() == Phase::Closed { Err(SandboxError::session_closed(&self.identity.id)) } else { Ok(()) }
     }
 
     fn begin(&self, op: Op, data: Value) -> Span {
-        self.shared.audit.begin(op, data)
+        self.audit.begin(op, data)
     }
+}
 
-    /// Runs an operation, and records its start and end in the audit.
-    async fn observed<T>(&self, op: Op, data: Value, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let span = self.begin(op, data);
-        let result = work.instrument(span.traced().clone()).await;
-        span.finish(&result, json!({}));
-        result
-    }
+/// Runs an operation, and records its start and end in the audit.
+async fn observed<T>(shared: &Shared, op: Op, data: Value, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let span = shared.begin(op, data);
+    let result = work.instrument(span.traced().clone()).await;
+    span.finish(&result, json!({}));
+    result
+}
 
-    /// Runs an operation with a timeout.
-    async fn within<T>(&self, limit: Duration, op: Op, what: &str, work: impl Future<Output = T>) -> Result<T> {
-        let late = |_| SandboxError::operation_timeout(op, what, limit.as_secs_f64());
-        tokio::time::timeout(limit, work).await.map_err(late)
-    }
+/// Runs an operation with a timeout.
+pub(crate) async fn within<T>(limit: Duration, op: Op, what: &str, work: impl Future<Output = T>) -> Result<T> {
+    let late = |_| SandboxError::operation_timeout(op, what, limit.as_secs_f64());
+    tokio::time::timeout(limit, work).await.map_err(late)
 }
 
 impl fmt::Debug for SandboxSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SandboxSession")
-            .field("id", &self.shared.id)
+            .field("id", &self.shared.identity.id)
             .field("client", &self.shared.client.id())
-            .field("phase", &self.phase())
+            .field("phase", &self.shared.phase())
             .field("user", &self.user)
             .finish_non_exhaustive()
     }

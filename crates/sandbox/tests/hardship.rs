@@ -155,16 +155,17 @@ async fn a_link_that_leads_out_is_named() {
 #[tokio::test]
 async fn a_flood_of_output_costs_little_and_ends_with_its_process() {
     let session = open(Manifest::new()).await.unwrap();
-    let update = session.exec_command(ExecCommandArgs::new("yes flood").yield_time_ms(1000)).await.unwrap();
+    let update = session.processes().exec_command(ExecCommandArgs::new("yes flood").yield_time_ms(1000)).await.unwrap();
     let id = update.process_id.expect("it runs on");
     assert!(update.output.len() <= 40_000, "{} bytes", update.output.len());
     let before = resident();
     tokio::time::sleep(Duration::from_secs(3)).await;
     let grown = resident().saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes more");
-    let mut update = session.write_stdin(WriteStdinArgs::new(id, "\u{3}").yield_time_ms(30_000)).await.unwrap();
+    let mut update =
+        session.processes().write_stdin(WriteStdinArgs::new(id, "\u{3}").yield_time_ms(30_000)).await.unwrap();
     if update.process_id.is_some() {
-        update = session.write_stdin(WriteStdinArgs::poll(id).yield_time_ms(60_000)).await.unwrap();
+        update = session.processes().write_stdin(WriteStdinArgs::poll(id).yield_time_ms(60_000)).await.unwrap();
     }
     assert_eq!(update.exit_code, Some(130), "{:?}", update.exit_code);
     session.delete().await.unwrap();

@@ -108,7 +108,7 @@ async fn a_patch_can_be_taken_back() {
     let session = open(Manifest::new().file("a", "one\n")).await;
     let patch = "*** Begin Patch\n*** Update File: a\n@@\n-one\n+two\n*** Add File: d/b\n+new\n*** End Patch\n";
     let applied = session.apply_patch(patch, Default::default()).await.unwrap();
-    session.undo_patch(&applied).await.unwrap();
+    session.patches().undo(&applied).await.unwrap();
     assert_eq!(session.read("a").await.unwrap(), "one\n");
     assert!(session.stat("d").await.unwrap().is_none());
     session.delete().await.unwrap();
@@ -152,7 +152,7 @@ async fn closing_ends_a_start_that_is_under_way() {
 #[tokio::test]
 async fn a_hook_that_breaks_does_not_break_the_end() {
     let session = open(Manifest::new()).await;
-    session.register_pre_stop_hook(|_| async { panic!("a broken hook") });
+    session.hooks().before_stop(|_| async { panic!("a broken hook") });
     let client = UnixLocal::new();
     let handle = session.machine().handle();
     assert_eq!(session.delete().await.unwrap_err().code(), "workspace_stop_error");
@@ -179,7 +179,7 @@ async fn entries_can_be_added_to_a_running_session() {
     session.add_entries(Manifest::new().file("b", "y").entry("c", File::new("z").ephemeral())).await.unwrap();
     assert_eq!(session.read("b").await.unwrap(), "y");
     assert_eq!(session.read("a").await.unwrap(), "edited", "what was there is left alone");
-    assert!(session.describe(1).contains("b"));
+    assert!(session.manifest().describe(1).contains("b"));
     session.remove("c").await.unwrap();
     session.apply_manifest(Scope::EphemeralOnly).await.unwrap();
     assert_eq!(session.read("c").await.unwrap(), "z");

@@ -25,8 +25,6 @@ enum Size {
 /// Types with too many methods, as `folder::Type`.
 const LARGE_TYPES: &[(&str, Size)] = &[
     ("crates/cli::TextView", Size::AtMost(45)),
-    ("crates/sandbox::Manifest", Size::Exactly(50)),
-    ("crates/sandbox::SandboxSession", Size::Exactly(75)),
 ];
 
 /// Folders with too many Rust files.

@@ -20,22 +20,24 @@ impl Server {
         // The machine has no program named apply_patch: apply the patch instead of running the command.
         if let Some(invocation) = patch::from_script(&args.cmd) {
             let applied = self.invoked(invocation, args.directory()).await;
-            return self
-                .updated(applied.map(|applied| self.session.report(applied.codex_text(), begun.elapsed())), begun);
+            return self.updated(
+                applied.map(|applied| self.session.processes().report(applied.codex_text(), begun.elapsed())),
+                begun,
+            );
         }
-        self.updated(self.session.exec_command(args).await, begun)
+        self.updated(self.session.processes().exec_command(args).await, begun)
     }
 
     pub(super) async fn write_stdin(&self, arguments: JsonObject) -> Answer {
         let args: WriteStdinArgs = read(arguments)?;
         let begun = Instant::now();
-        self.updated(self.session.write_stdin(args).await, begun)
+        self.updated(self.session.processes().write_stdin(args).await, begun)
     }
 
     fn updated(&self, update: Result<Update, SandboxError>, begun: Instant) -> Answer {
         match update {
             Ok(update) => Ok(text_result(update.to_text())),
-            Err(error) => Err(self.session.refusal(&error, begun.elapsed()).to_text()),
+            Err(error) => Err(self.session.processes().refusal(&error, begun.elapsed()).to_text()),
         }
     }
 

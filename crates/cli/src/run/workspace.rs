@@ -321,7 +321,7 @@ async fn open(
     let meter = progress::Meter::choose(render);
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let session = provision::session(client, options, signals).await?;
-    patch::report(session.recover_patch().await.map_err(Failure::from)?.as_ref(), render);
+    patch::report(session.patches().recover().await.map_err(Failure::from)?.as_ref(), render);
     if let Some(run) = sent {
         let sending = provision::unless_signalled(transfer::send(run, &session), signals).await;
         if let Err(halt) = sending {
@@ -332,8 +332,8 @@ async fn open(
     let arrived = provision::fill(&session, signals).await?;
     drop(meter);
     render.left_out(&arrived);
-    for port in session.exposed_ports() {
-        let endpoint = session.resolve_exposed_port(*port).await.map_err(Failure::from)?;
+    for port in session.ports().declared() {
+        let endpoint = session.ports().resolve(*port).await.map_err(Failure::from)?;
         render.port(*port, &endpoint);
     }
     Ok(session)

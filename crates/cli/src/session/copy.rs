@@ -185,7 +185,9 @@ async fn copy_in(
     }
     // The source may be unreadable; the error of its machine would name another path.
     fs::read_dir(from).map_err(unreadable)?;
-    let host = HostSide::open(from.to_owned(), Access::ReadOnly, Demand::met_by(session.features().isolation)).await?;
+    let host =
+        HostSide::open(from.to_owned(), Access::ReadOnly, Demand::met_by(session.machine().features().isolation))
+            .await?;
     let (root, side, stage) = (host.target(None)?, host.machine(), Stage::new(machine));
     let unpack = async {
         let skip = copied.look(side.as_ref(), &root).await;
@@ -239,7 +241,7 @@ async fn copy_out(
         }
         Content::File(file_of(&session, &source, terms.max_bytes).await?, mode)
     };
-    let isolation = Demand::met_by(session.features().isolation);
+    let isolation = Demand::met_by(session.machine().features().isolation);
     let (host, guard) = HostSide::writing(&dir, name.as_deref(), isolation, terms.git).await?;
     let (machine, target) = (host.machine(), host.target(name.as_deref())?);
     let (reading, stage) = (Reading::default(), Stage::new(machine.as_ref()));

@@ -155,10 +155,10 @@ fn tell(session: &SandboxSession, arrived: &Materialised, args: &CreateArgs, ren
             "id": session.id(),
             "name": session.name(),
             "workspace": session.paths().root().to_string(),
-            "isolation": session.features().isolation.name(),
+            "isolation": session.machine().features().isolation.name(),
             "files": arrived.receipts.len(),
             "left_out": arrived.left_out,
-            "ports": session.exposed_ports(),
+            "ports": session.ports().declared(),
             "created_at": session.state().created_at,
         });
         return render.result(format!("{document}\n").as_bytes());

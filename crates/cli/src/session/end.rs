@@ -1,6 +1,6 @@
 //! `sandbar session stop` and `rm`: end and remove sessions.
 
-use sandbar::{DamagedSession, MachineError, MachineHandle, SandboxError, SessionState, client::registry::Fate};
+use sandbar::{DamagedSession, MachineError, MachineHandle, SessionState, client::registry::Fate};
 use serde_json::json;
 
 use super::{
@@ -149,7 +149,8 @@ fn wanted(args: &RmArgs, sessions: &Sessions) -> Result<RemovalSet, Failure> {
     for given in &args.sessions {
         let found = match sessions.store().find(given) {
             Ok(state) => Ok(Record::from(state)),
-            Err(SandboxError::SessionDamaged { session, .. }) => {
+            Err(error) if error.code() == "session_damaged" => {
+                let session = error.text("session").unwrap_or(given).to_owned();
                 let damaged = sessions.store().damaged()?.into_iter().find(|one| one.session_id == session);
                 Ok(damaged.map_or(Record { id: session, machine: None }, Record::from))
             }

@@ -14,13 +14,13 @@ const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(args: &PortsArgs, sessions: &Sessions, render: &Render) -> Result<u8, Failure> {
     let session = sessions.attach(&args.session).await?;
-    if session.exposed_ports().is_empty() {
+    if session.ports().declared().is_empty() {
         let what = format!("session {} has no declared ports", args.session);
         let next = "declare ports when you create the session: sandbar session create --port PORT";
         return Err(Failure::new(what).code("exposed_port_unavailable").next(next));
     }
     let mut signals = Signals::listen()?;
-    for port in session.exposed_ports() {
+    for port in session.ports().declared() {
         let printed = announce(&session, *port, args, render).await?;
         if printed != 0 {
             return Ok(printed);
@@ -41,7 +41,7 @@ async fn ended(session: &SandboxSession) {
 }
 
 async fn announce(session: &SandboxSession, port: u16, args: &PortsArgs, render: &Render) -> Result<u8, Failure> {
-    let shown = session.resolve_exposed_port(port).await?;
+    let shown = session.ports().resolve(port).await?;
     let url = shown.url_for("http");
     let line = if args.json {
         json!({"id": session.id(), "port": port, "host": shown.host(), "host_port": shown.port(), "url": url})

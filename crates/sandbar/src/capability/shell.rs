@@ -88,7 +88,7 @@ impl Capability for Shell {
 
     async fn equip(&self, agent_session: &AgentSession) -> Result<CapabilityKit, SandboxError> {
         let exec_command = ExecCommand(agent_session.clone()).approval(self.approval.clone());
-        let features = agent_session.session().features();
+        let features = agent_session.session().machine().features();
         let write_stdin =
             (features.pty && features.stdin).then(|| Arc::new(WriteStdin(agent_session.clone())) as Arc<dyn Tool>);
         let mut tools =
@@ -147,16 +147,16 @@ async fn apply(
     let cwd = invocation.directory(workdir);
     let options = PatchOptions { profile: Profile::Codex, cwd, ..PatchOptions::default() };
     let applied = agent_session.session().apply_patch(&invocation.patch, options).await?;
-    Ok(agent_session.session().report(applied.codex_text(), started.elapsed()))
+    Ok(agent_session.session().processes().report(applied.codex_text(), started.elapsed()))
 }
 
 /// Runs a command. If the run is streamed, its output is emitted while the command runs.
 async fn run(agent_session: &AgentSession, call: &ToolContext, args: ExecCommandArgs) -> Result<Update, SandboxError> {
     if !call.is_heard() {
-        return agent_session.session().exec_command(args).await;
+        return agent_session.session().processes().exec_command(args).await;
     }
     let (sender, mut receiver) = oneshot::channel();
-    let mut running = std::pin::pin!(agent_session.session().exec_command_watched(args, sender));
+    let mut running = std::pin::pin!(agent_session.session().processes().exec_command_watched(args, sender));
     let deltas = tokio::select! {
         biased;
         deltas = &mut receiver => deltas.ok(),
@@ -199,7 +199,7 @@ async fn relay(
 
 /// The update for the model: an error becomes a report of the error.
 fn report(agent_session: &AgentSession, update: Result<Update, SandboxError>, wall_time: Duration) -> Update {
-    update.unwrap_or_else(|error| agent_session.session().refusal(&error, wall_time))
+    update.unwrap_or_else(|error| agent_session.session().processes().refusal(&error, wall_time))
 }
 
 struct WriteStdin(AgentSession);
@@ -220,8 +220,9 @@ impl Tool for WriteStdin {
         let Self(agent_session) = self;
         let args: WriteStdinArgs = decode_arguments(arguments)?;
         let started = Instant::now();
-        let deltas = if call.is_heard() { agent_session.session().follow(args.session_id).ok() } else { None };
-        let update = agent_session.session().write_stdin(args);
+        let deltas =
+            if call.is_heard() { agent_session.session().processes().follow(args.session_id).ok() } else { None };
+        let update = agent_session.session().processes().write_stdin(args);
         let update = match deltas {
             Some(deltas) => relay(call, deltas, update).await,
             None => update.await,

@@ -114,7 +114,7 @@ impl Rig {
 
     /// A configuration whose commands have the ids 1000, 1001 and so on.
     pub(crate) fn sandbox(&self) -> SandboxRunConfig {
-        SandboxRunConfig::new(self.client()).processes(numbered())
+        SandboxRunConfig::new(self.client()).options(|options| options.processes(numbered()))
     }
 
     pub(crate) fn model(&self) -> Responses {

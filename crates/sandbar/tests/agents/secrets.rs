@@ -68,7 +68,7 @@ async fn a_printed_secret_is_hidden_in_events_requests_and_files() {
     let files = tempfile::tempdir().expect("a directory");
     let (trace, audit) = (files.path().join("trace.jsonl"), files.path().join("audit.jsonl"));
     let sink = audit.clone();
-    let sandbox = sandbox(&rig).audit(move || Jsonl::open(&sink).expect("an audit"));
+    let sandbox = sandbox(&rig).options(|options| options.audit(Jsonl::open(&sink).expect("an audit")));
     let tracer = Tracer::new(Batched::jsonl(&trace).expect("a trace"));
     let agent = asking(&rig).tool(leaky());
     let config = RunConfig::new().tracer(tracer.clone());

@@ -1,5 +1,7 @@
 //! The part that tar and zip share: checks and counts members, and writes a clean tar stream.
 
+use std::num::NonZeroU64;
+
 use sandbar_machine::tar::{Kind, Member, end, padding};
 
 use super::{
@@ -49,21 +51,18 @@ impl Cleaner {
 
     /// Fails if this many members are over the limit. Called before they are read.
     pub(super) fn expect_members(&self, count: u64) -> Result<()> {
-        match self.limits.max_members {
-            Some(limit) if count > limit.get() => {
-                let what = format!("the number of members of {}", self.archive);
-                Err(SandboxError::limit_exceeded(what, limit.get(), count))
-            }
-            _ => Ok(()),
-        }
+        self.expect("the number of members", self.limits.max_members, count)
     }
 
     /// Fails if this many bytes of content are over the limit. Called before they are decompressed.
     pub(super) fn expect_bytes(&self, total: u64) -> Result<()> {
-        match self.limits.max_extracted_bytes {
-            Some(limit) if total > limit.get() => {
-                let what = format!("the content of {}", self.archive);
-                Err(SandboxError::limit_exceeded(what, limit.get(), total))
+        self.expect("the content", self.limits.max_extracted_bytes, total)
+    }
+
+    fn expect(&self, what: &str, limit: Option<NonZeroU64>, actual: u64) -> Result<()> {
+        match limit {
+            Some(limit) if actual > limit.get() => {
+                Err(SandboxError::limit_exceeded(format!("{what} of {}", self.archive), limit.get(), actual))
             }
             _ => Ok(()),
         }

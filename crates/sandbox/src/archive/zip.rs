@@ -2,6 +2,10 @@
 //!
 //! The directory at the end and the header of each member must agree, members must not overlap, and content must have
 //! the announced length and checksum.
+//!
+//! The crate `zip` cannot keep these rules. It tries earlier end records if the last one is wrong, reads the whole
+//! directory before its size can be judged, drops all but one member of a name, replaces names by those of an extra
+//! field, and shows neither disk numbers nor bytes after a compressed stream.
 
 mod directory;
 mod record;

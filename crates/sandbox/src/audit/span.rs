@@ -1,9 +1,6 @@
 //! An operation in progress: two events, and a `tracing` span around both.
 
-use std::{
-    fmt::{self, Write},
-    time::Instant,
-};
+use std::time::Instant;
 
 use serde_json::{Map, Value};
 use tracing::field::Empty;
@@ -107,7 +104,7 @@ impl Span {
             End::Error(error) => {
                 self.traced.record("otel.status_code", "ERROR");
                 self.traced.record("error_code", error.code());
-                self.traced.record("error.type", type_name(error).as_str());
+                self.traced.record("error.type", error.type_name().as_str());
                 if let Some(retryable) = error.retryable() {
                     self.traced.record("error_retryable", retryable);
                 }
@@ -119,7 +116,7 @@ impl Span {
         event.ok = Some(matches!(end, End::Ok));
         if let End::Error(error) = end {
             event.error_code = Some(error.code().to_owned());
-            event.error_type = Some(type_name(error));
+            event.error_type = Some(error.type_name());
             event.error_message = Some(record.payload.message(&error.full_message()));
             event.error_retryable = error.retryable();
         }
@@ -181,22 +178,4 @@ fn traced(operation: &str, session: &str, parent: Option<&Span>) -> tracing::Spa
         span.record("sandbox.session.id", session);
     }
     span
-}
-
-/// The name of an error's variant: the first word of its `Debug` output.
-fn type_name(error: &SandboxError) -> String {
-    struct FirstWord(String);
-
-    impl Write for FirstWord {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            let end = text.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(text.len());
-            self.0.push_str(&text[..end]);
-            // The error stops formatting after the first word.
-            if end == text.len() { Ok(()) } else { Err(fmt::Error) }
-        }
-    }
-
-    let mut word = FirstWord(String::new());
-    let _stopped_early = write!(word, "{error:?}");
-    word.0
 }

@@ -14,7 +14,7 @@ pub(super) async fn files_come_back_as_they_were_written(client: Arc<dyn Sandbox
     let session = open(&client, Manifest::new()).await;
     let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
     session.write("deep/er/file", bytes.clone()).await.unwrap();
-    let workspace = session.features().workspace.to_string();
+    let workspace = session.machine().features().workspace.to_string();
     assert_eq!(session.read(format!("{workspace}/deep/er/file")).await.unwrap(), bytes);
     let streamed = collect(session.read_stream("deep/er/file").await.unwrap(), 1 << 20).await.unwrap();
     assert_eq!(streamed, bytes);

@@ -96,7 +96,7 @@ pub(super) async fn hooks_run_once_before_the_end(client: Arc<dyn SandboxClient>
     let session = open(&client, Manifest::new()).await;
     let ran = Arc::new(AtomicUsize::new(0));
     let counter = ran.clone();
-    session.register_pre_stop_hook(move |session| async move {
+    session.hooks().before_stop(move |session| async move {
         session.write("last", "words").await?;
         // A hook may call any operation of its session, even `stop`.
         session.stop().await?;
@@ -145,7 +145,7 @@ pub(super) async fn a_detached_session_survives_its_last_client(client: Arc<dyn 
 
 pub(super) async fn an_undeclared_port_is_refused(client: Arc<dyn SandboxClient>) {
     let session = open(&client, Manifest::new()).await;
-    let error = session.resolve_exposed_port(8000).await.unwrap_err();
+    let error = session.ports().resolve(8000).await.unwrap_err();
     assert_eq!((error.code(), error.retryable()), ("exposed_port_unavailable", Some(false)));
     assert_eq!(error.context()["reason"], "not_configured");
     session.delete().await.unwrap();

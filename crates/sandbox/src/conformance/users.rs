@@ -19,7 +19,7 @@ async fn open(client: &Arc<dyn SandboxClient>, manifest: Manifest) -> Result<San
         Ok(session) => Ok(session),
         Err(error) if error.code() == "account_unavailable" => {
             let plain = super::open(client, Manifest::new()).await;
-            assert!(!plain.features().users, "{}", error.full_message());
+            assert!(!plain.machine().features().users, "{}", error.full_message());
             plain.delete().await.unwrap();
             Err(lacking(Need::Users))
         }

@@ -25,7 +25,7 @@ async fn hears(session: &SandboxSession, id: u64, chars: &str, expected: &str) -
     let mut args = WriteStdinArgs::new(id, chars).yield_time_ms(LONG);
     let (mut output, mut omitted_bytes) = (String::new(), 0);
     loop {
-        match session.write_stdin(args.clone()).await {
+        match session.processes().write_stdin(args.clone()).await {
             Ok(update) => {
                 output.push_str(&update.output);
                 omitted_bytes += update.omitted_bytes;
@@ -52,7 +52,7 @@ pub(super) async fn a_command_says_how_it_ended(client: Arc<dyn SandboxClient>) 
     assert_eq!(result.exit.code, 128 + i32::from(Signal::Kill.number()));
     assert_eq!(session.exec(Exec::new(["no-such-program"])).await.unwrap().exit.code, 127);
     let result = session.exec(Exec::shell("pwd; echo $A").cwd("d").env("A", "b")).await.unwrap();
-    assert_eq!(result.stdout_text(), format!("{}/d\nb\n", session.features().workspace));
+    assert_eq!(result.stdout_text(), format!("{}/d\nb\n", session.machine().features().workspace));
     assert_eq!(session.exec(Exec::new(["pwd"]).cwd("../..")).await.unwrap_err().code(), "invalid_manifest_path");
     session.delete().await.unwrap();
 }
@@ -104,32 +104,32 @@ pub(super) async fn a_background_child_does_not_hold_up_the_result(client: Arc<d
 pub(super) async fn a_process_goes_on_between_looks(client: Arc<dyn SandboxClient>) {
     let session = open(&client, Manifest::new()).await;
     let args = ExecCommandArgs::new("echo one; while [ ! -e go ]; do sleep 0.02; done; echo two").yield_time_ms(300);
-    let update = session.exec_command(args).await.unwrap();
+    let update = session.processes().exec_command(args).await.unwrap();
     let id = update.process_id.expect("it still runs");
     match update.output.as_str() {
         "" => assert_eq!(hears(&session, id, "", "one\n").await.output, "one\n"),
         said => assert_eq!(said, "one\n"),
     }
-    assert_eq!(session.processes().len(), 1);
+    assert_eq!(session.processes().list().len(), 1);
     session.write("go", "").await.unwrap();
     let update = hears(&session, id, "", "an end").await;
     assert_eq!((update.output.as_str(), update.exit_code, update.process_id), ("two\n", Some(0), None));
-    let gone = session.write_stdin(WriteStdinArgs::poll(id)).await.unwrap_err();
+    let gone = session.processes().write_stdin(WriteStdinArgs::poll(id)).await.unwrap_err();
     assert_eq!(gone.code(), "pty_session_not_found");
     session.delete().await.unwrap();
 }
 
 pub(super) async fn a_terminal_can_be_typed_into(client: Arc<dyn SandboxClient>) -> Verdict {
     let session = open(&client, Manifest::new()).await;
-    if !session.features().pty {
+    if !session.machine().features().pty {
         return lacking(Need::Terminals);
     }
     let args = ExecCommandArgs::new("read word; echo \"got $word\"; read word").tty().yield_time_ms(250);
-    let id = session.exec_command(args).await.unwrap().process_id.expect("it waits");
+    let id = session.processes().exec_command(args).await.unwrap().process_id.expect("it waits");
     let update = hears(&session, id, "hello\n", "got hello").await;
     assert!(update.output.contains("got hello"), "{:?}", update.output);
-    session.terminate(id).await.unwrap();
-    assert!(session.processes().is_empty());
+    session.processes().terminate(id).await.unwrap();
+    assert!(session.processes().list().is_empty());
     session.delete().await.unwrap();
     Verdict::Kept
 }
@@ -146,13 +146,13 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
     }
     let echo = "while read word; do echo \"got $word\"; done";
     let args = |cmd: &str| ExecCommandArgs::new(cmd).yield_time_ms(250);
-    let terminal = session.exec_command(args(echo).tty()).await.unwrap().process_id.expect("it waits");
+    let terminal = session.processes().exec_command(args(echo).tty()).await.unwrap().process_id.expect("it waits");
     let beat = "while [ ! -e begin ]; do sleep 0.05; done; seq 1000000 1300000; touch flooded; \
                 while [ ! -e go ]; do sleep 0.05; done; exit 3";
-    let flood = session.exec_command(args(beat)).await.unwrap().process_id.expect("it runs");
-    let ended = session.exec_command(args("sleep 1000")).await.unwrap().process_id.expect("it runs");
+    let flood = session.processes().exec_command(args(beat)).await.unwrap().process_id.expect("it runs");
+    let ended = session.processes().exec_command(args("sleep 1000")).await.unwrap().process_id.expect("it runs");
     let saved = serde_json::to_string(&session.state()).unwrap();
-    session.terminate(ended).await.unwrap();
+    session.processes().terminate(ended).await.unwrap();
     // Wait until the machine knows that the exit was reported; otherwise the next client gets it again.
     while session.machine().commands().unwrap().list().await.unwrap().len() > 2 {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -164,14 +164,14 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
     };
     // A client that does not read output leaves it for the next one.
     let visitor = attach().await;
-    assert_eq!(visitor.processes().len(), 2);
+    assert_eq!(visitor.processes().list().len(), 2);
     let flooding = Exec::shell("touch begin; while [ ! -e flooded ]; do sleep 0.05; done");
     assert_eq!(visitor.exec(flooding).await.unwrap().exit.code, 0);
     let session = attach().await;
     let update = hears(&session, terminal, "hello\n", "got hello").await;
     assert!(update.output.contains("got hello"), "{:?}", update.output);
     assert_eq!(update.process_id, Some(terminal));
-    let busy = visitor.write_stdin(WriteStdinArgs::new(terminal, "x\n")).await.unwrap_err();
+    let busy = visitor.processes().write_stdin(WriteStdinArgs::new(terminal, "x\n")).await.unwrap_err();
     assert!(busy.to_string().contains("another program"), "{busy}");
     drop(visitor);
     session.write("go", "").await.unwrap();
@@ -179,11 +179,11 @@ pub(super) async fn commands_go_on_in_a_session_that_is_found_again(client: Arc<
     assert!(update.output.contains("bytes omitted") && update.output.contains("1300000\n"), "{}", update.output);
     assert!(update.omitted_bytes > 1_000_000, "{}", update.omitted_bytes);
     assert_eq!(update.exit_code, Some(3));
-    let gone = session.write_stdin(WriteStdinArgs::poll(ended)).await.unwrap_err();
+    let gone = session.processes().write_stdin(WriteStdinArgs::poll(ended)).await.unwrap_err();
     assert_eq!(gone.code(), "pty_session_not_found");
     assert_eq!(session.state().processes.len(), 1);
     session.stop().await.unwrap();
-    assert!(session.processes().is_empty() && session.state().processes.is_empty());
+    assert!(session.processes().list().is_empty() && session.state().processes.is_empty());
     session.delete().await.unwrap();
     Verdict::Kept
 }

@@ -7,13 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Attributes, Credential, Kind, Shape,
-    remote_file::{fetch_faults, redact_headers},
+    remote_file::{fetch_faults, fetched, redact_headers},
     url,
 };
 use crate::{
     WorkspacePath,
     archive::Format,
-    fetch::shown_text,
     manifest::{At, Fault},
 };
 
@@ -66,20 +65,6 @@ impl RemoteDir {
         }
     }
 
-    /// The same with one more header, plain or from a secret.
-    #[must_use]
-    pub fn header(mut self, name: impl Into<String>, value: impl Into<Credential>) -> Self {
-        self.headers.insert(name.into(), value.into());
-        self
-    }
-
-    /// The same, refused if the archive has another SHA-256.
-    #[must_use]
-    pub fn sha256(mut self, digits: impl Into<String>) -> Self {
-        self.sha256 = Some(digits.into());
-        self
-    }
-
     /// The same in this format, whatever its address ends in.
     #[must_use]
     pub fn format(mut self, format: Format) -> Self {
@@ -101,26 +86,15 @@ impl RemoteDir {
         self
     }
 
-    /// The same, refused if the archive is larger.
-    #[must_use]
-    pub fn max_bytes(mut self, limit: u64) -> Self {
-        self.max_bytes = Some(limit);
-        self
-    }
-
     /// The given format, or the one that the address ends in; `None` if neither is known.
     #[must_use]
     pub fn packed_as(&self) -> Option<Format> {
         let path = self.url.split(['?', '#']).next().unwrap_or_default();
         self.format.or_else(|| Format::from_name(path))
     }
-
-    /// The address for messages: without user, password and the values of a query.
-    #[must_use]
-    pub fn shown_url(&self) -> String {
-        shown_text(&self.url)
-    }
 }
+
+fetched!(RemoteDir);
 
 /// Leaves out the secret parts of the address.
 impl fmt::Debug for RemoteDir {

@@ -6,10 +6,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Attributes, Credential, Kind, Shape, credential, url};
-use crate::{
-    fetch::shown_text,
-    manifest::{At, Fault},
-};
+use crate::manifest::{At, Fault};
 
 /// A file that is fetched over HTTP.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,34 +39,45 @@ impl RemoteFile {
             max_bytes: None,
         }
     }
-
-    /// The same with one more header, plain or from a secret.
-    #[must_use]
-    pub fn header(mut self, name: impl Into<String>, value: impl Into<Credential>) -> Self {
-        self.headers.insert(name.into(), value.into());
-        self
-    }
-
-    /// The same, refused if it has another SHA-256.
-    #[must_use]
-    pub fn sha256(mut self, digits: impl Into<String>) -> Self {
-        self.sha256 = Some(digits.into());
-        self
-    }
-
-    /// The same, refused if it is larger.
-    #[must_use]
-    pub fn max_bytes(mut self, limit: u64) -> Self {
-        self.max_bytes = Some(limit);
-        self
-    }
-
-    /// The address for messages: without user, password and the values of a query.
-    #[must_use]
-    pub fn shown_url(&self) -> String {
-        shown_text(&self.url)
-    }
 }
+
+/// Generates the methods that entries share which are fetched over HTTP.
+macro_rules! fetched {
+    ($kind:ident) => {
+        impl $kind {
+            /// The same with one more header, plain or from a secret.
+            #[must_use]
+            pub fn header(mut self, name: impl Into<String>, value: impl Into<Credential>) -> Self {
+                self.headers.insert(name.into(), value.into());
+                self
+            }
+
+            /// The same, refused if what is fetched has another SHA-256.
+            #[must_use]
+            pub fn sha256(mut self, digits: impl Into<String>) -> Self {
+                self.sha256 = Some(digits.into());
+                self
+            }
+
+            /// The same, refused if what is fetched is larger.
+            #[must_use]
+            pub fn max_bytes(mut self, limit: u64) -> Self {
+                self.max_bytes = Some(limit);
+                self
+            }
+
+            /// The address for messages: without user, password and the values of a query.
+            #[must_use]
+            pub fn shown_url(&self) -> String {
+                crate::fetch::shown_text(&self.url)
+            }
+        }
+    };
+}
+
+pub(super) use fetched;
+
+fetched!(RemoteFile);
 
 /// Leaves out the secret parts of the address.
 impl fmt::Debug for RemoteFile {

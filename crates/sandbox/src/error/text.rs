@@ -4,7 +4,7 @@ use std::error::Error;
 
 use sandbar_machine::{MachineError, MachinePath};
 
-use super::SandboxError;
+use super::{PathFault, SandboxError};
 
 /// Reason codes and the sentences that replace them.
 const CODES: &[(&str, &str)] = &[
@@ -82,13 +82,22 @@ pub(super) fn reason_suffix(reason: &str) -> String {
 }
 
 /// The reason, with the child of the directory it is about; an empty child is the directory itself.
-pub(super) fn child(child: &str, reason: &str) -> String {
+pub(super) fn of_child(child: &str, reason: &str) -> String {
     if child.is_empty() { without_code(reason) } else { format!("{child:?} {}", without_code(reason)) }
 }
 
 /// The reason, with the member of the archive it is about, unless it is about the whole archive.
-pub(super) fn member(member: &str, reason: &str) -> String {
+pub(super) fn of_member(member: &str, reason: &str) -> String {
     if member == crate::archive::WHOLE { reason.to_owned() } else { format!("{member:?} {reason}") }
+}
+
+/// The message about a path in a patch, worded as models know it.
+pub(super) fn patch_path(path: &str, fault: PathFault) -> String {
+    match fault {
+        PathFault::Empty => "apply_patch path must be non-empty".to_owned(),
+        PathFault::EscapeRoot | PathFault::Absolute => format!("apply_patch path must not escape root: {path}"),
+        other => format!("apply_patch path {path:?} {other}"),
+    }
 }
 
 /// A command as it could be typed in a shell.
@@ -111,12 +120,12 @@ pub(super) fn exited(argv: &[String], code: i32, stdout: &str, stderr: &str) -> 
 /// The message of a cause, if it adds something to the error's own message.
 pub(super) fn of_cause(error: &SandboxError, cause: &(dyn Error + 'static)) -> Option<String> {
     // The machine that clones reports its own paths, which mean nothing to the user.
-    if matches!(error, SandboxError::GitSubpath { .. }) && cause.is::<MachineError>() {
+    if error.code() == "git_subpath_error" && cause.is::<MachineError>() {
         return None;
     }
     let message = match (cause.downcast_ref::<MachineError>(), shown_path(error)) {
         (Some(MachineError::NotFound(path)), Some(shown)) if is_same(path, shown) => match error {
-            SandboxError::WorkspaceReadNotFound { .. } => return None,
+            SandboxError::NotFound { .. } => return None,
             _ => "it does not exist".to_owned(),
         },
         // The system's own message is the next cause.
@@ -129,12 +138,12 @@ pub(super) fn of_cause(error: &SandboxError, cause: &(dyn Error + 'static)) -> O
 
 /// The path that the message names.
 fn shown_path(error: &SandboxError) -> Option<&str> {
-    match error {
-        SandboxError::WorkspaceReadNotFound { path, .. }
-        | SandboxError::WorkspaceArchiveRead { path, .. }
-        | SandboxError::WorkspaceArchiveWrite { path, .. }
-        | SandboxError::ApplyPatchWrite { path, .. }
-        | SandboxError::MachineRefused { what: path, .. } => Some(path),
+    match error.code() {
+        "machine_error" => error.text("what"),
+        "workspace_read_not_found"
+        | "workspace_archive_read_error"
+        | "workspace_archive_write_error"
+        | "apply_patch_write_error" => error.text("path"),
         _ => None,
     }
 }

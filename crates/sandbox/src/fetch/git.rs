@@ -160,12 +160,17 @@ async fn fetch_with_fallback(
     source: &Source,
 ) -> Result<Checkout> {
     match fetch(client, request, source).await {
-        Err(SandboxError::GitClone { stderr, .. }) if request.depth.is_some() && stderr.contains(DUMB_SERVER) => {
+        Err(error) if request.depth.is_some() && stderr(&error).is_some_and(|text| text.contains(DUMB_SERVER)) => {
             tracing::info!(url = source.shown, "the server cannot send a part of the history; fetching all of it");
             fetch(client, &GitRequest { depth: None, ..request.clone() }, source).await
         }
         fetched => fetched,
     }
+}
+
+/// The output of git, if a clone failed.
+fn stderr(error: &SandboxError) -> Option<&str> {
+    error.text("stderr").filter(|_| error.code() == "git_clone_error")
 }
 
 async fn fetch(client: &Arc<dyn SandboxClient>, request: &GitRequest, source: &Source) -> Result<Checkout> {
@@ -209,7 +214,7 @@ async fn fetch_commits(worker: &Worker<'_>) -> Result<()> {
             Ok(())
         }
         Reference::Abbreviated(name) => worker.run(plan.clone_named(name)).await.map(drop).map_err(|error| {
-            let SandboxError::GitClone { stderr, .. } = &error else { return error };
+            let Some(stderr) = stderr(&error) else { return error };
             if stderr.contains(DUMB_SERVER) {
                 return error;
             }

@@ -23,55 +23,55 @@ impl Manifest {
     /// The first fault, saying how many more there are: `invalid_manifest_path`, `manifest_invalid`, `git_subpath_error`,
     /// `mount_config_invalid` or `limit_exceeded`.
     pub fn check(&self) -> Result<()> {
-        self.find_faults().into_result()
+        find_faults(self).into_result()
     }
 
     /// Everything that is wrong, in the order of the manifest. Beyond a thousand faults the last says how many more.
     #[must_use]
     pub fn faults(&self) -> Vec<SandboxError> {
-        self.find_faults().into_errors()
+        find_faults(self).into_errors()
     }
+}
 
-    fn find_faults(&self) -> Faults {
-        let mut faults = self.faults.clone();
-        if self.root == MachinePath::root() {
-            faults.push(Fault::invalid(&At::top("root"), "cannot be `/`; a workspace is a directory of its own"));
-        }
-        let mut walk = Walk { faults: &mut faults, found: Vec::new(), paths: 0 };
-        walk.entries(&self.entries, &At::top("entries"), "", 0);
-        walk.overlaps();
-        let at = At::top("environment");
-        for (name, value) in self.environment.iter() {
-            if let Some(reason) = variable_fault(name, value) {
-                faults.push(Fault::invalid(&at.key(name), reason));
-            }
-        }
-        accounts("users", self.users.iter().map(|user| user.name.as_str()), &mut faults);
-        accounts("groups", self.groups.iter().map(|group| group.name.as_str()), &mut faults);
-        self.members(&mut faults);
-        self.grants(&mut faults);
-        faults
+fn find_faults(manifest: &Manifest) -> Faults {
+    let mut faults = manifest.faults.clone();
+    if manifest.root == MachinePath::root() {
+        faults.push(Fault::invalid(&At::top("root"), "cannot be `/`; a workspace is a directory of its own"));
     }
-
-    fn members(&self, faults: &mut Faults) {
-        let at = At::top("groups");
-        for (index, group) in self.groups.iter().enumerate() {
-            for (member, user) in group.users.iter().enumerate() {
-                if let Some(reason) = account_name_fault(&user.name) {
-                    faults.push(Fault::invalid(&at.index(index).field("users").index(member), reason));
-                }
-            }
+    let mut walk = Walk { faults: &mut faults, found: Vec::new(), paths: 0 };
+    walk.entries(&manifest.entries, &At::top("entries"), "", 0);
+    walk.overlaps();
+    let at = At::top("environment");
+    for (name, value) in manifest.environment.iter() {
+        if let Some(reason) = variable_fault(name, value) {
+            faults.push(Fault::invalid(&at.key(name), reason));
         }
     }
+    accounts("users", manifest.users.iter().map(|user| user.name.as_str()), &mut faults);
+    accounts("groups", manifest.groups.iter().map(|group| group.name.as_str()), &mut faults);
+    members(manifest, &mut faults);
+    grants(manifest, &mut faults);
+    faults
+}
 
-    fn grants(&self, faults: &mut Faults) {
-        let at = At::top("extra_path_grants");
-        let mut seen = HashSet::new();
-        for (index, grant) in self.extra_path_grants.iter().enumerate() {
-            let twice = (!seen.insert(&grant.path)).then_some("is granted twice");
-            if let Some(reason) = grant.fault().or(twice) {
-                faults.push(Fault::invalid(&at.index(index), reason));
+fn members(manifest: &Manifest, faults: &mut Faults) {
+    let at = At::top("groups");
+    for (index, group) in manifest.groups.iter().enumerate() {
+        for (member, user) in group.users.iter().enumerate() {
+            if let Some(reason) = account_name_fault(&user.name) {
+                faults.push(Fault::invalid(&at.index(index).field("users").index(member), reason));
             }
+        }
+    }
+}
+
+fn grants(manifest: &Manifest, faults: &mut Faults) {
+    let at = At::top("extra_path_grants");
+    let mut seen = HashSet::new();
+    for (index, grant) in manifest.extra_path_grants.iter().enumerate() {
+        let twice = (!seen.insert(&grant.path)).then_some("is granted twice");
+        if let Some(reason) = grant.fault().or(twice) {
+            faults.push(Fault::invalid(&at.index(index), reason));
         }
     }
 }

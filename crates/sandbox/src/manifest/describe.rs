@@ -35,7 +35,7 @@ impl Manifest {
         let flat = self.flatten();
         let mut top = Node::default();
         for (path, entry) in &flat {
-            insert(&mut top, path, entry, depth, self.mounted_at(path, entry));
+            insert(&mut top, path, entry, depth, mounted_at(self, path, entry));
         }
         let mut lines = Vec::new();
         draw(&top, "", root.trim_end_matches('/'), &mut lines);
@@ -48,12 +48,12 @@ impl Manifest {
         }
         cut(text)
     }
+}
 
-    /// Where a mount shows up, which need not be its place in the tree.
-    fn mounted_at(&self, path: &WorkspacePath, entry: &Entry) -> Option<String> {
-        let point = entry.mount_point()?;
-        point.target(&self.root, path).ok().map(|target| target.to_string())
-    }
+/// Where a mount shows up, which need not be its place in the tree.
+fn mounted_at(manifest: &Manifest, path: &WorkspacePath, entry: &Entry) -> Option<String> {
+    let point = entry.mount_point()?;
+    point.target(&manifest.root, path).ok().map(|target| target.to_string())
 }
 
 fn insert<'a>(top: &mut Node<'a>, path: &'a WorkspacePath, entry: &'a Entry, depth: usize, full_path: Option<String>) {

@@ -79,7 +79,7 @@ impl Fault {
     /// The fault of an invalid path.
     pub(crate) fn of_path(at: &At<'_>, given: &str, error: &SandboxError) -> Self {
         match error {
-            SandboxError::InvalidManifestPath { reason, .. } => Self::path(at, given, *reason),
+            SandboxError::InvalidPath { reason, .. } => Self::path(at, given, *reason),
             other => Self::invalid(at, other.to_string()),
         }
     }

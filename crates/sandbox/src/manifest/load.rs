@@ -73,6 +73,28 @@ impl Format {
         self.tree(text).map_err(|reason| SandboxError::manifest_invalid("the document", reason))
     }
 
+    /// Reads a manifest and checks all of it, as [`Manifest::from_json`] does.
+    ///
+    /// # Errors
+    /// The first fault, saying how many more there are: see [`Manifest::check`].
+    pub fn manifest(self, text: &str) -> Result<Manifest> {
+        let manifest = self.manifest_unchecked(text)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Reads a manifest and keeps what is wrong with it, for [`Manifest::faults`] to tell all at once.
+    ///
+    /// # Errors
+    /// When the text is no document of this format at all.
+    pub fn manifest_unchecked(self, text: &str) -> Result<Manifest> {
+        if text.len() > TEXT_LIMIT {
+            return Err(SandboxError::limit_exceeded("the manifest's text", TEXT_LIMIT as u64, text.len() as u64));
+        }
+        let tree = self.tree(text).map_err(|reason| SandboxError::manifest_invalid("manifest", reason))?;
+        Ok(Reader::manifest(tree))
+    }
+
     fn tree(self, text: &str) -> Result<Value, String> {
         match self {
             Self::Json => {
@@ -95,7 +117,7 @@ impl Manifest {
     /// # Errors
     /// The first fault, saying how many more there are: see [`check`](Self::check).
     pub fn from_json(text: &str) -> Result<Self> {
-        Self::from_text(text, Format::Json)
+        Format::Json.manifest(text)
     }
 
     /// The same from YAML.
@@ -103,7 +125,7 @@ impl Manifest {
     /// # Errors
     /// As [`from_json`](Self::from_json).
     pub fn from_yaml(text: &str) -> Result<Self> {
-        Self::from_text(text, Format::Yaml)
+        Format::Yaml.manifest(text)
     }
 
     /// The same from TOML.
@@ -111,15 +133,7 @@ impl Manifest {
     /// # Errors
     /// As [`from_json`](Self::from_json).
     pub fn from_toml(text: &str) -> Result<Self> {
-        Self::from_text(text, Format::Toml)
-    }
-
-    /// The same from the text of a file in `directory`, where its relative sources begin.
-    ///
-    /// # Errors
-    /// As [`from_json`](Self::from_json).
-    pub fn from_file(text: &str, format: Format, directory: impl Into<PathBuf>) -> Result<Self> {
-        Ok(Self::from_text(text, format)?.base_dir(directory))
+        Format::Toml.manifest(text)
     }
 
     /// Reads a file, as its name's end says how it is written. Its relative sources begin at its directory.
@@ -129,25 +143,7 @@ impl Manifest {
     /// is not text or its name says nothing known, and everything of [`from_json`](Self::from_json).
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let (format, text, directory) = Format::load(path)?;
-        Self::from_file(&text, format, directory)
-    }
-
-    fn from_text(text: &str, format: Format) -> Result<Self> {
-        let manifest = Self::from_text_unchecked(text, format)?;
-        manifest.check()?;
-        Ok(manifest)
-    }
-
-    /// Reads a manifest and keeps what is wrong with it, for [`faults`](Self::faults) to tell all at once.
-    ///
-    /// # Errors
-    /// When the text is no document of this format at all.
-    pub fn from_text_unchecked(text: &str, format: Format) -> Result<Self> {
-        if text.len() > TEXT_LIMIT {
-            return Err(SandboxError::limit_exceeded("the manifest's text", TEXT_LIMIT as u64, text.len() as u64));
-        }
-        let tree = format.tree(text).map_err(|reason| SandboxError::manifest_invalid("manifest", reason))?;
-        Ok(Reader::manifest(tree))
+        Ok(format.manifest(&text)?.base_dir(directory))
     }
 
     /// The whole manifest as JSON.

@@ -76,43 +76,43 @@ impl Manifest {
     pub fn may_use_private_addresses(&self) -> bool {
         self.private_addresses || !self.is_read()
     }
+}
 
-    /// Whether the manifest asks for nothing of the host that text may not ask for. What code has built may ask for
-    /// everything. What was read may not mount writable unless its [mounts are trusted](Self::trust_mounts), and may name
-    /// sources on the host only if the directory they must stay in is known.
-    ///
-    /// # Errors
-    /// `mount_config_invalid` for a mount, `manifest_invalid` for another source: the first in the order of the manifest.
-    pub fn untrusted_sources(&self) -> Result<()> {
-        if !self.is_read() {
-            return Ok(());
-        }
-        for (path, entry) in self.flatten() {
-            let has_source = match entry {
-                Entry::LocalFile(file) => !file.src.as_os_str().is_empty(),
-                Entry::LocalDir(dir) => dir.src.is_some(),
-                Entry::Mount(mount) => mount.source.is_some(),
-                _ => false,
-            };
-            if !has_source {
-                continue;
-            }
-            let mount = if let Entry::Mount(mount) = entry { Some(mount) } else { None };
-            if self.base_dir.is_none() {
-                let reason = "a manifest that was read can only use the host's files when it is known where it belongs: \
-                              read it with `Manifest::load`, or give it a `base_dir`";
-                return Err(match mount {
-                    Some(_) => SandboxError::mount_config_invalid(path.as_str(), reason),
-                    None => SandboxError::manifest_invalid(
-                        At::top("entries").key(path.as_str()).field("src").to_string(),
-                        reason,
-                    ),
-                });
-            }
-            if self.origin == Origin::Read && mount.is_some_and(|mount| !mount.read_only) {
-                return Err(SandboxError::mount_config_invalid(path.as_str(), WRITABLE));
-            }
-        }
-        Ok(())
+/// Whether the manifest asks for nothing of the host that text may not ask for. What code has built may ask for
+/// everything. What was read may not mount writable unless its [mounts are trusted](Manifest::trust_mounts), and may name
+/// sources on the host only if the directory they must stay in is known.
+///
+/// # Errors
+/// `mount_config_invalid` for a mount, `manifest_invalid` for another source: the first in the order of the manifest.
+pub(crate) fn check_sources(manifest: &Manifest) -> Result<()> {
+    if !manifest.is_read() {
+        return Ok(());
     }
+    for (path, entry) in manifest.flatten() {
+        let has_source = match entry {
+            Entry::LocalFile(file) => !file.src.as_os_str().is_empty(),
+            Entry::LocalDir(dir) => dir.src.is_some(),
+            Entry::Mount(mount) => mount.source.is_some(),
+            _ => false,
+        };
+        if !has_source {
+            continue;
+        }
+        let mount = if let Entry::Mount(mount) = entry { Some(mount) } else { None };
+        if manifest.base_dir.is_none() {
+            let reason = "a manifest that was read can only use the host's files when it is known where it belongs: \
+                          read it with `Manifest::load`, or give it a `base_dir`";
+            return Err(match mount {
+                Some(_) => SandboxError::mount_config_invalid(path.as_str(), reason),
+                None => SandboxError::manifest_invalid(
+                    At::top("entries").key(path.as_str()).field("src").to_string(),
+                    reason,
+                ),
+            });
+        }
+        if manifest.origin == Origin::Read && mount.is_some_and(|mount| !mount.read_only) {
+            return Err(SandboxError::mount_config_invalid(path.as_str(), WRITABLE));
+        }
+    }
+    Ok(())
 }

@@ -30,30 +30,29 @@ pub struct Unchecked {
     pub source: String,
 }
 
-impl Manifest {
-    /// Looks at what the manifest takes from this host, and for what no machine can do yet. Sources of a manifest that was
+impl Outlook {
+    /// Looks at what a manifest takes from this host, and for what no machine can do yet. Sources of a manifest that was
     /// read without a directory, and those that a server has, are only named.
     #[must_use]
-    pub fn outlook(&self) -> Outlook {
-        let mut check =
-            HostCheck { manifest: self, roots: self.roots(), groups: known_owners(self), outlook: Outlook::default() };
-        check.entries(&self.entries, &At::top("entries"));
+    pub fn of(manifest: &Manifest) -> Self {
+        let (roots, groups) = (roots(manifest), known_owners(manifest));
+        let mut check = HostCheck { manifest, roots, groups, outlook: Self::default() };
+        check.entries(&manifest.entries, &At::top("entries"));
         check.outlook
     }
+}
 
-    /// The places of the host that sources may lie in: below the manifest's own directory, or this process's one.
-    pub(crate) fn roots(&self) -> Result<Roots> {
-        let granted = self.extra_path_grants.iter().filter_map(|grant| grant.host_path.clone());
-        let base = match self.source_dir() {
-            Some(dir) => std::path::absolute(dir),
-            None => std::env::current_dir(),
-        };
-        let base = base.map_err(|cause| {
-            SandboxError::sandbox_config_invalid("the directory that sources begin at", "cannot be found")
-                .because(cause)
-        })?;
-        Ok(Roots::new(base).grant(granted))
-    }
+/// The places of the host that sources may lie in: below the manifest's own directory, or this process's one.
+pub(crate) fn roots(manifest: &Manifest) -> Result<Roots> {
+    let granted = manifest.extra_path_grants.iter().filter_map(|grant| grant.host_path.clone());
+    let base = match manifest.source_dir() {
+        Some(dir) => std::path::absolute(dir),
+        None => std::env::current_dir(),
+    };
+    let base = base.map_err(|cause| {
+        SandboxError::sandbox_config_invalid("the directory that sources begin at", "cannot be found").because(cause)
+    })?;
+    Ok(Roots::new(base).grant(granted))
 }
 
 struct HostCheck<'a> {
@@ -134,6 +133,7 @@ impl HostCheck<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::Outlook;
     use crate::Manifest;
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
             "m": {"type": "mount", "source": "dir", "read_only": false, "mount_strategy": {"type": "local_bind"}},
             "web": {"type": "remote_file", "url": "https://h/x?token=pw"}}, "groups": [{"name": "g"}]}"#;
         let manifest = Manifest::from_json(text).unwrap();
-        let seen = manifest.clone().base_dir(temp.path()).outlook();
+        let seen = Outlook::of(&manifest.clone().base_dir(temp.path()));
         let places: Vec<String> = seen.faults.iter().map(|fault| fault.causes().join(" ")).collect();
         assert_eq!(
             places,
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(seen.unchecked.len(), 1);
         assert!(!seen.unchecked[0].source.contains("pw"), "{seen:?}");
         // Without a base directory, relative sources cannot be checked.
-        let adrift = manifest.outlook();
+        let adrift = Outlook::of(&manifest);
         assert_eq!((adrift.faults.len(), adrift.unchecked.len()), (1, 8), "{adrift:?}");
     }
 }

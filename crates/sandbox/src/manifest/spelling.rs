@@ -10,17 +10,13 @@ const USER_DATA: &[&str] = &["headers", "driver_options", "extra_options", "labe
 /// # Errors
 /// When both spellings of one name are there.
 pub(super) fn snake(fields: Map<String, Value>) -> Result<Map<String, Value>, String> {
-    let mut spelled = Map::with_capacity(fields.len());
-    for (name, value) in fields {
-        let name = snake_name(name);
-        let value = match value {
-            Value::Object(inner) if !USER_DATA.contains(&name.as_str()) => Value::Object(snake(inner)?),
-            other => other,
-        };
-        if spelled.contains_key(&name) {
-            return Err(format!("has `{name}` twice, in two spellings"));
+    let mut spelled = snake_keys(fields)?;
+    for (name, value) in &mut spelled {
+        if let Value::Object(inner) = value
+            && !USER_DATA.contains(&name.as_str())
+        {
+            *inner = snake(std::mem::take(inner))?;
         }
-        spelled.insert(name, value);
     }
     Ok(spelled)
 }

@@ -207,12 +207,12 @@ fn all_faults_are_told_at_once() {
     .to_string();
     let error = Manifest::from_json(&text).unwrap_err();
     assert_eq!(error.to_string(), "version: must be 1 (and 6 more faults)");
-    let faults = Manifest::from_text_unchecked(&text, Format::Json).unwrap().faults();
+    let faults = Format::Json.manifest_unchecked(&text).unwrap().faults();
     let codes: Vec<_> = faults.iter().map(SandboxError::code).collect();
     assert_eq!(codes.len(), 7);
     assert_eq!(codes.iter().filter(|code| **code == "invalid_manifest_path").count(), 1);
     let many: serde_json::Map<String, Value> = (0..3000).map(|n| (format!("/{n}"), json!({"type": "dir"}))).collect();
-    let faults = Manifest::from_text_unchecked(&json!({"entries": many}).to_string(), Format::Json).unwrap().faults();
+    let faults = Format::Json.manifest_unchecked(&json!({"entries": many}).to_string()).unwrap().faults();
     assert_eq!(faults.len(), 1000);
     assert!(faults[999].full_message().contains("(and 2000 more faults)"));
 }
@@ -339,11 +339,11 @@ fn only_what_can_be_mounted_is_not_refused() {
 #[test]
 fn relative_sources_begin_at_the_manifests_directory() {
     let text = "[entries.repo]\ntype = \"local_dir\"\nsrc = \"./src\"\n";
-    let manifest = Manifest::from_file(text, Format::of_name(Path::new("x/m.TOML")).unwrap(), "/home/ada/x").unwrap();
-    let roots = manifest.roots().unwrap();
-    assert_eq!(roots.resolve(Path::new("./src")), Path::new("/home/ada/x/src"));
-    assert_eq!(roots.resolve(Path::new("/etc")), Path::new("/etc"));
-    assert!(Manifest::new().roots().unwrap().resolve(Path::new("src")).ends_with("src"));
+    let manifest = Format::of_name(Path::new("x/m.TOML")).unwrap().manifest(text).unwrap().base_dir("/home/ada/x");
+    let known = roots(&manifest).unwrap();
+    assert_eq!(known.resolve(Path::new("./src")), Path::new("/home/ada/x/src"));
+    assert_eq!(known.resolve(Path::new("/etc")), Path::new("/etc"));
+    assert!(roots(&Manifest::new()).unwrap().resolve(Path::new("src")).ends_with("src"));
     assert_eq!(Format::of_name(Path::new("m.txt")), None);
 }
 

@@ -15,11 +15,12 @@ use sha2::Digest;
 
 use super::{LeftOut, Materialised, Materialiser, ProgressEvent, Receipt, requests};
 use crate::{
-    Attributes, Entry, EntryGroup, GitRepo, LocalDir, LocalFile, RemoteDir, RemoteFile, Result, SandboxError,
+    Attributes, Entry, EntryGroup, GitRepo, LocalDir, LocalFile, Op, RemoteDir, RemoteFile, Result, SandboxError,
     WorkspacePath,
     archive::{self, Links as ArchiveLinks, Policy},
     fetch::{self, GitRequest, HttpRequest},
     local::{self, Feed, TreeOptions},
+    session::within,
 };
 
 /// Default limit of a local source, in bytes.
@@ -48,9 +49,7 @@ impl Materialiser<'_> {
                 _ => Ok(Materialised::default()),
             }
         };
-        let late =
-            |_| SandboxError::operation_timeout(crate::Op::Materialize, path.as_str(), self.deadline().as_secs_f64());
-        tokio::time::timeout(self.deadline(), work).await.map_err(late)?
+        within(self.deadline(), Op::Materialize, path.as_str(), work).await?
     }
 
     async fn local_file(&self, path: &WorkspacePath, entry: &LocalFile, mode: u32) -> Result<Materialised> {
@@ -62,7 +61,7 @@ impl Materialiser<'_> {
         let report = self.feed(path, self.target(parent.as_ref(), group(&entry.attributes))?, feed).await?;
         let report = report.map_err(|(_, reason)| failed(reason))?;
         let receipt = |(_, bytes, sha256)| Receipt { path: path.to_string(), sha256, bytes, revision: None };
-        Ok(Materialised { receipts: report.files.into_iter().map(receipt).collect(), left_out: Vec::new() })
+        Ok(Materialised { receipts: report.files.into_iter().map(receipt).collect(), ..Materialised::default() })
     }
 
     async fn local_dir(&self, path: &WorkspacePath, entry: &LocalDir, mode: u32) -> Result<Materialised> {
@@ -136,7 +135,7 @@ impl Materialiser<'_> {
         if let Err(error) = checkout.close().await {
             tracing::warn!(%error, "cannot remove the machine that cloned a repository");
         }
-        Ok(Materialised { receipts: vec![copied?], left_out: Vec::new() })
+        copied.map(Materialised::from)
     }
 
     /// The same request, with the session's restrictions and proxies.
@@ -151,10 +150,7 @@ impl Materialiser<'_> {
         let target = self.target(Some(path), group(&entry.attributes))?.mode(mode);
         let written = self.machine.write(&target, self.counted(path, download.into_stream())).await;
         written.map_err(|cause| SandboxError::writing(path.as_str(), cause))?;
-        Ok(Materialised {
-            receipts: vec![Receipt { path: path.to_string(), sha256, bytes, revision: None }],
-            left_out: Vec::new(),
-        })
+        Ok(Receipt { path: path.to_string(), sha256, bytes, revision: None }.into())
     }
 
     async fn remote_dir(&self, path: &WorkspacePath, entry: &RemoteDir, mode: u32) -> Result<Materialised> {
@@ -173,10 +169,7 @@ impl Materialiser<'_> {
         self.directory(&target, mode).await?;
         let unpacked = self.machine.unpack(&target, self.counted(path, checked.into_tar())).await;
         unpacked.map_err(|cause| SandboxError::writing(path.as_str(), cause))?;
-        Ok(Materialised {
-            receipts: vec![Receipt { path: path.to_string(), sha256, bytes, revision: None }],
-            left_out: Vec::new(),
-        })
+        Ok(Receipt { path: path.to_string(), sha256, bytes, revision: None }.into())
     }
 
     /// Creates the directory of an entry, with the entry's own permissions.

@@ -74,7 +74,7 @@ async fn begin(
 
 /// Clears the record if the patch is complete or undone.
 async fn finish(lock: Option<&JournalLock>, record: Option<Record>, committed: Result<()>) -> Result<()> {
-    let is_mixed = matches!(&committed, Err(SandboxError::ApplyPatchWrite { undone: false, .. }));
+    let is_mixed = matches!(&committed, Err(error) if error.context().get("undone") == Some(&false.into()));
     let (Some(lock), Some(record), false) = (lock, record, is_mixed) else { return committed };
     let cleared = lock.clear(record.paths()).await;
     committed.and(cleared)

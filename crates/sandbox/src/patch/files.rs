@@ -154,7 +154,7 @@ fn target(paths: &Paths, written: &str, options: &PatchOptions) -> Result<Target
         return Err(SandboxError::apply_patch_invalid_path(written, PathFault::Malformed));
     }
     let target = paths.target(path, Intent::Write).map_err(|error| match error {
-        SandboxError::InvalidManifestPath { reason, .. } => SandboxError::apply_patch_invalid_path(written, reason),
+        SandboxError::InvalidPath { reason, .. } => SandboxError::apply_patch_invalid_path(written, reason),
         other => other,
     })?;
     Ok(Target { user: options.user.clone(), ..target })

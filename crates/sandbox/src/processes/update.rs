@@ -54,7 +54,7 @@ impl Update {
 
     /// An error as an update with exit code 1, for failures that a model can read and act on.
     pub(super) fn refusal(chunk_id: String, wall_time: Duration, error: &SandboxError) -> Self {
-        let typed = matches!(error, SandboxError::PtySessionNotFound { .. } | SandboxError::PtyStdinUnavailable { .. });
+        let typed = matches!(error, SandboxError::Process { .. });
         let tool = if typed || error.op() == Op::PtyStdin { "write_stdin" } else { "exec_command" };
         Self {
             chunk_id,

@@ -7,8 +7,11 @@ use serde_json::json;
 
 use super::{
     SandboxSession,
-    streams::audited,
+    files::target,
+    observed,
+    streams::audited_if_open,
     swap::{PreservedPaths, replace},
+    within,
 };
 use crate::{
     ArchiveLimits, Intent, Op, Result, SandboxError, WorkspacePath,
@@ -61,8 +64,8 @@ impl SandboxSession {
     pub async fn extract(&self, into: impl AsRef<OsStr>, given: Extract) -> Result<()> {
         let shown = into.as_ref().to_string_lossy().into_owned();
         let data = json!({"path": shown, "archive": given.name, "user": self.user});
-        self.observed(Op::Extract, data, async {
-            let target = self.target(into, Intent::Write)?;
+        observed(&self.shared, Op::Extract, data, async {
+            let target = target(self, into, Intent::Write)?;
             let format = given.format.map_or_else(|| Format::of(&given.name, None), Ok)?;
             let limits = given.limits.as_ref().unwrap_or(&self.shared.limits.archive);
             let work = async {
@@ -70,7 +73,7 @@ impl SandboxSession {
                 let unpacked = self.shared.machine.unpack(&target, checked.into_tar()).await;
                 unpacked.map_err(|cause| SandboxError::writing(&shown, cause))
             };
-            self.within(self.shared.limits.transfer, Op::Extract, &shown, work).await?
+            within(self.shared.limits.transfer, Op::Extract, &shown, work).await?
         })
         .await
     }
@@ -81,22 +84,15 @@ impl SandboxSession {
     /// `workspace_archive_read_error`; also as the last item of the stream, if a file cannot be read.
     pub async fn persist_workspace(&self) -> Result<ByteStream> {
         let root = self.shared.paths.root().clone();
-        let span = self.begin(Op::PersistWorkspace, json!({"workspace_root": root.to_string()}));
+        let span = self.shared.begin(Op::PersistWorkspace, json!({"workspace_root": root.to_string()}));
         let opened = async {
-            let target = self.target(root.as_os_str(), Intent::Read)?;
-            let skip: Vec<OsString> = self.preserved_paths().iter().map(|path| path.as_str().into()).collect();
+            let target = target(self, root.as_os_str(), Intent::Read)?;
+            let skip: Vec<OsString> = preserved_paths(self).iter().map(|path| path.as_str().into()).collect();
             let pack = self.shared.machine.pack(&target, &skip);
-            let packed = self.within(self.shared.limits.operation, Op::PersistWorkspace, "the workspace", pack).await?;
+            let packed = within(self.shared.limits.operation, Op::PersistWorkspace, "the workspace", pack).await?;
             packed.map_err(|cause| SandboxError::reading(root.to_string(), cause))
         };
-        match opened.await {
-            Ok(stream) => Ok(audited(stream, span, root.to_string(), self.shared.limits.operation)),
-            Err(error) => {
-                let error = Err(error);
-                span.finish(&error, json!({}));
-                error
-            }
-        }
+        audited_if_open(opened.await, span, root.to_string(), self.shared.limits.operation)
     }
 
     /// Replaces everything in the workspace, except ephemeral entries, mounts and grants, by an archive from
@@ -108,40 +104,36 @@ impl SandboxSession {
     /// `archive_refused`, `limit_exceeded`, `workspace_archive_write_error`.
     pub async fn hydrate_workspace(&self, tar: ByteStream) -> Result<()> {
         let root = self.shared.paths.root().clone();
-        self.observed(Op::HydrateWorkspace, json!({"workspace_root": root.to_string()}), async {
-            let target = self.target(root.as_os_str(), Intent::Write)?;
+        observed(&self.shared, Op::HydrateWorkspace, json!({"workspace_root": root.to_string()}), async {
+            let target = target(self, root.as_os_str(), Intent::Write)?;
             // An archive of a workspace may contain what a workspace may: absolute links of a virtual environment, any
             // name.
             let policy = Policy { links: Links::KeepAll, modes: Modes::Exact, names: Names::Any, ..Policy::default() };
             let check = archive::check(tar, Format::Tar, &self.shared.limits.hydrate, &policy, "workspace.tar");
-            let checked =
-                self.within(self.shared.limits.transfer, Op::HydrateWorkspace, "the workspace", check).await??;
-            let (shared, preserved) = (self.shared.clone(), PreservedPaths::new(&self.preserved_paths()));
+            let checked = within(self.shared.limits.transfer, Op::HydrateWorkspace, "the workspace", check).await??;
+            let (shared, preserved) = (self.shared.clone(), PreservedPaths::new(&preserved_paths(self)));
             let limit = self.shared.limits.transfer;
             let swap = async move { replace(&*shared.machine, &target, &preserved, checked.into_tar()).await };
-            let swapped = tokio::spawn(async move { tokio::time::timeout(limit, swap).await }).await;
-            let failed = |reason: &str| SandboxError::workspace_archive_write_error(root.to_string(), reason);
-            match swapped {
-                Ok(Ok(done)) => done.map_err(|cause| SandboxError::writing(root.to_string(), cause)),
-                Ok(Err(_)) => {
-                    Err(SandboxError::operation_timeout(Op::HydrateWorkspace, "the workspace", limit.as_secs_f64()))
-                }
-                Err(cause) => Err(failed("the replacement did not complete").because(cause)),
-            }
+            let swapped = tokio::spawn(within(limit, Op::HydrateWorkspace, "the workspace", swap)).await;
+            let swapped = swapped.map_err(|cause| {
+                let reason = "the replacement did not complete";
+                SandboxError::workspace_archive_write_error(root.to_string(), reason).because(cause)
+            });
+            swapped??.map_err(|cause| SandboxError::writing(root.to_string(), cause))
         })
         .await
     }
+}
 
-    /// Paths that are neither saved nor replaced: ephemeral entries, and mounts and grants inside the workspace.
-    fn preserved_paths(&self) -> Vec<WorkspacePath> {
-        let manifest = self.manifest();
-        let mut preserved = manifest.ephemeral_paths();
-        let mounted = manifest.mounts().unwrap_or_default().into_iter().map(|(_, path, _)| path);
-        let granted = manifest.extra_path_grants.iter().map(|grant| grant.path.clone());
-        for path in mounted.chain(granted) {
-            let inside = path.is_within(self.shared.paths.root()).then(|| self.shared.paths.shown(&path));
-            preserved.extend(inside.and_then(|path| WorkspacePath::new(path).ok()));
-        }
-        preserved
+/// Paths that are neither saved nor replaced: ephemeral entries, and mounts and grants inside the workspace.
+fn preserved_paths(session: &SandboxSession) -> Vec<WorkspacePath> {
+    let manifest = session.manifest();
+    let mut preserved = manifest.ephemeral_paths();
+    let mounted = manifest.mounts().unwrap_or_default().into_iter().map(|(_, path, _)| path);
+    let granted = manifest.extra_path_grants.iter().map(|grant| grant.path.clone());
+    for path in mounted.chain(granted) {
+        let inside = path.is_within(session.shared.paths.root()).then(|| session.shared.paths.shown(&path));
+        preserved.extend(inside.and_then(|path| WorkspacePath::new(path).ok()));
     }
+    preserved
 }

@@ -160,8 +160,8 @@ impl SandboxSession {
     pub async fn exec(&self, exec: Exec) -> Result<ExecResult> {
         let timeout = exec.timeout.unwrap_or(self.shared.limits.exec_timeout).min(Exec::LONGEST);
         let data = json!({"command": exec.shown(), "timeout_s": timeout.as_secs_f64(), "user": self.user});
-        let mut span = self.begin(Op::Exec, data);
-        let result = self.run(exec, timeout).instrument(span.traced().clone()).await;
+        let mut span = self.shared.begin(Op::Exec, data);
+        let result = run(self, exec, timeout).instrument(span.traced().clone()).await;
         if let Ok(result) = &result {
             span.output(&result.stdout, &result.stderr);
         }
@@ -175,39 +175,37 @@ impl SandboxSession {
         span.finish(if failed { End::Failed } else { End::from(&result) }, data);
         result
     }
+}
 
-    async fn run(&self, exec: Exec, timeout: Duration) -> Result<ExecResult> {
-        self.live()?;
-        let command = exec.shown();
-        let failed =
-            |reason: &str, cause: MachineError| SandboxError::exec_transport_error(exec.shown(), reason).because(cause);
-        let mut request = Command::new(exec.argv.clone()).deadline(timeout);
-        request.env = exec.env.clone();
-        request.stdin = exec.stdin.is_some();
-        request.user = self.user.clone();
-        let cwd = exec.cwd.as_deref().unwrap_or(self.shared.paths.root().as_os_str());
-        request.cwd = Some(self.shared.paths.target(cwd, Intent::Read)?.path);
-        let begun = Instant::now();
-        let until = begun + timeout + GRACE;
-        let spawned = timeout_at(until, self.shared.machine.spawn(request)).await;
-        let silent = || MachineError::transport("spawn", "the machine does not respond");
-        let process =
-            spawned.unwrap_or_else(|_| Err(silent())).map_err(|cause| failed("it cannot be started", cause))?;
-        let limit = exec.output_limit.unwrap_or(self.shared.limits.exec_output);
-        let collected = timeout_at(until, collect(process, exec.stdin.clone(), limit)).await;
-        let (exit, mut streams) = collected
-            .unwrap_or_else(|_| Err(silent()))
-            .map_err(|cause| failed("the connection to it was lost", cause))?;
-        let (stdout, stdout_omitted) = streams[0].take();
-        let (stderr, stderr_omitted) = streams[1].take();
-        let secrets = self.shared.secrets.clone();
-        if exit.reason == ExitReason::Deadline {
-            let (stdout, stderr) = (clipped(&stdout, &secrets), clipped(&stderr, &secrets));
-            return Err(SandboxError::exec_timeout(command, timeout.as_secs_f64(), stdout, stderr));
-        }
-        let duration = begun.elapsed();
-        Ok(ExecResult { stdout, stderr, stdout_omitted, stderr_omitted, exit, duration, command, secrets })
+async fn run(session: &SandboxSession, exec: Exec, timeout: Duration) -> Result<ExecResult> {
+    session.shared.live()?;
+    let command = exec.shown();
+    let failed =
+        |reason: &str, cause: MachineError| SandboxError::exec_transport_error(exec.shown(), reason).because(cause);
+    let mut request = Command::new(exec.argv.clone()).deadline(timeout);
+    request.env = exec.env.clone();
+    request.stdin = exec.stdin.is_some();
+    request.user = session.user.clone();
+    let cwd = exec.cwd.as_deref().unwrap_or(session.shared.paths.root().as_os_str());
+    request.cwd = Some(session.shared.paths.target(cwd, Intent::Read)?.path);
+    let begun = Instant::now();
+    let until = begun + timeout + GRACE;
+    let spawned = timeout_at(until, session.shared.machine.spawn(request)).await;
+    let silent = || MachineError::transport("spawn", "the machine does not respond");
+    let process = spawned.unwrap_or_else(|_| Err(silent())).map_err(|cause| failed("it cannot be started", cause))?;
+    let limit = exec.output_limit.unwrap_or(session.shared.limits.exec_output);
+    let collected = timeout_at(until, collect(process, exec.stdin.clone(), limit)).await;
+    let (exit, mut streams) =
+        collected.unwrap_or_else(|_| Err(silent())).map_err(|cause| failed("the connection to it was lost", cause))?;
+    let (stdout, stdout_omitted) = streams[0].take();
+    let (stderr, stderr_omitted) = streams[1].take();
+    let secrets = session.shared.secrets.clone();
+    if exit.reason == ExitReason::Deadline {
+        let (stdout, stderr) = (clipped(&stdout, &secrets), clipped(&stderr, &secrets));
+        return Err(SandboxError::exec_timeout(command, timeout.as_secs_f64(), stdout, stderr));
     }
+    let duration = begun.elapsed();
+    Ok(ExecResult { stdout, stderr, stdout_omitted, stderr_omitted, exit, duration, command, secrets })
 }
 
 /// The output of a command, shortened for an error message. Secrets are hidden before the cut, which could leave half a

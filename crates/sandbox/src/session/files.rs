@@ -6,8 +6,11 @@ use bytes::Bytes;
 use sandbar_machine::{ByteStream, DirEntry, MachineError, Target, once};
 use serde_json::json;
 
-use super::{SandboxSession, streams::audited};
-use crate::{Intent, Op, Result, SandboxError};
+use super::{SandboxSession, observed, streams::audited_if_open, within};
+use crate::{
+    Intent, Op, Result, SandboxError,
+    image::{ImageOutcome, ViewImageArgs},
+};
 
 impl SandboxSession {
     /// Reads a whole file. For a file larger than the session's limit see [`read_stream`](Self::read_stream).
@@ -16,11 +19,11 @@ impl SandboxSession {
     /// `workspace_read_not_found`, `workspace_archive_read_error`, `limit_exceeded`.
     pub async fn read(&self, path: impl AsRef<OsStr>) -> Result<Bytes> {
         let shown = shown(&path);
-        self.observed(Op::Read, json!({"path": shown, "user": self.user}), async {
-            let target = self.target(path, Intent::Read)?;
+        observed(&self.shared, Op::Read, json!({"path": shown, "user": self.user}), async {
+            let target = target(self, path, Intent::Read)?;
             let limit = self.shared.limits.read_bytes;
             let read = async { sandbar_machine::collect(self.shared.machine.read(&target).await?, limit).await };
-            let read = self.within(self.shared.limits.transfer, Op::Read, &shown, read).await?;
+            let read = within(self.shared.limits.transfer, Op::Read, &shown, read).await?;
             read.map_err(|cause| match cause {
                 MachineError::Exhausted { .. } => SandboxError::limit_exceeded(&shown, limit as u64, limit as u64 + 1),
                 other => SandboxError::reading(&shown, other),
@@ -35,21 +38,14 @@ impl SandboxSession {
     /// `workspace_read_not_found`, `workspace_archive_read_error`.
     pub async fn read_stream(&self, path: impl AsRef<OsStr>) -> Result<ByteStream> {
         let shown = shown(&path);
-        let span = self.begin(Op::Read, json!({"path": shown, "user": self.user, "stream": true}));
+        let span = self.shared.begin(Op::Read, json!({"path": shown, "user": self.user, "stream": true}));
         let opened = async {
-            let target = self.target(path, Intent::Read)?;
+            let target = target(self, path, Intent::Read)?;
             let read = self.shared.machine.read(&target);
-            let read = self.within(self.shared.limits.operation, Op::Read, &shown, read).await?;
+            let read = within(self.shared.limits.operation, Op::Read, &shown, read).await?;
             read.map_err(|cause| SandboxError::reading(&shown, cause))
         };
-        match opened.await {
-            Ok(stream) => Ok(audited(stream, span, shown.clone(), self.shared.limits.operation)),
-            Err(error) => {
-                let error = Err(error);
-                span.finish(&error, json!({}));
-                error
-            }
-        }
+        audited_if_open(opened.await, span, shown.clone(), self.shared.limits.operation)
     }
 
     /// Reads a whole file as text.
@@ -70,7 +66,7 @@ impl SandboxSession {
     pub async fn write(&self, path: impl AsRef<OsStr>, content: impl Into<Bytes>) -> Result<()> {
         let content = content.into();
         let data = json!({"path": shown(&path), "user": self.user, "bytes": content.len()});
-        self.put(path, once(content), data).await
+        put(self, path, once(content), data).await
     }
 
     /// Writes a file from a stream. If the stream ends with an error, the old file stays.
@@ -79,18 +75,7 @@ impl SandboxSession {
     /// As [`write`](Self::write).
     pub async fn write_stream(&self, path: impl AsRef<OsStr>, content: ByteStream) -> Result<()> {
         let data = json!({"path": shown(&path), "user": self.user, "stream": true});
-        self.put(path, content, data).await
-    }
-
-    async fn put(&self, path: impl AsRef<OsStr>, content: ByteStream, data: serde_json::Value) -> Result<()> {
-        let shown = shown(&path);
-        self.observed(Op::Write, data, async {
-            let target = self.target(path, Intent::Write)?;
-            let write = self.shared.machine.write(&target, content);
-            let written = self.within(self.shared.limits.transfer, Op::Write, &shown, write).await?;
-            written.map_err(|cause| SandboxError::writing(&shown, cause))
-        })
-        .await
+        put(self, path, content, data).await
     }
 
     /// Lists a directory, sorted by name.
@@ -99,10 +84,10 @@ impl SandboxSession {
     /// `workspace_read_not_found`, `workspace_archive_read_error`.
     pub async fn list(&self, path: impl AsRef<OsStr>) -> Result<Vec<DirEntry>> {
         let shown = shown(&path);
-        self.observed(Op::List, json!({"path": shown, "user": self.user}), async {
-            let target = self.target(path, Intent::Read)?;
+        observed(&self.shared, Op::List, json!({"path": shown, "user": self.user}), async {
+            let target = target(self, path, Intent::Read)?;
             let list = self.shared.machine.list(&target);
-            let listed = self.within(self.shared.limits.operation, Op::List, &shown, list).await?;
+            let listed = within(self.shared.limits.operation, Op::List, &shown, list).await?;
             listed.map_err(|cause| SandboxError::reading(&shown, cause))
         })
         .await
@@ -114,10 +99,10 @@ impl SandboxSession {
     /// `workspace_archive_read_error`; a missing path is not an error.
     pub async fn stat(&self, path: impl AsRef<OsStr>) -> Result<Option<DirEntry>> {
         let shown = shown(&path);
-        self.observed(Op::Stat, json!({"path": shown, "user": self.user}), async {
-            let target = self.target(path, Intent::Read)?;
+        observed(&self.shared, Op::Stat, json!({"path": shown, "user": self.user}), async {
+            let target = target(self, path, Intent::Read)?;
             let stat = self.shared.machine.stat(&target);
-            let found = self.within(self.shared.limits.operation, Op::Stat, &shown, stat).await?;
+            let found = within(self.shared.limits.operation, Op::Stat, &shown, stat).await?;
             found.map_err(|cause| SandboxError::reading(&shown, cause))
         })
         .await
@@ -129,10 +114,10 @@ impl SandboxSession {
     /// `workspace_archive_write_error`.
     pub async fn make_dir(&self, path: impl AsRef<OsStr>) -> Result<()> {
         let shown = shown(&path);
-        self.observed(Op::MakeDir, json!({"path": shown, "user": self.user}), async {
-            let target = self.target(path, Intent::Write)?;
+        observed(&self.shared, Op::MakeDir, json!({"path": shown, "user": self.user}), async {
+            let target = target(self, path, Intent::Write)?;
             let make = self.shared.machine.make_dir(&target);
-            let made = self.within(self.shared.limits.operation, Op::MakeDir, &shown, make).await?;
+            let made = within(self.shared.limits.operation, Op::MakeDir, &shown, make).await?;
             made.map_err(|cause| SandboxError::writing(&shown, cause))
         })
         .await
@@ -145,8 +130,8 @@ impl SandboxSession {
     /// `workspace_archive_write_error`.
     pub async fn remove(&self, path: impl AsRef<OsStr>) -> Result<()> {
         let shown = shown(&path);
-        self.observed(Op::Remove, json!({"path": shown, "user": self.user}), async {
-            let target = self.target(path, Intent::Write)?;
+        observed(&self.shared, Op::Remove, json!({"path": shown, "user": self.user}), async {
+            let target = target(self, path, Intent::Write)?;
             if self.shared.paths.root().is_within(&target.path) {
                 return Err(SandboxError::workspace_archive_write_error(
                     &shown,
@@ -154,19 +139,47 @@ impl SandboxSession {
                 ));
             }
             let remove = self.shared.machine.remove(&target);
-            let removed = self.within(self.shared.limits.transfer, Op::Remove, &shown, remove).await?;
+            let removed = within(self.shared.limits.transfer, Op::Remove, &shown, remove).await?;
             removed.map_err(|cause| SandboxError::writing(&shown, cause))
         })
         .await
     }
 
-    /// Resolves a path for the user that this session acts as.
-    pub(super) fn target(&self, path: impl AsRef<OsStr>, intent: Intent) -> Result<Target> {
-        self.live()?;
-        let mut target = self.shared.paths.target(path, intent)?;
-        target.user.clone_from(&self.user);
-        Ok(target)
+    /// An image for a model. If there is no image, the outcome is the text that the model reads instead.
+    ///
+    /// # Errors
+    /// `invalid_manifest_path` for a path outside the allowed paths, `session_closed`.
+    pub async fn view_image(&self, args: &ViewImageArgs) -> Result<ImageOutcome> {
+        observed(&self.shared, Op::ViewImage, json!({"path": args.path, "user": self.user}), async {
+            self.shared.live()?;
+            self.shared.images.view(&*self.shared.machine, &self.shared.paths, args, self.user.as_deref()).await
+        })
+        .await
     }
+}
+
+async fn put(
+    session: &SandboxSession,
+    path: impl AsRef<OsStr>,
+    content: ByteStream,
+    data: serde_json::Value,
+) -> Result<()> {
+    let shown = shown(&path);
+    observed(&session.shared, Op::Write, data, async {
+        let target = target(session, path, Intent::Write)?;
+        let write = session.shared.machine.write(&target, content);
+        let written = within(session.shared.limits.transfer, Op::Write, &shown, write).await?;
+        written.map_err(|cause| SandboxError::writing(&shown, cause))
+    })
+    .await
+}
+
+/// Resolves a path for the user that this session acts as.
+pub(super) fn target(session: &SandboxSession, path: impl AsRef<OsStr>, intent: Intent) -> Result<Target> {
+    session.shared.live()?;
+    let mut target = session.shared.paths.target(path, intent)?;
+    target.user.clone_from(&session.user);
+    Ok(target)
 }
 
 fn shown(path: &impl AsRef<OsStr>) -> String {

@@ -9,9 +9,15 @@ use sandbar_machine::{MachineError, Target};
 use serde_json::json;
 use tracing::Instrument;
 
-use super::{Phase, SandboxSession, teardown::EndMode};
+use super::{
+    Phase, SandboxSession,
+    teardown::{EndMode, end},
+    within,
+};
 use crate::{
-    Entry, Manifest, Materialised, Op, Result, SandboxError, WorkspacePath, audit::Span, manifest::wanted,
+    Entry, Manifest, Materialised, Op, Result, SandboxError, WorkspacePath,
+    audit::Span,
+    manifest::{check_sources, roots, wanted},
     materialise::Materialiser,
 };
 
@@ -32,67 +38,31 @@ impl SandboxSession {
     /// The first error; `session_closed` if the session was closed meanwhile.
     pub async fn start(&self) -> Result<Materialised> {
         let _one_at_a_time = self.shared.transition.lock().await;
-        self.live()?;
-        if self.phase() == Phase::Started {
+        self.shared.live()?;
+        if self.shared.phase() == Phase::Started {
             return Ok(Materialised::default());
         }
         let mut guard = StartGuard(Some(self.clone()));
         let root = self.shared.paths.root().to_string();
-        let span = self.begin(Op::Start, json!({"workspace_root": root}));
+        let span = self.shared.begin(Op::Start, json!({"workspace_root": root}));
         let mut closing = self.shared.closing.subscribe();
         let started = tokio::select! {
-            started = self.fill(&span) => started,
+            started = fill(self, &span) => started,
             _closing = closing.wait_for(|closing| *closing) => Err(SandboxError::session_closed(self.id())),
         };
         span.finish(&started, json!({}));
         guard.0 = None;
         match started {
             Ok(arrived) => {
-                self.set_phase(Phase::Started);
+                self.shared.set_phase(Phase::Started);
                 Ok(arrived)
             }
             Err(error) => {
                 // The caller gets the first error; deleting fails only if the machine is already gone.
-                let _the_first_error_counts = self.end(EndMode::Delete).await;
+                let _the_first_error_counts = end(self, EndMode::Delete).await;
                 Err(error)
             }
         }
-    }
-
-    async fn fill(&self, span: &Span) -> Result<Materialised> {
-        let root = Target::from(self.shared.paths.root());
-        let made =
-            self.within(self.shared.limits.operation, Op::Start, "the root", self.shared.machine.make_dir(&root));
-        made.await?.map_err(|cause| self.no_root(cause))?;
-        self.accounts().await?;
-        self.materialise(Scope::All, Some(span)).await
-    }
-
-    fn no_root(&self, cause: MachineError) -> SandboxError {
-        let workspace = self.features().workspace.clone();
-        let reason = format!("cannot create the manifest's root; the workspace of this machine is {workspace}");
-        SandboxError::workspace_start_error(self.shared.paths.root().to_string(), reason).because(cause)
-    }
-
-    /// Checks that every user of the manifest exists: the machine was asked to create them.
-    async fn accounts(&self) -> Result<()> {
-        let accounts = wanted(&self.manifest())?;
-        let Some(first) = accounts.more_than_one() else { return Ok(()) };
-        if !self.features().users {
-            let reason = "this machine has one user only; remove users and groups from the manifest and its entries";
-            return Err(SandboxError::account_unavailable(first, reason));
-        }
-        let members = accounts.groups.iter().flat_map(|group| &group.members);
-        let users: BTreeSet<&String> = accounts.users.iter().chain(members).collect();
-        for user in users {
-            let look = Target::from(self.shared.paths.root()).user(user);
-            let known =
-                self.within(self.shared.limits.operation, Op::Start, "an account", self.shared.machine.stat(&look));
-            known.await?.map_err(|cause| {
-                SandboxError::account_unavailable(user, "the machine has no such user").because(cause)
-            })?;
-        }
-        Ok(())
     }
 
     /// Creates the manifest's entries again.
@@ -100,8 +70,8 @@ impl SandboxSession {
     /// # Errors
     /// The first error; entries that were created before it stay.
     pub async fn apply_manifest(&self, scope: Scope) -> Result<Materialised> {
-        self.live()?;
-        self.materialise(scope, None).await
+        self.shared.live()?;
+        materialise(self, scope, None).await
     }
 
     /// Adds entries to a running session and creates them. Only entries can be added, and no mounts: everything else
@@ -112,7 +82,7 @@ impl SandboxSession {
     /// error while they are created.
     pub async fn add_entries(&self, addition: Manifest) -> Result<Materialised> {
         let _one_at_a_time = self.shared.transition.lock().await;
-        self.live()?;
+        self.shared.live()?;
         let refuse =
             |what: &str| Err(SandboxError::sandbox_config_invalid(what, "cannot be added to a running session"));
         if !addition.environment.is_empty() || !addition.users.is_empty() || !addition.groups.is_empty() {
@@ -122,58 +92,93 @@ impl SandboxSession {
             return refuse("mounts and grants");
         }
         addition.check()?;
-        addition.untrusted_sources()?;
+        check_sources(&addition)?;
         let merged = self.manifest().as_ref().clone().merge(addition.clone());
         merged.check()?;
         if wanted(&merged)? != wanted(&self.manifest())? {
             return refuse("groups that entries bring");
         }
-        let arrived = self.make(&addition, addition.flatten(), None).await?;
+        let arrived = make(self, &addition, addition.flatten(), None).await?;
         *self.shared.manifest.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(merged);
         Ok(arrived)
     }
+}
 
-    async fn materialise(&self, scope: Scope, parent: Option<&Span>) -> Result<Materialised> {
-        let manifest = self.manifest();
-        let mut entries = manifest.flatten();
-        if scope == Scope::EphemeralOnly {
-            let ephemeral: HashSet<WorkspacePath> = manifest.ephemeral_paths().into_iter().collect();
-            entries.retain(|(path, _)| path.and_above().any(|above| ephemeral.contains(&above)));
-        }
-        self.make(&manifest, entries, parent).await
-    }
+async fn fill(session: &SandboxSession, span: &Span) -> Result<Materialised> {
+    let root = Target::from(session.shared.paths.root());
+    let made = within(session.shared.limits.operation, Op::Start, "the root", session.shared.machine.make_dir(&root));
+    made.await?.map_err(|cause| no_root(session, cause))?;
+    check_accounts(session).await?;
+    materialise(session, Scope::All, Some(span)).await
+}
 
-    async fn make(
-        &self,
-        manifest: &Manifest,
-        entries: Vec<(WorkspacePath, &Entry)>,
-        parent: Option<&Span>,
-    ) -> Result<Materialised> {
-        let work = Materialiser {
-            machine: &*self.shared.machine,
-            fetch: &self.shared.fetch,
-            root: self.shared.paths.root(),
-            user: self.user.as_deref(),
-            roots: manifest.roots()?,
-            secrets: &self.shared.secrets,
-            public_only: !manifest.may_use_private_addresses(),
-            proxies: &self.shared.proxies,
-            limits: &self.shared.limits,
-            progress: self.shared.progress.clone(),
-        };
-        let data = json!({"entries": entries.len()});
-        let span = match parent {
-            Some(parent) => parent.child(Op::Materialize, data),
-            None => self.begin(Op::Materialize, data),
-        };
-        let arrived = self.within(self.shared.limits.transfer, Op::Materialize, "the manifest", work.run(entries));
-        let arrived = arrived.instrument(span.traced().clone()).await.and_then(|arrived| arrived);
-        let data = arrived
-            .as_ref()
-            .map_or(json!({}), |arrived| json!({"files": arrived.receipts.len(), "left_out": arrived.left_out.len()}));
-        span.finish(&arrived, data);
-        arrived
+fn no_root(session: &SandboxSession, cause: MachineError) -> SandboxError {
+    let workspace = session.machine().features().workspace.clone();
+    let reason = format!("cannot create the manifest's root; the workspace of this machine is {workspace}");
+    SandboxError::workspace_start_error(session.shared.paths.root().to_string(), reason).because(cause)
+}
+
+/// Checks that every user of the manifest exists: the machine was asked to create them.
+async fn check_accounts(session: &SandboxSession) -> Result<()> {
+    let accounts = wanted(&session.manifest())?;
+    let Some(first) = accounts.more_than_one() else { return Ok(()) };
+    if !session.machine().features().users {
+        let reason = "this machine has one user only; remove users and groups from the manifest and its entries";
+        return Err(SandboxError::account_unavailable(first, reason));
     }
+    let members = accounts.groups.iter().flat_map(|group| &group.members);
+    let users: BTreeSet<&String> = accounts.users.iter().chain(members).collect();
+    for user in users {
+        let look = Target::from(session.shared.paths.root()).user(user);
+        let known =
+            within(session.shared.limits.operation, Op::Start, "an account", session.shared.machine.stat(&look));
+        known
+            .await?
+            .map_err(|cause| SandboxError::account_unavailable(user, "the machine has no such user").because(cause))?;
+    }
+    Ok(())
+}
+
+async fn materialise(session: &SandboxSession, scope: Scope, parent: Option<&Span>) -> Result<Materialised> {
+    let manifest = session.manifest();
+    let mut entries = manifest.flatten();
+    if scope == Scope::EphemeralOnly {
+        let ephemeral: HashSet<WorkspacePath> = manifest.ephemeral_paths().into_iter().collect();
+        entries.retain(|(path, _)| path.and_above().any(|above| ephemeral.contains(&above)));
+    }
+    make(session, &manifest, entries, parent).await
+}
+
+async fn make(
+    session: &SandboxSession,
+    manifest: &Manifest,
+    entries: Vec<(WorkspacePath, &Entry)>,
+    parent: Option<&Span>,
+) -> Result<Materialised> {
+    let work = Materialiser {
+        machine: &*session.shared.machine,
+        fetch: &session.shared.fetch,
+        root: session.shared.paths.root(),
+        user: session.user.as_deref(),
+        roots: roots(manifest)?,
+        secrets: &session.shared.secrets,
+        public_only: !manifest.may_use_private_addresses(),
+        proxies: &session.shared.proxies,
+        limits: &session.shared.limits,
+        progress: session.shared.progress.clone(),
+    };
+    let data = json!({"entries": entries.len()});
+    let span = match parent {
+        Some(parent) => parent.child(Op::Materialize, data),
+        None => session.shared.begin(Op::Materialize, data),
+    };
+    let arrived = within(session.shared.limits.transfer, Op::Materialize, "the manifest", work.run(entries));
+    let arrived = arrived.instrument(span.traced().clone()).await.and_then(|arrived| arrived);
+    let data = arrived
+        .as_ref()
+        .map_or(json!({}), |arrived| json!({"files": arrived.receipts.len(), "left_out": arrived.left_out.len()}));
+    span.finish(&arrived, data);
+    arrived
 }
 
 /// Guards a start in progress: if it is dropped with its session, it deletes the machine in the background.
@@ -182,7 +187,7 @@ struct StartGuard(Option<SandboxSession>);
 impl Drop for StartGuard {
     fn drop(&mut self) {
         let (Some(session), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) else { return };
-        session.set_phase(Phase::Closed);
+        session.shared.set_phase(Phase::Closed);
         runtime.spawn(async move {
             let (client, handle) = (&session.shared.client, session.shared.machine.handle());
             if let Err(error) = client.delete(&handle).await {

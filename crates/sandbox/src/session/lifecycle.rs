@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, watch};
 use super::{
     Phase, SandboxSession, SessionOptions, SessionState, Shared,
     prepare::{Prepared, paths, prepare},
+    within,
 };
 use crate::{
     Manifest, Op, Paths, Result, SandboxError, SecretStore,
@@ -64,14 +65,11 @@ impl SandboxSession {
                 MachineError::invalid("record of the session", "cannot be written")
             })
         };
-        let created = match tokio::time::timeout(CREATE, client.create_recorded(spec, &keep)).await {
-            // If `record` failed, its own error is returned.
-            Ok(created) => created.map_err(|cause| {
-                let refused = refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
-                refused.unwrap_or_else(|| failed(cause))
-            }),
-            Err(_) => Err(SandboxError::operation_timeout(Op::Create, client.id(), CREATE.as_secs_f64())),
-        };
+        let created = within(CREATE, Op::Create, client.id(), client.create_recorded(spec, &keep)).await;
+        // If `record` failed, its own error is returned.
+        let refused =
+            |cause| refusal.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_else(|| failed(cause));
+        let created = created.and_then(|created| created.map_err(refused));
         span.finish(&created, json!({}));
         let manifest = std::mem::take(&mut options.manifest);
         Ok(SessionParts { client, machine: created?, audit, paths, phase: Phase::Created }
@@ -116,10 +114,9 @@ impl SandboxSession {
         let audit = audit_of(&state.session_id, &mut options);
         let span = audit.begin(Op::Attach, json!({"client": client.id()}));
         let limit = options.limits.operation;
-        let found = match tokio::time::timeout(limit, client.attach(&state.machine)).await {
-            Ok(found) => found.map_err(|cause| SandboxError::machine(Op::Attach, &state.session_id, cause)),
-            Err(_) => Err(SandboxError::operation_timeout(Op::Attach, &state.session_id, limit.as_secs_f64())),
-        };
+        let found = within(limit, Op::Attach, &state.session_id, client.attach(&state.machine)).await;
+        let failed = |cause| SandboxError::machine(Op::Attach, &state.session_id, cause);
+        let found = found.and_then(|found| found.map_err(failed));
         span.finish(&found, json!({}));
         let Some(machine) = found? else { return Ok(None) };
         let phase = if state.workspace_root_ready { Phase::Started } else { Phase::Created };
@@ -136,27 +133,21 @@ impl SandboxSession {
         let manifest = self.manifest();
         let root = self.paths().root();
         SessionState {
-            version: 1,
-            session_id: self.shared.id.clone(),
-            name: self.shared.name.clone(),
-            created_at: self.shared.created_at,
-            machine: self.shared.machine.handle(),
             workspace_root: (manifest.root != *root).then(|| root.clone()),
-            manifest: manifest.for_saving(),
-            exposed_ports: self.shared.ports.clone(),
-            workspace_root_ready: self.phase() == Phase::Started,
-            unfinished: self.phase() == Phase::Created,
+            workspace_root_ready: self.shared.phase() == Phase::Started,
+            unfinished: self.shared.phase() == Phase::Created,
             processes: self.shared.table.saved(),
+            ..self.shared.identity.state(self.shared.machine.handle(), &manifest)
         }
     }
 }
 
 /// The id, name, creation time and ports of a session.
-struct SessionIdentity {
-    id: String,
-    name: Option<String>,
-    created_at: jiff::Timestamp,
-    ports: Vec<u16>,
+pub(super) struct SessionIdentity {
+    pub(super) id: String,
+    pub(super) name: Option<String>,
+    pub(super) created_at: jiff::Timestamp,
+    pub(super) ports: Vec<u16>,
 }
 
 impl SessionIdentity {
@@ -193,22 +184,19 @@ impl SessionParts {
             tracing::warn!(name, "a secret of fewer than 8 bytes is not hidden in tool results");
         }
         let shared = Shared {
-            id: identity.id,
-            name: identity.name,
+            identity,
             fetch: options.fetch.unwrap_or_else(|| self.client.clone()),
             proxies: options.proxies,
             client: self.client,
             table: ProcessTable::new(self.machine.clone(), options.processes).hiding(options.secrets.mask()),
             paths: resolve_workspace(self.paths, &*self.machine),
             machine: self.machine,
-            ports: identity.ports,
             limits: options.limits,
             secrets: options.secrets,
             audit: self.audit,
             images: ImageViewer::new(),
             progress: options.progress,
             owner: options.owner,
-            created_at: identity.created_at,
             manifest: std::sync::RwLock::new(Arc::new(manifest)),
             phase: std::sync::Mutex::new(self.phase),
             hooks: std::sync::Mutex::new(Vec::new()),
@@ -228,7 +216,7 @@ fn resolve_workspace(paths: Paths, machine: &dyn Machine) -> Paths {
 
 /// The audit of the session. It always hides the session's secrets, whatever the options are.
 fn audit_of(id: &str, options: &mut SessionOptions) -> Audit {
-    let sinks: Vec<Box<dyn Sink>> = std::mem::take(&mut options.audit);
+    let sinks = options.audit.drain(..).map(|sink| Box::new(sink) as Box<dyn Sink>).collect();
     let given = std::mem::take(&mut options.audit_options);
     let secrets: SecretStore = given.secrets.merged(&options.secrets);
     Audit::new(id, sinks, AuditOptions { secrets, ..given })

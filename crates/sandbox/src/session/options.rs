@@ -1,13 +1,18 @@
 //! The options and limits of a session. Every limit has a finite default.
 
-use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{
+    fmt, io,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use sandbar_http::Proxies;
 use sandbar_machine::{Lifetime, MachineSpec, SandboxClient};
 
 use crate::{
     ArchiveLimits, Manifest, Progress, SecretStore,
-    audit::{AuditOptions, Sink},
+    audit::{AuditOptions, Event, PayloadOverride, Sink},
     patch::PatchJournal,
     processes::TableOptions,
 };
@@ -62,7 +67,23 @@ impl Default for SessionLimits {
     }
 }
 
-/// The options of a session, except its client.
+/// A sink that clones of options, and so their sessions, share. A panic of another session's thread leaves it usable.
+impl Sink for Arc<Mutex<dyn Sink>> {
+    fn deliver(&mut self, event: &Event) -> io::Result<()> {
+        self.lock().unwrap_or_else(PoisonError::into_inner).deliver(event)
+    }
+
+    fn policy(&self) -> PayloadOverride {
+        self.lock().unwrap_or_else(PoisonError::into_inner).policy()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.lock().unwrap_or_else(PoisonError::into_inner).flush()
+    }
+}
+
+/// The options of a session, except its client. A clone shares only the audit sinks.
+#[derive(Clone)]
 pub struct SessionOptions {
     /// Initial content of the workspace.
     pub manifest: Manifest,
@@ -82,7 +103,7 @@ pub struct SessionOptions {
     /// Numbering and limits of the process table.
     pub processes: TableOptions,
     /// Sinks that get an event for every operation.
-    pub audit: Vec<Box<dyn Sink>>,
+    pub audit: Vec<Arc<Mutex<dyn Sink>>>,
     /// Queue and content of audit events.
     pub audit_options: AuditOptions,
     /// Function that gets the progress of filling the workspace.
@@ -194,7 +215,14 @@ impl SessionOptions {
     /// Adds a sink that gets an event for every operation.
     #[must_use]
     pub fn audit(mut self, sink: impl Sink + 'static) -> Self {
-        self.audit.push(Box::new(sink));
+        self.audit.push(Arc::new(Mutex::new(sink)));
+        self
+    }
+
+    /// Sets the journal of patches to a workspace of the host.
+    #[must_use]
+    pub fn patch_journal(mut self, journal: PatchJournal) -> Self {
+        self.patch_journal = Some(journal);
         self
     }
 
@@ -220,5 +248,24 @@ impl fmt::Debug for SessionOptions {
             .field("limits", &self.limits)
             .field("owner", &self.owner)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::Callback;
+
+    #[test]
+    fn clones_share_their_sinks() {
+        let (sender, events) = std::sync::mpsc::channel();
+        let options = SessionOptions::default().audit(Callback::new(move |event: &Event| {
+            sender.send(event.session_id.clone()).unwrap();
+        }));
+        let mut copy = options.clone();
+        assert_eq!((options.audit.len(), copy.audit.len()), (1, 1));
+        assert!(copy.audit[0].flush().is_ok() && events.try_recv().is_err());
+        drop(options);
+        assert!(matches!(events.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty)), "the copy keeps the sink");
     }
 }

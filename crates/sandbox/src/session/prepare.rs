@@ -6,8 +6,9 @@ use sandbar_machine::{Access, FileIdentity, HostMount, MachinePath, MachineSpec}
 
 use super::SessionOptions;
 use crate::{
-    Credential, Entry, Grant, Manifest, Mount, Paths, Result, SandboxError, WorkspacePath, local::Roots,
-    manifest::wanted,
+    Credential, Entry, Grant, Manifest, Mount, Paths, Result, SandboxError, WorkspacePath,
+    local::Roots,
+    manifest::{check_sources, roots, wanted},
 };
 
 /// The machine that a session needs, and the paths it may use there.
@@ -20,7 +21,7 @@ pub(super) struct Prepared {
 pub(super) fn prepare(options: &SessionOptions) -> Result<Prepared> {
     let manifest = &options.manifest;
     manifest.check()?;
-    manifest.untrusted_sources()?;
+    check_sources(manifest)?;
     refuse_unsupported_entries(manifest)?;
     for (path, entry) in manifest.flatten() {
         check_secrets(&path, entry, options)?;
@@ -32,7 +33,7 @@ pub(super) fn prepare(options: &SessionOptions) -> Result<Prepared> {
     spec.accounts.users.extend(accounts.users);
     spec.accounts.groups.extend(accounts.groups);
     spec.mounts.extend(grants(manifest)?);
-    let roots = manifest.roots()?;
+    let roots = roots(manifest)?;
     for (path, inside, entry) in manifest.mounts()? {
         if let Entry::Mount(mount) = entry {
             spec.mounts.push(bind(&roots, &path, inside, mount)?);

@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use sandbar_machine::{ByteStream, MachineError};
 use serde_json::json;
 
-use crate::{SandboxError, audit::Span};
+use crate::{Result, SandboxError, audit::Span};
 
 /// A stream, the span of its operation, and the number of bytes so far.
 struct AuditedStream {
@@ -26,6 +26,22 @@ pub(super) fn audited(stream: ByteStream, span: Span, path: String, idle: Durati
         let piece = audited.next().await?;
         Some((piece, audited))
     }))
+}
+
+/// As [`audited`], for a stream that may not have opened; the operation has then ended.
+pub(super) fn audited_if_open(
+    opened: Result<ByteStream>,
+    span: Span,
+    path: String,
+    idle: Duration,
+) -> Result<ByteStream> {
+    match opened {
+        Ok(stream) => Ok(audited(stream, span, path, idle)),
+        failed => {
+            span.finish(&failed, json!({}));
+            failed
+        }
+    }
 }
 
 impl AuditedStream {
@@ -47,7 +63,7 @@ impl AuditedStream {
         next
     }
 
-    fn finish(&mut self, end: &crate::Result<()>) {
+    fn finish(&mut self, end: &Result<()>) {
         if let Some(span) = self.span.take() {
             span.finish(end, json!({"bytes": self.bytes}));
         }

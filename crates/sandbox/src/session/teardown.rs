@@ -8,7 +8,7 @@ use std::{
 use sandbar_machine::MachineError;
 use serde_json::json;
 
-use super::{Hook, Phase, SandboxSession};
+use super::{Hook, Phase, SandboxSession, observed, within};
 use crate::{Op, Result, SandboxError};
 
 /// How long audit sinks have to take the remaining events.
@@ -23,11 +23,15 @@ pub(super) enum EndMode {
     Delete,
 }
 
-impl SandboxSession {
+/// The functions that run once before a session's work is saved or its machine ends.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionHooks<'a>(&'a SandboxSession);
+
+impl SessionHooks<'_> {
     /// Registers a function that runs once before the session's work is saved or its machine ends.
-    pub fn register_pre_stop_hook<F, W>(&self, hook: F)
+    pub fn before_stop<F, W>(self, hook: F)
     where
-        F: FnOnce(Self) -> W + Send + 'static,
+        F: FnOnce(SandboxSession) -> W + Send + 'static,
         W: Future<Output = Result<()>> + Send + 'static,
     {
         self.add_hook(None, Box::new(|session| Box::pin(hook(session))));
@@ -35,10 +39,10 @@ impl SandboxSession {
 
     /// Registers a hook for an owner that may register more than once: nothing happens while a hook of the same owner
     /// is registered. After the session was stopped, the owner can register a new one.
-    pub fn register_pre_stop_hook_of<T, F, W>(&self, owner: &Arc<T>, hook: F)
+    pub fn before_stop_of<T, F, W>(self, owner: &Arc<T>, hook: F)
     where
         T: ?Sized + Send + Sync + 'static,
-        F: FnOnce(Self) -> W + Send + 'static,
+        F: FnOnce(SandboxSession) -> W + Send + 'static,
         W: Future<Output = Result<()>> + Send + 'static,
     {
         // The hook holds the owner, so that its address is not reused while it is compared.
@@ -53,11 +57,19 @@ impl SandboxSession {
         self.add_hook(Some(Arc::as_ptr(owner).addr()), hook);
     }
 
-    fn add_hook(&self, owner: Option<usize>, hook: Hook) {
-        let mut hooks = self.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+    fn add_hook(self, owner: Option<usize>, hook: Hook) {
+        let mut hooks = self.0.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         if owner.is_none() || hooks.iter().all(|(known, _)| *known != owner) {
             hooks.push((owner, hook));
         }
+    }
+}
+
+impl SandboxSession {
+    /// The hooks of the session.
+    #[must_use]
+    pub fn hooks(&self) -> SessionHooks<'_> {
+        SessionHooks(self)
     }
 
     /// Runs the pre-stop hooks, then ends every command of the process table. The workspace, the machine and background
@@ -66,34 +78,13 @@ impl SandboxSession {
     /// # Errors
     /// The error of the first hook that failed.
     pub async fn stop(&self) -> Result<()> {
-        self.live()?;
-        self.observed(Op::Stop, json!({}), async {
-            let hooked = self.run_hooks().await;
+        self.shared.live()?;
+        observed(&self.shared, Op::Stop, json!({}), async {
+            let hooked = run_hooks(self).await;
             self.shared.table.terminate_all().await;
             hooked
         })
         .await
-    }
-
-    /// Runs the hooks without holding a lock: a hook may call any operation of its session.
-    async fn run_hooks(&self) -> Result<()> {
-        let hooks = std::mem::take(&mut *self.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut first = Ok(());
-        for (_owner, hook) in hooks {
-            let limit = self.shared.limits.transfer;
-            let ran = self.observed(Op::PreStopHook, json!({}), async {
-                // A separate task, so that a panic ends the hook and not the caller.
-                let task = tokio::spawn(hook(self.clone()));
-                let stop = task.abort_handle();
-                let ended = self.within(limit, Op::PreStopHook, "a hook", task).await;
-                stop.abort();
-                ended?.unwrap_or_else(|cause| {
-                    Err(SandboxError::workspace_stop_error("a hook", "the hook panicked").because(cause))
-                })
-            });
-            first = first.and(ran.await);
-        }
-        first
     }
 
     /// Stops, then ends the machine. Closing twice is allowed; a start in progress is cancelled.
@@ -101,12 +92,12 @@ impl SandboxSession {
     /// # Errors
     /// The first error; all steps are tried.
     pub async fn close(&self) -> Result<()> {
-        let stopped = self.before_end().await;
+        let stopped = before_end(self).await;
         let _one_at_a_time = self.shared.transition.lock().await;
-        if self.phase() == Phase::Closed {
+        if self.shared.phase() == Phase::Closed {
             return stopped;
         }
-        stopped.and(self.end(EndMode::Shutdown).await)
+        stopped.and(end(self, EndMode::Shutdown).await)
     }
 
     /// Closes, then removes the machine with all its files. Deleting twice is allowed.
@@ -114,46 +105,67 @@ impl SandboxSession {
     /// # Errors
     /// The first error; all steps are tried.
     pub async fn delete(&self) -> Result<()> {
-        let stopped = self.before_end().await;
+        let stopped = before_end(self).await;
         let _one_at_a_time = self.shared.transition.lock().await;
-        stopped.and(self.end(EndMode::Delete).await)
+        stopped.and(end(self, EndMode::Delete).await)
     }
+}
 
-    /// Stops the session, unless it is closed already.
-    async fn before_end(&self) -> Result<()> {
-        self.shared.closing.send_replace(true);
-        match self.stop().await {
-            Err(SandboxError::SessionClosed { .. }) => Ok(()),
-            other => other,
-        }
+/// Runs the hooks without holding a lock: a hook may call any operation of its session.
+async fn run_hooks(session: &SandboxSession) -> Result<()> {
+    let hooks = std::mem::take(&mut *session.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut first = Ok(());
+    for (_owner, hook) in hooks {
+        let limit = session.shared.limits.transfer;
+        let ran = observed(&session.shared, Op::PreStopHook, json!({}), async {
+            // A separate task, so that a panic ends the hook and not the caller.
+            let task = tokio::spawn(hook(session.clone()));
+            let stop = task.abort_handle();
+            let ended = within(limit, Op::PreStopHook, "a hook", task).await;
+            stop.abort();
+            ended?.unwrap_or_else(|cause| {
+                Err(SandboxError::workspace_stop_error("a hook", "the hook panicked").because(cause))
+            })
+        });
+        first = first.and(ran.await);
     }
+    first
+}
 
-    pub(super) async fn end(&self, mode: EndMode) -> Result<()> {
-        let was = self.phase();
-        self.set_phase(Phase::Closed);
-        self.shared.table.close().await;
-        let root = self.shared.paths.root().to_string();
-        let failed = |cause: MachineError| SandboxError::workspace_stop_error(&root, cause.code()).because(cause);
-        let limit = self.shared.limits.operation;
-        let mut ended = Ok(());
-        if was != Phase::Closed {
-            let stopped = self.observed(Op::Shutdown, json!({}), async {
-                let stop = self.within(limit, Op::Shutdown, "the machine", self.shared.machine.stop());
-                stop.await?.or_else(gone_is_fine).map_err(failed)
-            });
-            ended = stopped.await;
-        }
-        if mode == EndMode::Delete {
-            let handle = self.shared.machine.handle();
-            let deleted = self.observed(Op::Delete, json!({}), async {
-                let delete = self.within(limit, Op::Delete, "the machine", self.shared.client.delete(&handle));
-                delete.await?.or_else(gone_is_fine).map_err(failed)
-            });
-            ended = ended.and(deleted.await);
-        }
-        let _late_sinks_continue = self.shared.audit.close(LAST_EVENTS).await;
-        ended
+/// Stops the session, unless it is closed already.
+async fn before_end(session: &SandboxSession) -> Result<()> {
+    session.shared.closing.send_replace(true);
+    match session.stop().await {
+        Err(error) if error.code() == "session_closed" => Ok(()),
+        other => other,
     }
+}
+
+pub(super) async fn end(session: &SandboxSession, mode: EndMode) -> Result<()> {
+    let was = session.shared.phase();
+    session.shared.set_phase(Phase::Closed);
+    session.shared.table.close().await;
+    let root = session.shared.paths.root().to_string();
+    let failed = |cause: MachineError| SandboxError::workspace_stop_error(&root, cause.code()).because(cause);
+    let limit = session.shared.limits.operation;
+    let mut ended = Ok(());
+    if was != Phase::Closed {
+        let stopped = observed(&session.shared, Op::Shutdown, json!({}), async {
+            let stop = within(limit, Op::Shutdown, "the machine", session.shared.machine.stop());
+            stop.await?.or_else(gone_is_fine).map_err(failed)
+        });
+        ended = stopped.await;
+    }
+    if mode == EndMode::Delete {
+        let handle = session.shared.machine.handle();
+        let deleted = observed(&session.shared, Op::Delete, json!({}), async {
+            let delete = within(limit, Op::Delete, "the machine", session.shared.client.delete(&handle));
+            delete.await?.or_else(gone_is_fine).map_err(failed)
+        });
+        ended = ended.and(deleted.await);
+    }
+    let _late_sinks_continue = session.shared.audit.close(LAST_EVENTS).await;
+    ended
 }
 
 fn gone_is_fine(cause: MachineError) -> Result<(), MachineError> {

@@ -114,7 +114,7 @@ async fn undone(stage: &Stage<'_>, tally: &mut Tally, profile: Profile) {
     let made = fs::read(stage.workspace.join("u/f")).expect("what the patch wrote");
     fs::write(canary.dir.join("f"), &made).expect("the same outside");
     stage.plant(&format!("mv u u.away; ln -s {} u", canary.text())).await;
-    let got = prompt(stage.session.undo_patch(&applied)).await;
+    let got = prompt(stage.session.patches().undo(&applied)).await;
     let same = fs::read(canary.dir.join("f")).is_ok_and(|bytes| bytes == made);
     fs::write(canary.dir.join("f"), secret).expect("as it was");
     stage.plant("rm -rf u u.away").await;

@@ -137,7 +137,7 @@ async fn patched(session: &SandboxSession, score: &mut Score, round: usize) {
         let applied = prompt(session.apply_patch(&patch, options)).await;
         score.count("patch", applied.is_ok());
         if let (Ok(applied), true) = (applied, round.is_multiple_of(3)) {
-            score.count("undo", prompt(session.undo_patch(&applied)).await.is_ok());
+            score.count("undo", prompt(session.patches().undo(&applied)).await.is_ok());
         }
     }
     // What the last patch removed is read again in the next round.

@@ -190,7 +190,7 @@ impl Tampered<'_> {
         let got = match self.with(r#""exposed_ports": []"#, &format!(r#""exposed_ports": [{port}]"#)) {
             Err(error) => Err(error.full_message()),
             Ok(state) => match self.attach(state).await {
-                Ok(Some(session)) => prompt(session.resolve_exposed_port(port)).await,
+                Ok(Some(session)) => prompt(session.ports().resolve(port)).await,
                 other => Err(format!("{other:?}")),
             },
         };

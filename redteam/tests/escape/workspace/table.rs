@@ -46,7 +46,7 @@ pub(super) async fn run(rig: &Rig, tally: &mut Tally) {
 
 async fn start(session: &SandboxSession, command: &str) -> Update {
     let args = ExecCommandArgs::new(command).yield_time_ms(250);
-    soon(session.exec_command(args)).await.expect("the command starts")
+    soon(session.processes().exec_command(args)).await.expect("the command starts")
 }
 
 async fn count(session: &SandboxSession) -> usize {
@@ -79,7 +79,7 @@ async fn flood(session: &SandboxSession, tally: &mut Tally) {
         format!("{grown} MiB more, at most {longest} bytes told, {}", brief(&answered)),
     );
     for id in updates.iter().filter_map(|update| update.process_id) {
-        soon(session.terminate(id)).await.expect("it ends");
+        soon(session.processes().terminate(id)).await.expect("it ends");
     }
     let (calm, left) = quiet(session).await;
     tally.expect("J75.table-flood-ends", calm, format!("{left} processes left"));
@@ -89,7 +89,7 @@ async fn terminated(session: &SandboxSession, tally: &mut Tally, name: &str, com
     let update = start(session, command).await;
     let before = count(session).await;
     let ended = match update.process_id {
-        Some(id) => prompt(session.terminate(id)).await,
+        Some(id) => prompt(session.processes().terminate(id)).await,
         None => Err(format!("it ended by itself: {}", update.output)),
     };
     let (calm, left) = quiet(session).await;
@@ -108,15 +108,16 @@ async fn timed_out(session: &SandboxSession, tally: &mut Tally) {
 /// Input for a process that has ended is answered with its exit, and never reaches another process.
 async fn after_the_end(session: &SandboxSession, tally: &mut Tally) {
     let args = ExecCommandArgs::new("until [ -e /workspace/go ]; do sleep 0.1; done; exit 7").tty().yield_time_ms(250);
-    let update = soon(session.exec_command(args)).await.expect("it starts");
+    let update = soon(session.processes().exec_command(args)).await.expect("it starts");
     let Some(id) = update.process_id else {
         tally.expect("D30.table-stdin-after-exit", false, "it ended too soon");
         return;
     };
     soon(session.write("go", "x")).await.expect("it may end");
-    let ended = || session.processes().iter().any(|process| process.id == id && process.exit_code.is_some());
+    let ended = || session.processes().list().iter().any(|process| process.id == id && process.exit_code.is_some());
     let ended = until(async || ended()).await;
-    let type_to = || session.write_stdin(WriteStdinArgs::new(id, "echo typed\n".repeat(10_000)).yield_time_ms(250));
+    let type_to =
+        || session.processes().write_stdin(WriteStdinArgs::new(id, "echo typed\n".repeat(10_000)).yield_time_ms(250));
     let first = prompt(type_to()).await;
     let second = prompt(type_to()).await;
     let told = first.as_ref().is_ok_and(|update| update.exit_code == Some(7)) || refused(&first);
@@ -126,22 +127,22 @@ async fn after_the_end(session: &SandboxSession, tally: &mut Tally) {
 
 async fn of_another_session(session: &SandboxSession, other: &SandboxSession, tally: &mut Tally) {
     let args = ExecCommandArgs::new("cat").tty().yield_time_ms(250);
-    let update = soon(session.exec_command(args)).await.expect("it starts");
+    let update = soon(session.processes().exec_command(args)).await.expect("it starts");
     let id = update.process_id.expect("it runs");
     // The echo may arrive later than the answer.
     let own = until(async || {
-        let typed = soon(session.write_stdin(WriteStdinArgs::new(id, "mine\n").yield_time_ms(250))).await;
+        let typed = soon(session.processes().write_stdin(WriteStdinArgs::new(id, "mine\n").yield_time_ms(250))).await;
         typed.is_ok_and(|update| update.output.contains("mine"))
     })
     .await;
     tally.control("D25", own, "its own session reaches the process");
-    let wrote = prompt(other.write_stdin(WriteStdinArgs::new(id, "not mine\n").yield_time_ms(250))).await;
-    let ended = prompt(other.terminate(id)).await;
-    let followed = other.follow(id).is_err();
-    let lives = session.processes().iter().any(|process| process.id == id && process.exit_code.is_none());
+    let wrote = prompt(other.processes().write_stdin(WriteStdinArgs::new(id, "not mine\n").yield_time_ms(250))).await;
+    let ended = prompt(other.processes().terminate(id)).await;
+    let followed = other.processes().follow(id).is_err();
+    let lives = session.processes().list().iter().any(|process| process.id == id && process.exit_code.is_none());
     let detail = format!("{}; {}; it lives: {lives}", brief(&wrote), brief(&ended));
     tally.expect("D25.process-of-another-session", refused(&wrote) && refused(&ended) && followed && lives, detail);
-    soon(session.terminate(id)).await.expect("it ends");
+    soon(session.processes().terminate(id)).await.expect("it ends");
 }
 
 /// More processes than the table holds: the oldest go, and are really gone.
@@ -151,7 +152,7 @@ async fn crowd(session: &SandboxSession, tally: &mut Tally) {
     }
     let (mut listed, mut inside) = (0, 0);
     let held = until(async || {
-        (listed, inside) = (session.processes().len(), count(session).await);
+        (listed, inside) = (session.processes().list().len(), count(session).await);
         listed <= 64 && inside <= 64 + IDLE
     })
     .await;

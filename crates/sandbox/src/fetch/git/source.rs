@@ -193,7 +193,7 @@ fn check_subpath(shown: &str, given: Option<&str>) -> Result<Option<WorkspacePat
     }
     let path = match WorkspacePath::new(given) {
         Ok(path) => path,
-        Err(SandboxError::InvalidManifestPath { reason, .. }) => return refuse(fault(reason), None),
+        Err(SandboxError::InvalidPath { reason, .. }) => return refuse(fault(reason), None),
         Err(other) => return refuse("malformed", Some(other.into())),
     };
     if path.parts().any(|part| part.eq_ignore_ascii_case(".git")) {

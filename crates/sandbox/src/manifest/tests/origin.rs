@@ -5,7 +5,7 @@ use super::*;
 const TEXT: &str = r#"{"entries": {"data": {"type": "mount", "source": "data", "read_only": false}}}"#;
 
 fn code(manifest: &Manifest) -> Option<&'static str> {
-    manifest.untrusted_sources().err().map(|error| error.code())
+    check_sources(manifest).err().map(|error| error.code())
 }
 
 #[test]
@@ -27,8 +27,8 @@ fn text_cannot_mount_writable_or_name_sources_without_a_directory() {
     for harmless in [json!({"type": "file", "content": ""}), json!({"type": "local_dir"}), json!({"type": "dir"})] {
         assert_eq!(code(&entry(harmless).unwrap()), None);
     }
-    let read = Manifest::from_file(TEXT, Format::Json, "/srv").unwrap();
-    let error = read.untrusted_sources().unwrap_err();
+    let read = Format::Json.manifest(TEXT).unwrap().base_dir("/srv");
+    let error = check_sources(&read).unwrap_err();
     assert_eq!(error.code(), "mount_config_invalid");
     assert!(error.to_string().contains("--allow-mounts") && error.to_string().contains("trust_mounts"), "{error}");
     assert_eq!(code(&read.clone().trust_mounts()), None);
@@ -43,7 +43,7 @@ fn every_way_of_reading_is_reading() {
         Manifest::from_json(TEXT).unwrap(),
         Manifest::from_yaml(TEXT).unwrap(),
         Manifest::from_toml("[entries.data]\ntype = \"mount\"\nsource = \"data\"\nread_only = false\n").unwrap(),
-        Manifest::from_text_unchecked(TEXT, Format::Json).unwrap(),
+        Format::Json.manifest_unchecked(TEXT).unwrap(),
         serde_json::from_str::<Manifest>(TEXT).unwrap(),
         Manifest::new().base_dir("/srv").merge(Manifest::from_json(TEXT).unwrap()),
         Manifest::from_json("{}").unwrap().merge(Manifest::from_json(TEXT).unwrap().trust_mounts()).base_dir("/srv"),
@@ -82,7 +82,7 @@ fn what_is_saved_names_no_place_of_the_host_and_opens_nothing() {
     assert_eq!(loaded.clone().restore(None).for_saving(), saved, "what is not put back stays redacted");
     let redacted = loaded.restore(None);
     redacted.check().unwrap();
-    redacted.untrusted_sources().unwrap();
+    check_sources(&redacted).unwrap();
     let left: Vec<_> = redacted.flatten().into_iter().filter(|(_, entry)| entry.is_redacted()).collect();
     assert_eq!(left.len(), 6);
 }

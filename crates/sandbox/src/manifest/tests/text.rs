@@ -105,7 +105,7 @@ fn texts_that_are_no_manifest_are_refused_within_bounds() {
         (Format::Toml, format!("a = {}", "[".repeat(100_000)), "manifest: "),
     ];
     for (format, text, words) in table {
-        let error = Manifest::from_text_unchecked(&text, format).expect_err(&text[..text.len().min(80)]);
+        let error = format.manifest_unchecked(&text).expect_err(&text[..text.len().min(80)]);
         assert!(error.to_string().contains(words), "{error}");
     }
     let long = format!("{{}}{}", " ".repeat(64 << 20));
