@@ -132,8 +132,8 @@ impl SandboxSession {
         &self.shared.paths
     }
 
-    /// The secrets of the session. The model's tools ([`exec_command`](SessionProcesses::exec_command) and the like) hide their
-    /// values in output; [`exec`](Self::exec) and [`read`](Self::read) return data and never change it.
+    /// The secrets of the session. The model's tools ([`exec_command`](SessionProcesses::exec_command) and the like)
+    /// hide their values in output; [`exec`](Self::exec) and [`read`](Self::read) return data and never change it.
     #[must_use]
     pub fn secrets(&self) -> &SecretStore {
         &self.shared.secrets
