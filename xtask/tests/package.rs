@@ -9,7 +9,8 @@ use std::{
     process::Command,
 };
 
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 12] = [
+    "sandbar-host-files",
     "sandbar-http",
     "sandbar-machine",
     "sandbar-guest",

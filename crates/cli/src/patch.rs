@@ -11,9 +11,8 @@ use sandbar::{
     patch::{self, Applied, Done, Patch, PatchJournal, PatchOptions, Profile, Recovered},
 };
 use sandbar_runs::{
-    StateDir,
+    ConfinedDir, StateDir,
     git::{PathJudge, enclosing_repository},
-    tree::ConfinedDir,
     writable_parent,
 };
 use serde_json::{Value, json};

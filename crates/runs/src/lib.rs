@@ -56,13 +56,14 @@ pub mod git;
 mod host_paths;
 mod index;
 mod record;
+mod rules;
 pub mod sessions;
 mod state_dir;
 mod store;
 #[cfg(test)]
 mod tests;
-pub mod tree;
 
+pub use sandbar_host_files::ConfinedDir;
 pub use tokio_util::sync::CancellationToken;
 
 pub use self::{

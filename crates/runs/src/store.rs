@@ -14,6 +14,7 @@ use rustix::{
     fs::{FallocateFlags, FlockOperation, OFlags, flock},
     io::Errno,
 };
+use sandbar_host_files::remove_tree;
 use serde::{Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
@@ -22,7 +23,6 @@ use crate::{
     error::other,
     index::{self, Index},
     record::{RunRecord, RunStatus},
-    tree::removal::remove_tree,
 };
 
 /// Largest `record.json`.

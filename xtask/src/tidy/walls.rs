@@ -7,18 +7,19 @@ use super::{
 
 /// Each crate's folder, and the folders of ours it may see.
 const WALLS: &[(&str, &[&str])] = &[
+    ("host-files", &[]),
     ("http", &[]),
     ("machine", &[]),
     ("guest", &[]),
     ("macros", &[]),
     ("agent", &["http", "macros"]),
     ("mock", &[]),
-    ("sandbox", &["http", "machine"]),
+    ("sandbox", &["host-files", "http", "machine"]),
     ("clients", &["http", "machine", "guest"]),
     // For tests: others have it as a development dependency only.
     ("fakes", &["machine", "clients"]),
     ("sandbar", &["machine", "clients", "sandbox", "agent", "mock"]),
-    ("runs", &["sandbar"]),
+    ("runs", &["host-files", "sandbar"]),
     ("cli", &["runs", "sandbar"]),
 ];
 

@@ -13,21 +13,14 @@ use std::{
 };
 
 use sandbar::{Access, Demand, FileIdentity, HostMount, MachinePath, MachineSpec, Manifest};
+use sandbar_host_files::{ConfinedDir, as_path, at_and_above};
 use serde::{Deserialize, Serialize};
 
 use super::{
     GitAccess, is_git,
     search::{Bounds, Fingerprint, Repositories, at, is_repository},
 };
-use crate::{
-    Error, ErrorKind, PathBytes, Result,
-    error::other,
-    host_paths,
-    tree::{
-        ConfinedDir,
-        confined_dir::{as_path, at_and_above},
-    },
-};
+use crate::{Error, ErrorKind, PathBytes, Result, error::other, host_paths};
 
 /// Maximum number of protected paths in one directory; each is a mount.
 const MAX_MOUNTS: usize = 256;

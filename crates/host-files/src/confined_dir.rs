@@ -1,28 +1,27 @@
 //! A directory tree behind one open handle: every path in it is opened beneath that handle, and no link is followed.
 
 use std::{
-    ffi::OsStr,
+    ffi::{CString, OsStr},
     fs::File,
     io::{self, Read},
     iter,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::Path,
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
     io::Errno,
 };
 
 /// Flags to open a directory for listing.
-pub(crate) const DIRECTORY: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Flags to open a file for reading. Opening a pipe or a device by mistake does not block.
-pub(crate) const READING: OFlags =
+pub const READING: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// A directory tree whose paths cannot lead out of it.
@@ -37,18 +36,18 @@ impl ConfinedDir {
         Ok(Self { root: rustix::fs::open(path, DIRECTORY, Mode::empty())? })
     }
 
-    pub(crate) fn root(&self) -> &OwnedFd {
+    /// The handle of the tree's root.
+    pub fn root(&self) -> &OwnedFd {
         &self.root
     }
 
     /// Opens a relative path; links and `..` are refused in every component.
-    pub(crate) fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    pub fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let (mut dir, mut rest) = (None::<OwnedFd>, path);
         loop {
             let from = dir.as_ref().map_or(self.root.as_fd(), AsFd::as_fd);
-            match rustix::fs::openat2(from, rest, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-                // Path too long, or `openat2` is missing or filtered: open one component after the other.
+            match open_beneath(from, rest, flags | OFlags::CLOEXEC) {
+                // Path too long, or the system call is missing or filtered: open one component after the other.
                 Err(Errno::NAMETOOLONG | Errno::NOSYS | Errno::PERM) => {}
                 opened => return Ok(opened?),
             }
@@ -61,7 +60,7 @@ impl ConfinedDir {
     }
 
     /// The parent directory of a path.
-    pub(crate) fn parent(&self, path: &[u8]) -> io::Result<OwnedFd> {
+    pub fn parent(&self, path: &[u8]) -> io::Result<OwnedFd> {
         match parent_of(path) {
             Some(parent) => self.open_at(parent, DIRECTORY),
             None => Ok(self.root.try_clone()?),
@@ -69,12 +68,12 @@ impl ConfinedDir {
     }
 
     /// Opens a regular file for reading.
-    pub(crate) fn file(&self, path: &[u8]) -> io::Result<(File, Stat)> {
+    pub fn file(&self, path: &[u8]) -> io::Result<(File, Stat)> {
         regular(self.open_at(path, READING)?)
     }
 
     /// The metadata of a path, or `None` if it does not exist. Every parent must be a directory.
-    pub(crate) fn stat(&self, path: &[u8]) -> io::Result<Option<Stat>> {
+    pub fn stat(&self, path: &[u8]) -> io::Result<Option<Stat>> {
         let found = self.parent(path).and_then(|dir| Ok(stat_in(&dir, name_of(path))?));
         match found {
             Ok(stat) => Ok(Some(stat)),
@@ -84,9 +83,34 @@ impl ConfinedDir {
     }
 
     /// The target of a symbolic link.
-    pub(crate) fn link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+    pub fn link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         Ok(rustix::fs::readlinkat(self.parent(path)?, name_of(path), Vec::new())?.into_bytes())
     }
+}
+
+impl From<OwnedFd> for ConfinedDir {
+    /// The tree below an open directory.
+    fn from(root: OwnedFd) -> Self {
+        Self { root }
+    }
+}
+
+impl AsFd for ConfinedDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn open_beneath(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    use rustix::fs::ResolveFlags;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_beneath(_dir: BorrowedFd<'_>, _path: &[u8], _flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    Err(Errno::NOSYS)
 }
 
 /// Refuses names that are not plain path components.
@@ -97,12 +121,13 @@ fn plain(name: &[u8]) -> io::Result<&[u8]> {
     }
 }
 
-pub(crate) fn stat_in(dir: &impl AsFd, name: &[u8]) -> rustix::io::Result<Stat> {
+/// The metadata of a name in an open directory; a link is not followed.
+pub fn stat_in(dir: &impl AsFd, name: &[u8]) -> rustix::io::Result<Stat> {
     rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 /// Refuses an open handle that is not a regular file.
-pub(crate) fn regular(opened: OwnedFd) -> io::Result<(File, Stat)> {
+pub fn regular(opened: OwnedFd) -> io::Result<(File, Stat)> {
     let stat = rustix::fs::fstat(&opened)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("it is not a regular file any more"));
@@ -110,30 +135,51 @@ pub(crate) fn regular(opened: OwnedFd) -> io::Result<(File, Stat)> {
     Ok((opened.into(), stat))
 }
 
+/// The permission bits, without the set-user-id, set-group-id and sticky bits.
+pub fn permissions(stat: &Stat) -> u32 {
+    // The width of `st_mode` depends on the system.
+    #[cfg(target_os = "linux")]
+    let mode = stat.st_mode;
+    #[cfg(not(target_os = "linux"))]
+    let mode = u32::from(stat.st_mode);
+    mode & 0o777
+}
+
+/// The names in a directory and their types, in the order of the file system.
+pub(crate) fn names(dir: &impl AsFd) -> io::Result<impl Iterator<Item = io::Result<(CString, FileType)>>> {
+    let entries = Dir::read_from(dir)?;
+    Ok(entries.filter_map(|entry| match entry {
+        Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => None,
+        Ok(entry) => Some(Ok((entry.file_name().to_owned(), entry.file_type()))),
+        Err(error) => Some(Err(error.into())),
+    }))
+}
+
 /// Reads at most `limit` bytes of a file.
-pub(crate) fn read_up_to(file: File, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read_up_to(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// The path without its last component.
-pub(crate) fn parent_of(path: &[u8]) -> Option<&[u8]> {
+pub fn parent_of(path: &[u8]) -> Option<&[u8]> {
     path.iter().rposition(|byte| *byte == b'/').map(|slash| &path[..slash])
 }
 
 /// The last component of a path.
-pub(crate) fn name_of(path: &[u8]) -> &[u8] {
+pub fn name_of(path: &[u8]) -> &[u8] {
     path.iter().rposition(|byte| *byte == b'/').map_or(path, |slash| &path[slash + 1..])
 }
 
 /// A path and its ancestors, up to the empty path of the root.
-pub(crate) fn at_and_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn at_and_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let above = iter::successors(Some(path), |path| parent_of(path));
     above.chain((!path.is_empty()).then_some(&path[..0]))
 }
 
-pub(crate) fn as_path(bytes: &[u8]) -> &Path {
+/// The bytes of a path, as a path.
+pub fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 

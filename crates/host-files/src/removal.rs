@@ -1,29 +1,28 @@
 //! Removal of a tree with hostile contents: by handles, also through directories without permissions.
 
 use std::{
-    ffi::CString,
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Dir, Mode, OFlags},
+    fs::{AtFlags, CWD, Mode, OFlags},
     io::Errno,
 };
 
-use super::confined_dir::DIRECTORY;
+use super::confined_dir::{DIRECTORY, names};
 
 /// Directories that are open at once; deeper ones are moved up first.
 const DEPTH: usize = 128;
 
 /// Removes a tree. A missing tree is no error.
-pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+pub fn remove_tree(path: &Path) -> io::Result<()> {
     remove_at(&CWD, path)
 }
 
 /// Removes a tree in an open directory.
-pub(crate) fn remove_at(dir: &impl AsFd, path: &Path) -> io::Result<()> {
+pub fn remove_at(dir: &impl AsFd, path: &Path) -> io::Result<()> {
     let root = match open(dir, path) {
         Err(Errno::NOENT) => return Ok(()),
         opened => opened?,
@@ -37,7 +36,8 @@ pub(crate) fn remove_at(dir: &impl AsFd, path: &Path) -> io::Result<()> {
 /// Removes the contents of a directory. Returns whether deep directories were moved up and remain.
 fn empty(root: &OwnedFd, dir: &OwnedFd, depth: usize, moved: &mut u64) -> io::Result<bool> {
     let mut again = false;
-    for name in names(dir)? {
+    // All names are read first: the loop changes the directory.
+    for (name, _) in names(dir)?.collect::<io::Result<Vec<_>>>()? {
         match rustix::fs::unlinkat(dir, &name, AtFlags::empty()) {
             Err(Errno::ISDIR | Errno::PERM) => {}
             Err(Errno::NOENT) => continue,
@@ -82,17 +82,6 @@ fn open<P: rustix::path::Arg + Copy>(at: &impl AsFd, name: P) -> rustix::io::Res
 fn proc_path(handle: &OwnedFd) -> String {
     use std::os::fd::AsRawFd;
     format!("/proc/self/fd/{}", handle.as_raw_fd())
-}
-
-fn names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(dir)? {
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push(entry.file_name().to_owned());
-        }
-    }
-    Ok(names)
 }
 
 #[cfg(test)]
