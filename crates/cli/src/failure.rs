@@ -50,6 +50,12 @@ impl Failure {
         self
     }
 
+    /// The failure of a cause, with the message and the next step of this failure if they say more than the cause's text.
+    fn about(self, text: String, cause: Self) -> Self {
+        let what = if self.what == text { cause.what } else { self.what };
+        Self { what, next: self.next.or(cause.next), ..cause }
+    }
+
     /// Removes the mention of a machine from the first part, for commands that start none.
     pub(crate) fn without_machine(mut self) -> Self {
         if let Some(rest) = self.what.strip_prefix("cannot start the machine: ") {
@@ -162,14 +168,18 @@ impl From<MachineError> for Failure {
 impl From<sandbar_runs::Error> for Failure {
     fn from(error: sandbar_runs::Error) -> Self {
         let next = next_of_run(&error).or_else(|| error.advice().map(str::to_owned));
-        let (code, what, why) = (error.code(), error.to_string(), chain(error.source()));
-        match error.into_cause().map(|cause| cause.downcast::<SandboxError>()) {
-            Some(Ok(error)) => Self::from(*error),
-            Some(Err(cause)) => match cause.downcast::<MachineError>() {
-                Ok(error) => Self::from(*error),
-                Err(_) => Self { code, facts: BTreeMap::new(), what, why, next },
+        let (kind, code, facts) = (error.kind(), error.code(), BTreeMap::new());
+        let own = Self { code, facts, what: error.to_string(), why: chain(error.source()), next };
+        match (kind, error.into_cause()) {
+            (ErrorKind::Sandbox, Some(cause)) => match cause.downcast::<SandboxError>() {
+                Ok(error) => own.about(plain(&error), Self::from(*error)),
+                Err(_) => own,
             },
-            None => Self { code, facts: BTreeMap::new(), what, why, next },
+            (ErrorKind::Machine, Some(cause)) => match cause.downcast::<MachineError>() {
+                Ok(error) => own.about(plain(&error), Self::from(*error)),
+                Err(_) => own,
+            },
+            _ => own,
         }
     }
 }
@@ -181,6 +191,12 @@ fn next_of_run(error: &sandbar_runs::Error) -> Option<String> {
         ErrorKind::RunDamaged | ErrorKind::IncompleteCopy => {
             Some(format!("`sandbar runs rm {}` removes it", error.subject()?))
         }
+        ErrorKind::Repository => Some("show it :ro, or add --git rw".to_owned()),
+        ErrorKind::RepositoryLink => Some("work on a copy, show it :ro, or add --git rw".to_owned()),
+        ErrorKind::RepositoryIsolation => {
+            Some("leave --isolation out, show the directory :ro, or add --git rw".to_owned())
+        }
+        ErrorKind::TooManyRepositories => Some("show a directory with fewer repositories, or add --git rw".to_owned()),
         ErrorKind::RunKilled => Some("look at it with `sandbar diff`, and apply it with --force".to_owned()),
         ErrorKind::Destination if error.advice().is_some() => None,
         ErrorKind::Destination if error.source().is_none() => Some("give --to DIR".to_owned()),

@@ -10,7 +10,6 @@ mod exec;
 mod failure;
 mod foreground;
 mod gc;
-mod host_side;
 mod manifest;
 mod mcp;
 mod patch;

@@ -13,6 +13,7 @@ use sandbar::{
 use sandbar_runs::{
     ConfinedDir, StateDir,
     git::{PathJudge, enclosing_repository},
+    transfer::HostSide,
     writable_parent,
 };
 use serde_json::{Value, json};
@@ -20,7 +21,6 @@ use serde_json::{Value, json};
 use crate::{
     args::{GitArg, PatchArgs, ProfileArg},
     failure::Failure,
-    host_side::HostSide,
     plan,
     render::{Render, inert},
     signals::Signals,

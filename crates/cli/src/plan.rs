@@ -12,7 +12,7 @@ use sandbar::{
     Access, Command, EnvValue, HostMount, Limits, MachinePath, MachineSpec, Manifest, Network, PathGrant, SecretStore,
     Workspace, fetch::Proxies, takes_an_account,
 };
-use sandbar_runs::git::{GitAccess, Guard, Worktree};
+use sandbar_runs::git::{GitAccess, Guard, HiddenCause, Worktree};
 
 use crate::{
     args::{CommandArgs, FillArgs, GitArg, Level, MachineArgs, NetworkArg, UsageArgs},
@@ -83,6 +83,15 @@ pub(crate) fn git_access(git: Option<GitArg>) -> GitAccess {
     }
 }
 
+/// Shows the machine the repository of a worktree if the caller asked for that. Otherwise says why it is not shown.
+pub(crate) fn hidden(worktree: &Worktree, spec: &mut MachineSpec, git: Option<GitArg>) -> Option<String> {
+    let hidden = worktree.show(spec, git_access(git))?;
+    Some(match hidden.cause {
+        HiddenCause::NotAsked => format!("{hidden}; --git ro shows it for reading"),
+        HiddenCause::Unknown | HiddenCause::Path => hidden.to_string(),
+    })
+}
+
 /// Protects the git repositories in the directories that the machine can write to.
 pub(crate) fn guard(
     spec: &mut MachineSpec,
@@ -91,7 +100,7 @@ pub(crate) fn guard(
     render: &Render,
 ) -> Result<Guard, Failure> {
     if let Workspace::Host { path, .. } = spec.workspace.clone()
-        && let Some(hidden) = Worktree::of(&path).and_then(|worktree| worktree.show(spec, git_access(args.git)))
+        && let Some(hidden) = Worktree::of(&path).and_then(|worktree| hidden(&worktree, spec, args.git))
     {
         render.note(&format!("{}: {hidden}", path.display()));
     }

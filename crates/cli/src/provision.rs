@@ -6,6 +6,7 @@ use sandbar::{
     Machine, MachineSpec, Materialised, SandboxClient, SandboxError, SandboxSession, SessionOptions, SessionState,
     Signal,
 };
+use sandbar_runs::CancellationToken;
 use tokio::time::{Instant, timeout};
 
 use crate::{failure::Failure, signals::Signals};
@@ -130,6 +131,22 @@ pub(crate) async fn unless_signalled<T, E: Into<Halt>>(
         done = work => done.map_err(E::into),
         signal = signals.next() => Err(Halt::Signal(signal)),
     }
+}
+
+/// Does work that stops soon after its token is cancelled, which a signal does.
+pub(crate) async fn until_signalled<T, E: Into<Halt>>(
+    work: impl Future<Output = Result<T, E>>,
+    cancel: &CancellationToken,
+    signals: &mut Signals,
+) -> Result<T, Halt> {
+    let mut work = pin!(work);
+    let signal = tokio::select! {
+        done = &mut work => return done.map_err(E::into),
+        signal = signals.next() => signal,
+    };
+    cancel.cancel();
+    let _cancelled = work.await;
+    Err(Halt::Signal(signal))
 }
 
 /// Deletes a session after a failure; errors are only logged.

@@ -6,7 +6,6 @@ mod ending;
 mod keyboard;
 mod model;
 mod prompt;
-mod transfer;
 mod watch;
 mod workspace;
 

@@ -6,13 +6,10 @@ mod create;
 mod end;
 mod files;
 mod list;
-mod merge;
 mod ports;
 mod processes;
 mod removal;
 mod run;
-mod side;
-mod stage;
 
 use sandbar_runs::{StateDir, sessions::Sessions};
 

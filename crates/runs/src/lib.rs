@@ -43,7 +43,7 @@
 //! # }
 //! ```
 //!
-//! Sessions that outlive a process are in [`sessions`], the removal of leftovers is in [`gc`], and [`git`] keeps a sandbox
+//! Sessions that outlive a process are in [`sessions`], copies between them and the host in [`transfer`], the removal of leftovers is in [`gc`], and [`git`] keeps a sandbox
 //! from changing what git runs on the host. Copies and commits take a [`CancellationToken`]; copies and garbage collection
 //! report progress to a callback. All functions that are not `async` block: call them on a thread that may block.
 
@@ -62,6 +62,7 @@ mod state_dir;
 mod store;
 #[cfg(test)]
 mod tests;
+pub mod transfer;
 
 pub use sandbar_host_files::ConfinedDir;
 pub use tokio_util::sync::CancellationToken;

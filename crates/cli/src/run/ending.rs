@@ -7,11 +7,7 @@ use sandbar_runs::{RunDir, RunRecord, RunStatus};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{
-    RunWorkspace, StartedRun, status,
-    transfer::{self, Sharing},
-    watch::Meter,
-};
+use super::{RunWorkspace, StartedRun, status, watch::Meter, workspace::Sharing};
 use crate::{
     failure::{self, Failure},
     provision::Halt,
@@ -139,10 +135,10 @@ async fn hand_over(session: &SandboxSession) {
 
 /// Fetches the workspace from a remote machine; a second attempt covers a broken connection.
 async fn fetched(run: &RunDir, session: &SandboxSession) -> Result<(), Failure> {
-    match transfer::fetch(run, session).await {
-        Err(_broken) => transfer::fetch(run, session).await,
-        done => done,
+    if run.fetch_workspace(session).await.is_err() {
+        run.fetch_workspace(session).await?;
     }
+    Ok(())
 }
 
 /// Removes the machine, saves the record, and shows the outcome.

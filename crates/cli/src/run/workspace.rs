@@ -17,10 +17,7 @@ use sandbar_runs::{
     writable_parent,
 };
 
-use super::{
-    keyboard::Keyboard,
-    transfer::{self, Sharing},
-};
+use super::keyboard::Keyboard;
 use crate::{
     args::{GitArg, RunArgs},
     client,
@@ -31,6 +28,15 @@ use crate::{
     runs,
     signals::Signals,
 };
+
+/// How a machine gets the workspace of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// The machine shows the directory of the run.
+    Shown,
+    /// The machine has its own workspace, and the files are sent.
+    Sent,
+}
 
 /// Kind of the workspace, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +143,7 @@ pub(crate) async fn make(
             RunWorkspace::InPlace(source) | RunWorkspace::Copy(source) => Worktree::of(source),
             RunWorkspace::Empty | RunWorkspace::Declared => None,
         };
-        let worktree = source.and_then(|worktree| worktree.show(&mut options.machine, plan::git_access(git)));
+        let worktree = source.and_then(|worktree| plan::hidden(&worktree, &mut options.machine, git));
         let own = Workspace::Host { path: path.clone(), access };
         let is_own = matches!(ground, RunWorkspace::InPlace(_));
         options.machine.workspace = if is_own { own.clone() } else { Workspace::Temporary };
@@ -156,7 +162,7 @@ pub(crate) async fn make(
         let session = open((client, options), (&run, sent), signals, render).await?;
         if is_filled && matches!(ground, RunWorkspace::Copy(_)) {
             if sharing == Sharing::Sent {
-                transfer::fetch(&run, &session).await?;
+                run.fetch_workspace(&session).await?;
             }
             given(&run).await?;
         }
@@ -323,7 +329,7 @@ async fn open(
     let session = provision::session(client, options, signals).await?;
     patch::report(session.recover_patch().await.map_err(Failure::from)?.as_ref(), render);
     if let Some(run) = sent {
-        let sending = provision::unless_signalled(transfer::send(run, &session), signals).await;
+        let sending = provision::unless_signalled(run.send_workspace(&session), signals).await;
         if let Err(halt) = sending {
             provision::discard(&session).await;
             return Err(halt);

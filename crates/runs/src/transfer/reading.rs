@@ -2,17 +2,22 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Read},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
-use futures::StreamExt;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
 use rustix::fs::OFlags;
 use sandbar::{ByteStream, MachineError};
+use tokio::sync::mpsc;
 
-use crate::failure::Failure;
+use crate::Error;
+
+/// Maximum number of bytes per read of a file.
+const CHUNK: usize = 64 * 1024;
 
 /// Error of the stream that a copy reads.
 #[derive(Clone, Default)]
@@ -37,25 +42,42 @@ impl Reading {
 }
 
 /// Converts a machine's error about a file of the host, which the machine knows by another path.
-pub(super) fn host(what: impl Into<String>, error: MachineError) -> Failure {
-    let failure = Failure::new(what);
+pub(super) fn host_error(what: String, error: MachineError) -> Error {
     match error {
-        MachineError::Transport { source, .. } => match source.downcast::<io::Error>() {
-            Ok(error) => failure.because(*error),
-            Err(other) => failure.because(io::Error::other(other)),
-        },
-        MachineError::Denied { reason, .. } => failure.because(io::Error::other(reason)),
-        MachineError::Exhausted { what, reason } if reason.starts_with('/') => {
+        MachineError::Transport { source, .. } => Error::io(what, source),
+        MachineError::Denied { reason, .. } => Error::io(what, reason),
+        MachineError::Exhausted { what: resource, reason } if reason.starts_with('/') => {
             // The machine's path means nothing to the caller; the name of the archive member does.
             let words = match reason.split_once(": member ") {
                 Some((_, member)) => member,
                 None => reason.rsplit(": ").next().unwrap_or(&reason),
             };
-            failure.because(io::Error::other(format!("{what} is exhausted: {words}")))
+            Error::io(what, format!("{resource} is exhausted: {words}"))
         }
-        MachineError::File { source, .. } => failure.because(source),
-        other => failure.because(other),
+        MachineError::File { source, .. } => Error::io(what, source),
+        other => Error::io(what, other),
     }
+}
+
+/// The content of a file as a stream. It ends with an error if reading fails, so that a part is never taken for the whole.
+pub(super) fn content(mut file: File) -> ByteStream {
+    let (sender, mut pieces) = mpsc::channel(4);
+    tokio::task::spawn_blocking(move || {
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let piece = match file.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(length) => Ok(Bytes::copy_from_slice(&buffer[..length])),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(MachineError::transport("read the source", error)),
+            };
+            let is_last = piece.is_err();
+            if sender.blocking_send(piece).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    Box::pin(stream::poll_fn(move |task| pieces.poll_recv(task)))
 }
 
 /// Maximum number of entries to try when looking for an unreadable one.

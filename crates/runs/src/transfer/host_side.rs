@@ -11,17 +11,16 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 use sandbar::{
-    Access, Demand, FileIdentity, HostMount, Machine, MachinePath, MachineSpec, SandboxClient, Target, Workspace,
-    client::UnixLocal,
+    Access, Demand, FileIdentity, HostMount, Machine, MachineError, MachinePath, MachineSpec, SandboxClient, Target,
+    Workspace, client::UnixLocal,
 };
-use sandbar_runs::git::Guard;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
+use super::unless_cancelled;
 use crate::{
-    args::GitArg,
-    failure::Failure,
-    provision::{Halt, unless_signalled},
-    signals::Signals,
+    Error, ErrorKind, Result,
+    git::{GitAccess, Guard},
 };
 
 /// Time limit for the guest to finish cancelled requests.
@@ -31,7 +30,8 @@ const SETTLING: Duration = Duration::from_secs(5);
 const SHOWN: &str = "/workspace/out";
 
 /// An open directory. If its path leads to another directory later, that one is not written to.
-pub(crate) struct OpenDir {
+#[derive(Debug)]
+pub struct OpenDir {
     path: PathBuf,
     /// While the directory is open, its inode number is not reused.
     place: File,
@@ -39,13 +39,13 @@ pub(crate) struct OpenDir {
 
 impl OpenDir {
     /// Opens the directory, unless the path is a symbolic link without a slash after it.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Self { path: path.to_owned(), place: rustix::fs::open(path, flags, Mode::empty())?.into() })
     }
 
-    fn mount(&self, isolation: Demand) -> Result<HostMount, Failure> {
-        let bad = |error| Failure::new(format!("cannot copy to {}", self.path.display())).because(error);
+    fn mount(&self, isolation: Demand) -> Result<HostMount> {
+        let bad = |error: io::Error| Error::io(format!("cannot copy to {}", self.path.display()), error);
         let inside = match isolation {
             Demand::Full => MachinePath::new(SHOWN)?,
             _ => MachinePath::new(fs::canonicalize(&self.path).map_err(bad)?)?,
@@ -56,71 +56,71 @@ impl OpenDir {
 }
 
 /// A directory with its machine.
-pub(crate) struct HostSide {
+#[derive(Debug)]
+pub struct HostSide {
     machine: Arc<dyn Machine>,
     root: MachinePath,
 }
 
 impl HostSide {
-    pub(crate) async fn open(path: PathBuf, access: Access, isolation: Demand) -> Result<Self, Failure> {
+    /// Starts a machine that shows the directory.
+    pub async fn open(path: PathBuf, access: Access, isolation: Demand) -> Result<Self> {
         let spec = MachineSpec::default().workspace(Workspace::Host { path, access }).isolation(isolation);
         let machine = UnixLocal::new().create(spec).await?;
         Ok(Self { root: machine.features().workspace.clone(), machine })
     }
 
     /// Starts a machine that can write to exactly the opened directory. Repositories in the directory are read-only.
-    pub(crate) async fn writing(
+    pub async fn writing(
         dir: &OpenDir,
         name: Option<&OsStr>,
         isolation: Demand,
-        git: Option<GitArg>,
-    ) -> Result<(Self, Guard), Failure> {
+        git: GitAccess,
+    ) -> Result<(Self, Guard)> {
         let mount = dir.mount(isolation)?;
         let root = mount.inside.clone();
         let mut mounts = vec![mount];
         let mut guard = Guard::default();
-        if git != Some(GitArg::Rw) {
+        if git != GitAccess::Writable {
             let (own, protected) = Guard::for_copy_to((&dir.path, &root), name)?;
             guard = own;
             mounts.extend(protected);
         }
         let spec = MachineSpec::default().mounts(mounts).isolation(isolation);
-        let refuse = |error| Failure::new(format!("cannot copy to {}", dir.path.display())).because(error);
+        let refuse = |error: MachineError| Error::io(format!("cannot copy to {}", dir.path.display()), error);
         Ok((Self { machine: UnixLocal::new().create(spec).await.map_err(refuse)?, root }, guard))
     }
 
-    pub(crate) fn machine(&self) -> Arc<dyn Machine> {
+    /// The machine that shows the directory.
+    pub fn machine(&self) -> Arc<dyn Machine> {
         self.machine.clone()
     }
 
     /// Path of the directory on the machine.
-    pub(crate) fn root(&self) -> MachinePath {
+    pub fn root(&self) -> MachinePath {
         self.root.clone()
     }
 
     /// Target for an entry of the directory, or for the directory itself.
-    pub(crate) fn target(&self, name: Option<&OsStr>) -> Result<Target, Failure> {
+    pub fn target(&self, name: Option<&OsStr>) -> Result<Target> {
         let root = self.root();
         let path = name.map_or_else(|| Ok(root.clone()), |name| root.join(name))?;
         Ok(Target::from(path).beneath(root))
     }
 
-    /// Runs work on the directory until a signal arrives. Cancelled requests have finished when this returns; the machine
+    /// Runs work on the directory until the token is cancelled. Cancelled requests have finished when this returns; the machine
     /// lives until [`close`](Self::close).
-    pub(crate) async fn during(
-        &self,
-        work: impl Future<Output = Result<(), Failure>>,
-        signals: &mut Signals,
-    ) -> Result<(), Halt> {
-        let done = unless_signalled(work, signals).await;
-        if matches!(done, Err(Halt::Signal(_))) {
+    pub async fn during(&self, work: impl Future<Output = Result<()>>, cancel: &CancellationToken) -> Result<()> {
+        let done = unless_cancelled(work, cancel).await;
+        if done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
             // The guest handles requests in order: when this one is answered, the cancelled ones have finished.
             let _settled = timeout(SETTLING, self.machine.stat(&Target::from(self.root()))).await;
         }
         done
     }
 
-    pub(crate) async fn close(&self) {
+    /// Stops the machine.
+    pub async fn close(&self) {
         if let Err(error) = self.machine.stop().await {
             tracing::warn!(%error, "the machine of the directory did not stop cleanly");
         }
@@ -133,24 +133,24 @@ mod tests {
 
     #[test]
     fn a_replaced_directory_is_not_written_to() {
-        let temp = tempfile::tempdir().expect("tempdir");
+        let temp = tempfile::tempdir().unwrap();
         let at = |name: &str| temp.path().join(name);
         let refused = |dir: &OpenDir| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-            match runtime.block_on(HostSide::writing(dir, None, Demand::Full, None)) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            match runtime.block_on(HostSide::writing(dir, None, Demand::Full, GitAccess::Protected)) {
                 Ok(_) => panic!("another directory would be written to"),
-                Err(failure) => failure.to_string(),
+                Err(error) => crate::error::full(&error),
             }
         };
-        fs::create_dir(at("dir")).expect("create");
-        fs::create_dir(at("victim")).expect("create");
-        let dir = OpenDir::open(&at("dir")).expect("open");
-        fs::rename(at("dir"), at("old")).expect("rename");
-        std::os::unix::fs::symlink(at("victim"), at("dir")).expect("symlink");
+        fs::create_dir(at("dir")).unwrap();
+        fs::create_dir(at("victim")).unwrap();
+        let dir = OpenDir::open(&at("dir")).unwrap();
+        fs::rename(at("dir"), at("old")).unwrap();
+        std::os::unix::fs::symlink(at("victim"), at("dir")).unwrap();
         assert!(refused(&dir).contains("changed since it was judged"));
         assert!(OpenDir::open(&at("dir")).is_err());
-        fs::remove_file(at("dir")).expect("remove");
-        fs::rename(at("victim"), at("dir")).expect("rename");
+        fs::remove_file(at("dir")).unwrap();
+        fs::rename(at("victim"), at("dir")).unwrap();
         assert!(refused(&dir).contains("changed since it was judged"));
     }
 }
