@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 13] = [
     "sandbar-host-files",
     "sandbar-http",
     "sandbar-machine",
@@ -21,6 +21,7 @@ const PACKAGES: [&str; 12] = [
     "sandbar-mock",
     "sandbar",
     "sandbar-runs",
+    "sandbar-mcp",
     "sandbar-cli",
 ];
 

@@ -61,17 +61,22 @@ pub(crate) fn spec(args: &MachineArgs) -> Result<MachineSpec, Failure> {
     let mut spec = MachineSpec::default()
         .workspace(workspace(args)?)
         .mounts(mounts)
-        .network(match args.network {
-            None | Some(NetworkArg::Off) => Network::Off,
-            Some(NetworkArg::Open) => Network::Open,
-            Some(NetworkArg::Host) => Network::Host,
-        })
+        .network(network(args.network))
         .ports(args.ports.clone())
         .isolation(args.isolation.into())
         .limits(limits(args));
     spec.rootfs = args.rootfs.clone();
     client::refuse_unenforced(&args.sandbox, &spec)?;
     Ok(spec)
+}
+
+/// The network of a machine; without an option, none.
+pub(crate) fn network(network: Option<NetworkArg>) -> Network {
+    match network {
+        None | Some(NetworkArg::Off) => Network::Off,
+        Some(NetworkArg::Open) => Network::Open,
+        Some(NetworkArg::Host) => Network::Host,
+    }
 }
 
 /// What `--git` allows.

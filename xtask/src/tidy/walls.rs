@@ -20,7 +20,8 @@ const WALLS: &[(&str, &[&str])] = &[
     ("fakes", &["machine", "clients"]),
     ("sandbar", &["machine", "clients", "sandbox", "agent", "mock"]),
     ("runs", &["host-files", "sandbar"]),
-    ("cli", &["runs", "sandbar"]),
+    ("mcp", &["sandbar"]),
+    ("cli", &["mcp", "runs", "sandbar"]),
 ];
 
 /// What makes connections with TLS, which only `http` does.

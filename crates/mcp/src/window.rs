@@ -4,14 +4,14 @@ use futures::StreamExt;
 use sandbar::{ByteStream, MaskStream, SandboxError};
 
 /// Maximum size of a result: as for the output of a command, 10,000 tokens.
-pub(super) const ANSWER: usize = 40_000;
+pub(crate) const ANSWER: usize = 40_000;
 
 /// Maximum number of bytes to skip in search of the first line.
 const SEARCH: u64 = 256 << 20;
 
 /// The requested lines. Secret values are masked before lines are counted and cut, because a cut could leave half a value; a
 /// masked value of several lines counts as one line.
-pub(super) struct Window {
+pub(crate) struct Window {
     first: u64,
     wanted: u64,
     /// Number of the next line.
@@ -37,16 +37,16 @@ enum End {
 }
 
 impl Window {
-    pub(super) fn new(first: u64, wanted: u64) -> Self {
+    pub(crate) fn new(first: u64, wanted: u64) -> Self {
         Self { first, wanted, line: 1, is_open: false, kept: Vec::new(), end: End::File, mask: None }
     }
 
     /// Masks these secret values.
-    pub(super) fn hiding(self, mask: Option<MaskStream>) -> Self {
+    pub(crate) fn hiding(self, mask: Option<MaskStream>) -> Self {
         Self { mask, ..self }
     }
 
-    pub(super) async fn fill(&mut self, path: &str, mut file: ByteStream) -> Result<(), SandboxError> {
+    pub(crate) async fn fill(&mut self, path: &str, mut file: ByteStream) -> Result<(), SandboxError> {
         let mut passed = 0;
         while let Some(piece) = file.next().await {
             let piece = piece.map_err(|cause| SandboxError::reading(path, cause))?;
@@ -104,7 +104,7 @@ impl Window {
     }
 
     /// Text for the model.
-    pub(super) fn answer(self) -> Result<String, String> {
+    pub(crate) fn answer(self) -> Result<String, String> {
         let Self { first, line, kept, end, is_open, .. } = self;
         if kept.contains(&0) {
             return Err("the file is not a text file; use exec_command, or view_image for an image".to_owned());

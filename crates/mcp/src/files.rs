@@ -12,16 +12,15 @@ use super::{
     server::{Answer, Server, read, refused, text_result},
     window::{ANSWER, Window},
 };
-use crate::render::inert_line;
 
 /// Default number of lines to read.
-pub(super) const LINES: u64 = 2_000;
+pub(crate) const LINES: u64 = 2_000;
 
 /// Maximum number of entries in a listing, and so of directories that are read.
 const ENTRIES: usize = 1_000;
 
 /// Maximum depth of a listing.
-pub(super) const DEPTH: u64 = 16;
+pub(crate) const DEPTH: u64 = 16;
 
 /// Time limit of a call.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -63,7 +62,7 @@ fn count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroU64>, D::Er
 }
 
 impl Server {
-    pub(super) async fn read_file(&self, arguments: JsonObject) -> Answer {
+    pub(crate) async fn read_file(&self, arguments: JsonObject) -> Answer {
         let args: ReadFile = read(arguments)?;
         let window = Window::new(args.offset.map_or(1, NonZeroU64::get), args.limit.map_or(LINES, NonZeroU64::get));
         let mut window = window.hiding(self.session.secrets().mask().map(|mask| mask.stream()));
@@ -72,14 +71,14 @@ impl Server {
         window.answer().map(text_result)
     }
 
-    pub(super) async fn write_file(&self, arguments: JsonObject) -> Answer {
+    pub(crate) async fn write_file(&self, arguments: JsonObject) -> Answer {
         let WriteFile { path, content } = read(arguments)?;
         let bytes = content.len();
         within(self.session.write(&path, content)).await?;
-        Ok(text_result(format!("Wrote {bytes} bytes to {}", inert_line(&path))))
+        Ok(text_result(format!("Wrote {bytes} bytes to {}", one_line(&path))))
     }
 
-    pub(super) async fn list_directory(&self, arguments: JsonObject) -> Answer {
+    pub(crate) async fn list_directory(&self, arguments: JsonObject) -> Answer {
         let ListDirectory { path, depth } = read(arguments)?;
         let depth = depth.map_or(1, NonZeroU64::get);
         if depth > DEPTH {
@@ -149,16 +148,22 @@ async fn within<T>(work: impl Future<Output = Result<T, SandboxError>>) -> Resul
 
 /// Formats an entry as one line.
 fn line(below: &str, entry: &DirEntry) -> String {
-    let path = inert_line(&format!("{below}{}", entry.name.to_string_lossy()));
+    let path = one_line(&format!("{below}{}", entry.name.to_string_lossy()));
     match entry.kind {
         EntryKind::Dir => format!("{path}/"),
         EntryKind::File => format!("{path} ({} bytes)", entry.size),
         EntryKind::Symlink => {
-            let link = entry.link.as_ref().map(|link| inert_line(&link.to_string_lossy()));
+            let link = entry.link.as_ref().map(|link| one_line(&link.to_string_lossy()));
             format!("{path} -> {}", link.unwrap_or_default())
         }
         EntryKind::Other => format!("{path} (not a file)"),
     }
+}
+
+/// The text on one line, without control characters and bidirectional overrides.
+pub(crate) fn one_line(text: &str) -> String {
+    let is_unsafe = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if is_unsafe(c) { '?' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! JSON-RPC over standard input and output: one message per line, and an error response to an invalid message.
+//! JSON-RPC over two streams: one message per line, and an error response to an invalid message.
 
-use std::{io, os::fd::AsFd, thread, time::Duration};
+use std::{io, time::Duration};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use rmcp::{
     RoleServer,
     model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, GetMeta, ProtocolVersion, ServerJsonRpcMessage},
@@ -10,12 +10,16 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 use tokio::{
-    sync::{mpsc, oneshot},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    sync::mpsc,
+    task::JoinHandle,
     time::timeout,
 };
 
 use super::lines::{LIMIT, Line, Lines};
-use crate::relay;
+
+/// Maximum number of bytes per read.
+const CHUNK: usize = 64 * 1024;
 
 /// Capacity of the queues of input pieces and of responses.
 const QUEUE: usize = 16;
@@ -26,35 +30,59 @@ const STALLED: Duration = Duration::from_secs(600);
 /// Methods that this server answers.
 const KNOWN: [&str; 5] = ["initialize", "ping", "server/discover", "tools/list", "tools/call"];
 
-/// The connection to the client.
-pub(super) struct Streams {
+/// Connection to a client: two streams of JSON-RPC messages, one message per line.
+#[derive(Debug)]
+pub struct Connection {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
     lines: Lines,
     answers: mpsc::Sender<Bytes>,
+    /// The task that writes the answers.
+    writer: Option<JoinHandle<()>>,
     /// Whether the handshake is done; until then, only requests are valid.
     begun: bool,
 }
 
-/// Takes over both streams. The receiver fires when everything is written, or when the client stops reading.
-pub(super) fn open() -> io::Result<(Streams, oneshot::Receiver<()>)> {
-    let (to_us, pieces) = mpsc::channel(QUEUE);
-    relay::pieces(io::stdin(), to_us)?;
-    let (answers, mut from_us) = mpsc::channel::<Bytes>(QUEUE);
-    let (tell, written) = oneshot::channel();
-    let write = move || {
-        while let Some(answer) = from_us.blocking_recv() {
-            if let Err(error) = relay::write_all(io::stdout().as_fd(), &answer) {
-                tracing::warn!(%error, "cannot write to the client");
-                break;
+impl Connection {
+    /// Reads requests from one stream and writes responses to the other. Must be called on a tokio runtime.
+    pub fn new(
+        mut input: impl AsyncRead + Send + Unpin + 'static,
+        mut output: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Self {
+        let (sender, pieces) = mpsc::channel(QUEUE);
+        tokio::spawn(async move {
+            loop {
+                let mut piece = BytesMut::with_capacity(CHUNK);
+                let read = input.read_buf(&mut piece).await;
+                let is_last = !matches!(read, Ok(length) if length > 0);
+                let is_end = matches!(read, Ok(0));
+                if is_end || sender.send(read.map(|_| piece.freeze())).await.is_err() || is_last {
+                    return;
+                }
             }
-        }
-        let _receiver_gone = tell.send(());
-    };
-    thread::Builder::new().name("answers".to_owned()).spawn(write)?;
-    Ok((Streams { pieces, lines: Lines::new(LIMIT), answers, begun: false }, written))
+        });
+        let (answers, mut receiver) = mpsc::channel::<Bytes>(QUEUE);
+        let writer = tokio::spawn(async move {
+            while let Some(answer) = receiver.recv().await {
+                let written = async { output.write_all(&answer).await.and(output.flush().await) };
+                if let Err(error) = written.await {
+                    return tracing::warn!(%error, "cannot write to the client");
+                }
+            }
+        });
+        Self { writer: Some(writer), ..Self::from_channels(pieces, answers) }
+    }
+
+    /// Receives requests from one channel, in pieces of any length, and sends each response to the other.
+    pub fn from_channels(input: mpsc::Receiver<io::Result<Bytes>>, output: mpsc::Sender<Bytes>) -> Self {
+        Self { pieces: input, lines: Lines::new(LIMIT), answers: output, writer: None, begun: false }
+    }
+
+    pub(crate) fn take_writer(&mut self) -> Option<JoinHandle<()>> {
+        self.writer.take()
+    }
 }
 
-impl Transport<RoleServer> for Streams {
+impl Transport<RoleServer> for Connection {
     type Error = io::Error;
 
     fn send(&mut self, message: ServerJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::server::{Answer, Server, read, refused, text_result};
 
 impl Server {
-    pub(super) async fn exec_command(&self, arguments: JsonObject) -> Answer {
+    pub(crate) async fn exec_command(&self, arguments: JsonObject) -> Answer {
         let args: ExecCommandArgs = read(arguments)?;
         let begun = Instant::now();
         // The machine has no program named apply_patch: apply the patch instead of running the command.
@@ -26,7 +26,7 @@ impl Server {
         self.updated(self.session.exec_command(args).await, begun)
     }
 
-    pub(super) async fn write_stdin(&self, arguments: JsonObject) -> Answer {
+    pub(crate) async fn write_stdin(&self, arguments: JsonObject) -> Answer {
         let args: WriteStdinArgs = read(arguments)?;
         let begun = Instant::now();
         self.updated(self.session.write_stdin(args).await, begun)
@@ -39,7 +39,7 @@ impl Server {
         }
     }
 
-    pub(super) async fn apply_patch(&self, arguments: JsonObject) -> Answer {
+    pub(crate) async fn apply_patch(&self, arguments: JsonObject) -> Answer {
         if let Some(invocation) = commanded(&arguments) {
             return Ok(text_result(self.invoked(invocation, None).await.map_err(refused)?.codex_text()));
         }
@@ -57,7 +57,7 @@ impl Server {
         self.session.apply_patch(&invocation.patch, PatchOptions { cwd, ..PatchOptions::default() }).await
     }
 
-    pub(super) async fn view_image(&self, arguments: JsonObject) -> Answer {
+    pub(crate) async fn view_image(&self, arguments: JsonObject) -> Answer {
         let args: ViewImageArgs = read(arguments)?;
         match self.session.view_image(&args).await.map_err(refused)? {
             ImageOutcome::Image(image) => {

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use sandbar::{
+    Network,
     image::ViewImageArgs,
     processes::{ExecCommandArgs, WriteStdinArgs},
 };
 use serde_json::{Value, json};
 
 use super::files::{DEPTH, LINES};
-use crate::args::NetworkArg;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ToolName {
+pub(crate) enum ToolName {
     ExecCommand,
     WriteStdin,
     ApplyPatch,
@@ -24,7 +24,7 @@ pub(super) enum ToolName {
 }
 
 impl ToolName {
-    pub(super) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::ExecCommand,
         Self::WriteStdin,
         Self::ApplyPatch,
@@ -34,11 +34,11 @@ impl ToolName {
         Self::ListDirectory,
     ];
 
-    pub(super) fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ExecCommand => "exec_command",
             Self::WriteStdin => "write_stdin",
@@ -107,14 +107,14 @@ impl ToolName {
     }
 
     /// Properties of the tool that do not depend on the call.
-    fn annotations(self, reaches: Option<NetworkArg>) -> ToolAnnotations {
+    fn annotations(self, network: &Network) -> ToolAnnotations {
         let hints = ToolAnnotations::new();
         match self {
             Self::ViewImage | Self::ReadFile | Self::ListDirectory => hints.read_only(true).open_world(false),
             Self::WriteFile => hints.read_only(false).destructive(true).idempotent(true).open_world(false),
             Self::ApplyPatch => hints.read_only(false).destructive(true).idempotent(false).open_world(false),
             Self::ExecCommand | Self::WriteStdin => {
-                let open = reaches == Some(NetworkArg::Host);
+                let open = matches!(network, Network::Host);
                 hints.read_only(false).destructive(true).idempotent(false).open_world(open)
             }
         }
@@ -132,13 +132,13 @@ fn operation() -> Value {
 }
 
 /// All tools as listed to clients.
-pub(super) fn all(reaches: Option<NetworkArg>) -> Vec<Tool> {
+pub(crate) fn all(network: &Network) -> Vec<Tool> {
     let tool = |tool: ToolName| {
         let schema: JsonObject = match tool.schema() {
             Value::Object(schema) => schema,
             _ => JsonObject::new(),
         };
-        Tool::new(tool.name(), tool.description(), Arc::new(schema)).annotate(tool.annotations(reaches))
+        Tool::new(tool.name(), tool.description(), Arc::new(schema)).annotate(tool.annotations(network))
     };
     ToolName::ALL.map(tool).into()
 }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn every_tool_has_a_name_and_takes_an_object() {
-        for tool in all(None) {
+        for tool in all(&Network::Off) {
             assert_eq!(ToolName::parse(&tool.name).map(ToolName::name), Some(&*tool.name));
             assert_eq!(tool.input_schema["type"], "object", "{}", tool.name);
             let description = tool.description.expect("a description");

@@ -2,37 +2,53 @@
 
 use std::fmt::Write;
 
-use sandbar::{Access, Endpoint, SandboxSession};
+use sandbar::{Endpoint, Network, SandboxSession};
 
-use crate::{
-    args::{GitArg, McpArgs, NetworkArg},
-    render::inert_line,
-};
+use super::files::one_line;
+
+/// What the client may do with the workspace, as the instructions tell it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WorkspaceAccess {
+    /// The workspace is deleted with its session.
+    #[default]
+    Temporary,
+    /// The workspace is a directory of the user.
+    Writable,
+    /// The workspace is a directory of the user, and git repositories in it are read-only.
+    WritableExceptRepositories,
+    /// The workspace is a directory of the user, and read-only.
+    ReadOnly,
+}
 
 /// Describes the sandbox, its files and its network, and warns about untrusted content.
-pub(super) fn instructions(args: &McpArgs, session: &SandboxSession, ports: &[(u16, Endpoint)]) -> String {
+pub(crate) fn instructions(
+    session: &SandboxSession,
+    workspace: WorkspaceAccess,
+    network: &Network,
+    ports: &[(u16, Endpoint)],
+) -> String {
     let root = session.paths().root();
     let mut text = format!(
         "These tools are a Linux computer of its own: an isolated sandbox with {root} as its workspace. Relative paths \
          begin there. "
     );
-    text.push_str(match args.machine.workspace.as_ref().map(|dir| dir.access) {
-        None => "The workspace is temporary: it is deleted when the connection ends.\n",
-        Some(Access::ReadWrite) if args.machine.git == Some(GitArg::Rw) => {
+    text.push_str(match workspace {
+        WorkspaceAccess::Temporary => "The workspace is temporary: it is deleted when the connection ends.\n",
+        WorkspaceAccess::Writable => {
             "The workspace is a directory of the user, and changes to it stay.\n"
         }
-        Some(Access::ReadWrite) => {
+        WorkspaceAccess::WritableExceptRepositories => {
             "The workspace is a directory of the user, and changes to it stay. Git repositories in it can only be read: \
              their hooks and configuration belong to the user.\n"
         }
-        Some(Access::ReadOnly) => {
+        WorkspaceAccess::ReadOnly => {
             "The workspace is a directory of the user that can only be read; /tmp can be written.\n"
         }
     });
-    text.push_str(match args.machine.network {
-        None | Some(NetworkArg::Off) => "There is no network but the sandbox's own loopback. ",
-        Some(NetworkArg::Open) => "Commands can use the internet. ",
-        Some(NetworkArg::Host) => "Commands can use the host's network. ",
+    text.push_str(match network {
+        Network::Open => "Commands can use the internet. ",
+        Network::Host => "Commands can use the host's network. ",
+        _ => "There is no network but the sandbox's own loopback. ",
     });
     text.push_str("Commands find the usual programs; nothing else of the host can be seen or changed");
     let grants = &session.manifest().extra_path_grants;
@@ -40,7 +56,7 @@ pub(super) fn instructions(args: &McpArgs, session: &SandboxSession, ports: &[(u
         let access = if grant.read_only { "read only" } else { "writable" };
         let before = if at == 0 { " but " } else { ", " };
         // Writing to a string cannot fail.
-        let _infallible = write!(text, "{before}{} ({access})", inert_line(&grant.path.to_string()));
+        let _infallible = write!(text, "{before}{} ({access})", one_line(&grant.path.to_string()));
     }
     text.push_str(".\n");
     for (port, endpoint) in ports {

@@ -1,6 +1,6 @@
 //! The MCP server: lists the tools, and runs calls concurrently.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, error::Error, time::Duration};
 
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -8,36 +8,96 @@ use rmcp::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject,
         ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
     },
-    service::RequestContext,
+    service::{RequestContext, ServerInitializeError, ServiceExt},
 };
-use sandbar::{SandboxError, SandboxSession, processes};
+use sandbar::{Endpoint, Network, SandboxError, SandboxSession, processes};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
+    instructions::{WorkspaceAccess, instructions},
     tools::{self, ToolName},
+    transport::Connection,
     window::ANSWER,
 };
-use crate::{args::NetworkArg, failure::without_number};
 
 /// Maximum number of concurrent calls. Each may hold a message of the maximum size.
 const CALLS: usize = 64;
 
-/// Result of a call; the text of a failure is for the model too.
-pub(super) type Answer = Result<CallToolResult, String>;
+/// Time limit for writing the last responses.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A live sandbox with the state of its tools.
-pub(super) struct Server {
-    pub(super) session: SandboxSession,
-    instructions: String,
-    reaches: Option<NetworkArg>,
-    places: Semaphore,
+/// Result of a call; the text of a failure is for the model too.
+pub(crate) type Answer = Result<CallToolResult, String>;
+
+/// Why a client could not be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The handshake failed.
+    #[error("cannot serve the MCP client")]
+    Handshake(#[source] Box<dyn Error + Send + Sync>),
+    /// The server failed after the handshake.
+    #[error("the MCP server failed")]
+    Failed(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// An MCP server for one session: its tools run commands, apply patches, show images, and read and write files there.
+#[derive(Debug)]
+pub struct Server {
+    pub(crate) session: SandboxSession,
+    workspace: WorkspaceAccess,
+    network: Network,
+    ports: Vec<(u16, Endpoint)>,
+    calls: Semaphore,
 }
 
 impl Server {
-    pub(super) fn new(session: SandboxSession, instructions: String, reaches: Option<NetworkArg>) -> Self {
-        Self { session, instructions, reaches, places: Semaphore::new(CALLS) }
+    /// Serves this session, as the user that the session acts as.
+    pub fn new(session: SandboxSession) -> Self {
+        Self {
+            session,
+            workspace: WorkspaceAccess::default(),
+            network: Network::Off,
+            ports: Vec::new(),
+            calls: Semaphore::new(CALLS),
+        }
+    }
+
+    /// Tells the client what it may do with the workspace.
+    #[must_use]
+    pub fn workspace(self, workspace: WorkspaceAccess) -> Self {
+        Self { workspace, ..self }
+    }
+
+    /// Tells the client which network commands have.
+    #[must_use]
+    pub fn network(self, network: Network) -> Self {
+        Self { network, ..self }
+    }
+
+    /// Tells the client where the user reaches ports of the machine.
+    #[must_use]
+    pub fn ports(self, ports: Vec<(u16, Endpoint)>) -> Self {
+        Self { ports, ..self }
+    }
+
+    /// Answers the client until it closes the connection, and sends what is still to be sent.
+    pub async fn serve(self, mut connection: Connection) -> Result<(), ServeError> {
+        let writer = connection.take_writer();
+        match ServiceExt::serve(self, connection).await {
+            Ok(running) => {
+                running.waiting().await.map_err(|error| ServeError::Failed(error.into()))?;
+            }
+            // The client closed the connection before the handshake, which is not an error.
+            Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::TransportError { .. }) => {}
+            Err(error) => return Err(ServeError::Handshake(error.into())),
+        }
+        if let Some(writer) = writer {
+            let _unread = timeout(WRITE_TIMEOUT, writer).await;
+        }
+        Ok(())
     }
 
     /// Masks the values of secrets; every result passes through this function. Failures are shortened after masking, because
@@ -75,7 +135,12 @@ impl Server {
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
-        let mut info = ServerConfig::new(capabilities).with_instructions(self.instructions.clone());
+        let mut info = ServerConfig::new(capabilities).with_instructions(instructions(
+            &self.session,
+            self.workspace,
+            &self.network,
+            &self.ports,
+        ));
         info.server_info = Implementation::new("sandbar", env!("CARGO_PKG_VERSION"));
         info
     }
@@ -85,7 +150,7 @@ impl ServerHandler for Server {
         _page: Option<PaginatedRequestParams>,
         _request: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::all(self.reaches)))
+        Ok(ListToolsResult::with_all_items(tools::all(&self.network)))
     }
 
     /// Errors of a known tool are results for the model, not protocol errors. A cancelled call is dropped, which ends a
@@ -100,7 +165,7 @@ impl ServerHandler for Server {
             let asked: String = call.name.chars().take(64).collect();
             return Err(ErrorData::invalid_params(format!("unknown tool {asked:?}; use {known}"), None));
         };
-        let Ok(_place) = self.places.try_acquire() else {
+        let Ok(_place) = self.calls.try_acquire() else {
             return Ok(failed(format!("{CALLS} calls are already running; wait until one of them ends")).into());
         };
         tokio::select! {
@@ -113,7 +178,7 @@ impl ServerHandler for Server {
 }
 
 /// A text result for the model.
-pub(super) fn text_result(text: impl Into<String>) -> CallToolResult {
+pub(crate) fn text_result(text: impl Into<String>) -> CallToolResult {
     CallToolResult::success(vec![ContentBlock::text(text)])
 }
 
@@ -124,11 +189,16 @@ fn failed(text: impl AsRef<str>) -> CallToolResult {
 
 /// Error text for the model.
 #[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
-pub(super) fn refused(error: SandboxError) -> String {
-    without_number(&error.full_message())
+pub(crate) fn refused(error: SandboxError) -> String {
+    let text = error.full_message();
+    match text.split_once(" (os error ") {
+        // The number that the standard library adds to errors of the system.
+        Some((words, rest)) if rest.ends_with(')') => words.to_owned(),
+        _ => text,
+    }
 }
 
 /// Parses the arguments of a tool.
-pub(super) fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
+pub(crate) fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
     serde_json::from_value(Value::Object(arguments)).map_err(|error| format!("invalid arguments: {error}"))
 }

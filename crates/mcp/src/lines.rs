@@ -3,11 +3,11 @@
 use bytes::Bytes;
 
 /// Maximum length of a line, which must hold a large patch or file.
-pub(super) const LIMIT: usize = 16 << 20;
+pub(crate) const LIMIT: usize = 16 << 20;
 
 /// A line of the stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(crate) enum Line {
     /// A complete line, without the line feed.
     Whole(Vec<u8>),
     /// A line above the limit, which was discarded.
@@ -16,7 +16,7 @@ pub(super) enum Line {
 
 /// Received bytes that are not yet a complete line.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     limit: usize,
     partial: Vec<u8>,
     piece: Bytes,
@@ -25,16 +25,16 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { limit, partial: Vec::new(), piece: Bytes::new(), skipping: false }
     }
 
     /// Adds a piece; only valid if [`next`](Self::next) returned `None`.
-    pub(super) fn push(&mut self, piece: Bytes) {
+    pub(crate) fn push(&mut self, piece: Bytes) {
         self.piece = piece;
     }
 
-    pub(super) fn next(&mut self) -> Option<Line> {
+    pub(crate) fn next(&mut self) -> Option<Line> {
         while let Some(end) = self.piece.iter().position(|byte| *byte == b'\n') {
             let head = self.piece.split_to(end + 1);
             if std::mem::take(&mut self.skipping) {
@@ -61,7 +61,7 @@ impl Lines {
     }
 
     /// Last line at the end of the stream, without a line feed.
-    pub(super) fn last(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn last(&mut self) -> Option<Vec<u8>> {
         Some(std::mem::take(&mut self.partial)).filter(|line| !line.is_empty())
     }
 }
