@@ -11,13 +11,12 @@ use sandbar::{
 
 use crate::{
     args::DemoArgs,
-    client,
     failure::Failure,
-    plan, provision,
+    machine::{client, plan, provision},
     render::Render,
     run::{self, Approver, Job, ModelChoice, RunOrder, WorkspaceChoice},
     runs,
-    signals::Signals,
+    streams::signals::Signals,
     view::{Status, View},
 };
 

@@ -18,8 +18,8 @@ use serde::Serialize;
 use self::apparmor::AppArmorFindings;
 use crate::{
     args::DoctorArgs,
-    client,
     failure::Failure,
+    machine::client,
     render::{Render, Style, inert, inert_line},
 };
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     args::{CheckArgs, ManifestTask, RenderArgs, SourceArgs},
     failure::{Failure, without_number},
-    plan,
+    machine::plan,
     render::{Render, Style, inert, inert_line},
 };
 

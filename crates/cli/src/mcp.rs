@@ -13,14 +13,18 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     args::{GitArg, Level, McpArgs},
-    client,
     failure::Failure,
-    patch, plan, progress,
-    provision::{self, Halt},
-    relay,
+    machine::{
+        client, plan, progress,
+        provision::{self, Halt},
+    },
+    patch,
     render::Render,
-    signals::{self, Signals},
-    terminal,
+    streams::{
+        relay,
+        signals::{self, Signals},
+        terminal,
+    },
 };
 
 /// Time limit for writing the last responses, and then the last events of the audit log.

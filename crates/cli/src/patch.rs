@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use crate::{
     args::{GitArg, PatchArgs, ProfileArg},
     failure::Failure,
-    plan,
+    machine::plan,
     render::{Render, inert},
-    signals::Signals,
+    streams::signals::Signals,
 };
 
 /// Exit code of a usage mistake.

@@ -37,7 +37,7 @@ use crate::{
     args::{AskArg, RunArgs},
     failure::Failure,
     render::Render,
-    signals::Signals,
+    streams::signals::Signals,
     view::{Mode, Reader, Started, Status, View},
 };
 

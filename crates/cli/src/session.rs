@@ -13,7 +13,7 @@ mod run;
 
 use sandbar_runs::{StateDir, sessions::Sessions};
 
-use crate::{args::SessionTask, client, failure::Failure, render::Render};
+use crate::{args::SessionTask, failure::Failure, machine::client, render::Render};
 
 pub(crate) async fn run(task: SessionTask, render: &Render) -> Result<u8, Failure> {
     let sessions = Sessions::open(&StateDir::from_env()?, client::registry())?;

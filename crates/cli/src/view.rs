@@ -30,7 +30,7 @@ use self::{
 };
 use crate::{
     render::Render,
-    writer::{Stream, Writer},
+    streams::writer::{Stream, Writer},
 };
 
 /// Format of the view.

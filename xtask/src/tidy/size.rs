@@ -35,7 +35,6 @@ const LARGE_TYPES: &[(&str, Size)] = &[
 /// Folders with too many Rust files.
 const LARGE_FOLDERS: &[(&str, Size)] = &[
     ("crates/agent/src", Size::Exactly(21)),
-    ("crates/cli/src", Size::AtMost(28)),
     ("crates/guest/src", Size::Exactly(26)),
     ("crates/guest/src/serve", Size::Exactly(21)),
     ("crates/machine/src", Size::Exactly(24)),

@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use crate::{
     args::DoctorArgs,
-    consent::{self, Consent, UNASKED},
     failure::Failure,
     render::{Render, inert, inert_line},
+    streams::consent::{self, Consent, UNASKED},
 };
 
 /// The shipped profile, for a program at [`SHIPPED_FOR`].

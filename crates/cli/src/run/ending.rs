@@ -10,10 +10,10 @@ use tokio::time::timeout;
 use super::{RunWorkspace, StartedRun, status, watch::Meter, workspace::Sharing};
 use crate::{
     failure::{self, Failure},
-    provision::Halt,
+    machine::provision::Halt,
     render::{self, Render},
     runs::{self, Summary},
-    signals::{self, Signals},
+    streams::signals::{self, Signals},
     view::{self, Finished, Mode, Status, View},
 };
 

@@ -20,13 +20,15 @@ use sandbar_runs::{
 use super::keyboard::Keyboard;
 use crate::{
     args::{GitArg, RunArgs},
-    client,
     failure::Failure,
-    patch, plan, progress,
-    provision::{self, Halt},
+    machine::{
+        client, plan, progress,
+        provision::{self, Halt},
+    },
+    patch,
     render::{self, Render},
     runs,
-    signals::Signals,
+    streams::signals::Signals,
 };
 
 /// How a machine gets the workspace of a run.

@@ -9,13 +9,14 @@ use serde_json::json;
 
 use super::Sessions;
 use crate::{
-    args::CopyArgs,
+    args::{CopyArgs, values::CopyPath},
     failure::Failure,
-    plan,
-    provision::{Halt, unless_signalled, until_signalled},
+    machine::{
+        plan,
+        provision::{Halt, unless_signalled, until_signalled},
+    },
     render::Render,
-    signals::{self, Signals},
-    values::CopyPath,
+    streams::signals::{self, Signals},
 };
 
 /// Maximum number of names in a message.

@@ -13,12 +13,13 @@ use tokio::time::timeout;
 use super::Sessions;
 use crate::{
     args::CreateArgs,
-    client,
     failure::Failure,
-    plan, progress,
-    provision::{self, Halt},
+    machine::{
+        client, plan, progress,
+        provision::{self, Halt},
+    },
     render::Render,
-    signals::{self, Signals},
+    streams::signals::{self, Signals},
 };
 
 /// Time limit for the removal of a session whose creation failed.

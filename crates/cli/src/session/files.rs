@@ -8,7 +8,7 @@ use sandbar_runs::transfer;
 use tokio::sync::mpsc;
 
 use super::Sessions;
-use crate::{failure::Failure, relay, render, values::SessionPath};
+use crate::{args::values::SessionPath, failure::Failure, render, streams::relay};
 
 pub(super) async fn read(file: &SessionPath, sessions: &Sessions) -> Result<u8, Failure> {
     let session = sessions.attach(&file.session).await?;

@@ -9,11 +9,10 @@ use serde_json::{Value, json};
 
 use super::Sessions;
 use crate::{
-    args::LsArgs,
+    args::{LsArgs, values::SessionPath},
     failure::Failure,
-    progress::size,
+    machine::progress::size,
     render::{Render, Style, inert_line},
-    values::SessionPath,
 };
 
 /// Maximum number of machines that are queried concurrently.

@@ -18,7 +18,7 @@ use super::{
     surface::Glyphs,
     units,
 };
-use crate::{progress::size, render::Style};
+use crate::{machine::progress::size, render::Style};
 
 /// Maximum number of characters of a command in a row.
 const SHORT: usize = 300;

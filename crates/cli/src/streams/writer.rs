@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use tokio::{sync::Notify, time::timeout};
 
-use crate::relay::write_all;
+use crate::streams::relay::write_all;
 
 /// Maximum number of queued bytes before the source must wait.
 const ROOM: usize = 256 * 1024;

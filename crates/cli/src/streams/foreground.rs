@@ -11,11 +11,13 @@ use tokio::{
 use crate::{
     args::CommandArgs,
     failure::{self, Failure},
-    plan::Input,
-    relay::{self, Ended, Printing},
+    machine::plan::Input,
     render::{self, Render},
-    signals::{self, Signals},
-    terminal::Raw,
+    streams::{
+        relay::{self, Ended, Printing},
+        signals::{self, Signals},
+        terminal::Raw,
+    },
 };
 
 /// Exit code of a command that timed out.

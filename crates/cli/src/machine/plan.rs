@@ -15,13 +15,15 @@ use sandbar::{
 use sandbar_runs::git::{GitAccess, Guard, HiddenCause, Worktree};
 
 use crate::{
-    args::{CommandArgs, FillArgs, GitArg, Level, MachineArgs, NetworkArg, UsageArgs},
-    client,
+    args::{
+        CommandArgs, FillArgs, GitArg, Level, MachineArgs, NetworkArg, UsageArgs,
+        values::{GrantArg, Shown, Variable, WorkspaceDir},
+    },
     failure::Failure,
+    machine::client,
     manifest,
     render::Render,
-    terminal,
-    values::{GrantArg, Shown, Variable, WorkspaceDir},
+    streams::terminal,
 };
 
 /// The source of the command's standard input.

@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     render,
-    writer::{Stream, Writer},
+    streams::writer::{Stream, Writer},
 };
 
 /// Maximum number of bytes per read of standard input.

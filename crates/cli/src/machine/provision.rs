@@ -9,7 +9,7 @@ use sandbar::{
 use sandbar_runs::CancellationToken;
 use tokio::time::{Instant, timeout};
 
-use crate::{failure::Failure, signals::Signals};
+use crate::{failure::Failure, streams::signals::Signals};
 
 /// Time limit for the removal of a machine whose creation was interrupted.
 const MACHINE_REMOVAL: Duration = Duration::from_secs(5);
