@@ -19,6 +19,7 @@ enum Size {
     /// A smaller size fails, too, so that the entry is lowered.
     Exactly(usize),
     /// For code that is being moved.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no code is being moved"))]
     AtMost(usize),
 }
 
@@ -26,7 +27,6 @@ enum Size {
 const LARGE_TYPES: &[(&str, Size)] = &[
     ("crates/agent::Driver", Size::Exactly(64)),
     ("crates/agent::Run", Size::Exactly(59)),
-    ("crates/cli::TextView", Size::AtMost(45)),
     ("crates/guest::Server", Size::Exactly(75)),
     ("crates/sandbox::Manifest", Size::Exactly(50)),
     ("crates/sandbox::SandboxSession", Size::Exactly(75)),
