@@ -54,7 +54,7 @@ async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<
     let (mut options, guard) = options(args, render)?;
     plan::warn_of_short_secrets(&options.secrets, render);
     if let Workspace::Host { path, access: Access::ReadWrite } = &options.machine.workspace {
-        options.patch_journal = patch::journal_of(&options, path, render);
+        options.patch_journal = patch::journal(path, Some(&options), render);
     }
     plan::warn_of_foreign_files(args.machine.workspace.as_ref(), args.user.as_ref(), render);
     let meter = progress::Meter::choose(render);

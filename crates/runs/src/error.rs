@@ -59,6 +59,8 @@ pub enum ErrorKind {
     RepositoryIsolation,
     /// A directory has more repositories than can be protected.
     TooManyRepositories,
+    /// A patch would change files that belong to git.
+    RepositoryPatch,
     /// The destination of an apply belongs to a git repository.
     DestinationInRepository,
     /// The destination directory cannot be used.
@@ -133,6 +135,7 @@ impl Error {
             | ErrorKind::RepositoryLink
             | ErrorKind::RepositoryIsolation
             | ErrorKind::TooManyRepositories
+            | ErrorKind::RepositoryPatch
             | ErrorKind::DestinationInRepository => "repository",
             ErrorKind::Cancelled => "cancelled",
             ErrorKind::SessionClosed => "session_closed",
@@ -189,9 +192,13 @@ impl From<MachineError> for Error {
 
 /// An error's text without the number that the standard library adds to errors of the system.
 pub fn describe(error: &dyn StdError) -> String {
-    let text = error.to_string();
+    without_number(&error.to_string()).to_owned()
+}
+
+/// A text without the number of an error of the system at its end.
+pub fn without_number(text: &str) -> &str {
     match text.split_once(" (os error ") {
-        Some((words, rest)) if rest.ends_with(')') => words.to_owned(),
+        Some((words, rest)) if rest.ends_with(')') => words,
         _ => text,
     }
 }

@@ -26,7 +26,10 @@ use sandbar::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::host_side::{HostSide, OpenDir};
+pub use self::{
+    host_side::{HostSide, OpenDir},
+    workspace::open_to_owner,
+};
 use self::{reading::Reading, stage::Stage};
 use crate::{Error, ErrorKind, Result, git::GitAccess};
 

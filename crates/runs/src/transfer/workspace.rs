@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use sandbar::{
-    Access, MachineSpec, Manifest, SandboxError, SandboxSession, SessionOptions, Workspace, client::UnixLocal,
+    Access, Exec, MachineSpec, Manifest, SandboxError, SandboxSession, SessionOptions, Workspace, client::UnixLocal,
+    takes_an_account,
 };
 
 use crate::{Error, Result, RunDir};
@@ -26,10 +27,29 @@ impl RunDir {
     pub async fn fetch_workspace(&self, session: &SandboxSession) -> Result<()> {
         let failed = |error| Error::from(error).saying("cannot fetch the workspace from the machine");
         let host = host_side(self).await.map_err(failed)?;
-        let fetched = async { host.hydrate_workspace(session.persist_workspace().await?).await };
-        let fetched = fetched.await;
+        let fetch = || async { host.hydrate_workspace(session.persist_workspace().await?).await };
+        let fetched = match fetch().await {
+            // A second attempt covers a broken connection.
+            Err(_broken) => fetch().await,
+            done => done,
+        };
         close(host).await;
         fetched.map_err(failed)
+    }
+}
+
+/// Makes files that users of the machine created in the working copy accessible: on the host, they belong to ids without an
+/// account, and the user must be able to read and remove them.
+pub async fn open_to_owner(session: &SandboxSession) {
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (manifest, root) = (session.manifest(), session.paths().root().to_string());
+    for name in manifest.all_users().into_iter().filter(|name| takes_an_account(name)) {
+        // Directories one by one, because `find` can read a directory only after its mode has changed.
+        let words = ["find", &root, "-user", name, "-type", "d", "-exec", "chmod", "a+rwx", "{}", ";"];
+        let more = ["-o", "-user", name, "-type", "f", "-exec", "chmod", "a+r", "{}", "+"];
+        let _where_there_is_such_a_program = session.user(name).exec(Exec::new(words.into_iter().chain(more))).await;
     }
 }
 
