@@ -14,12 +14,13 @@ mod surface;
 #[cfg(test)]
 mod tests;
 mod text_view;
-mod units;
+pub(crate) mod units;
 
 use std::{env, io, time::Duration};
 
 use rustix::fs::fstat;
 use sandbar::{Interruption, RunEvent, Usage};
+use sandbar_runs::RunStatus;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -78,7 +79,7 @@ pub(crate) struct Started<'a> {
 pub(crate) struct Finished<'a> {
     pub id: &'a str,
     pub session_id: &'a str,
-    pub status: Status,
+    pub status: RunStatus,
     pub final_output: Option<&'a Value>,
     /// Why the run failed or stopped.
     pub message: Option<&'a str>,
@@ -88,18 +89,6 @@ pub(crate) struct Finished<'a> {
     pub elapsed: Duration,
     /// Commands to run next, such as `sandbar diff ID`.
     pub next_steps: &'a [String],
-}
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Status {
-    Completed,
-    Interrupted,
-    MaxTurns,
-    Budget,
-    Failed,
-    Cancelled,
 }
 
 /// Decision about a call that needed an approval.

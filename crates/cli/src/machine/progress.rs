@@ -7,6 +7,7 @@ use std::{
 };
 
 use sandbar::{Progress, ProgressEvent};
+use sandbar_runs::format_size;
 
 use crate::render::{self, Render};
 
@@ -69,47 +70,16 @@ impl MeterState {
     }
 
     fn line(&self) -> String {
-        let bytes = size(self.bytes.values().sum());
+        let bytes = format_size(self.bytes.values().sum());
         let count = if self.total == 0 { String::new() } else { format!("{}/{} entries, ", self.done, self.total) };
         let latest: String = render::inert_line(&self.latest).chars().take(40).collect();
         format!("filling the workspace: {count}{bytes}  {latest}")
     }
 }
 
-/// Formats a number of bytes.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
-    let mut unit = 0;
-    let mut tenths = bytes.saturating_mul(10);
-    while tenths >= 10_240 && unit + 1 < UNITS.len() {
-        tenths /= 1024;
-        unit += 1;
-    }
-    match unit {
-        0 => format!("{bytes}B"),
-        _ if tenths < 100 => format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit]),
-        _ => format!("{}{}", tenths / 10, UNITS[unit]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_short() {
-        let table = [
-            (0, "0B"),
-            (1023, "1023B"),
-            (1024, "1.0K"),
-            (10 << 10, "10K"),
-            (1536 << 20, "1.5G"),
-            (u64::MAX, "1677721T"),
-        ];
-        for (bytes, text) in table {
-            assert_eq!(size(bytes), text);
-        }
-    }
 
     #[test]
     fn the_line_shows_progress_without_control_characters() {

@@ -55,23 +55,40 @@ pub(crate) async fn machine(
     signals: &mut Signals,
 ) -> Result<Arc<dyn Machine>, Halt> {
     let begun = Instant::now();
-    let mut making = pin!(client.create(spec));
+    let undo = |machine: Arc<dyn Machine>| async move { machine.stop().await.is_ok() };
+    let making = async { client.create(spec).await.map_err(Failure::from) };
+    let machine = made(making, undo, (MACHINE_REMOVAL, SecondSignal::Interrupts), signals).await?;
+    report(machine.as_ref(), begun);
+    Ok(machine)
+}
+
+/// What a second signal does while the result of an interrupted creation is removed.
+enum SecondSignal {
+    Waits,
+    Interrupts,
+}
+
+/// Awaits a creation. After a signal, the creation is still awaited, and its result is removed.
+async fn made<T, E: Into<Halt>, U: Future<Output = bool>>(
+    making: impl Future<Output = Result<T, E>>,
+    undo: impl FnOnce(T) -> U,
+    (patience, second): (Duration, SecondSignal),
+    signals: &mut Signals,
+) -> Result<T, Halt> {
+    let mut making = pin!(making);
     let signal = tokio::select! {
-        made = &mut making => {
-            let machine = made.map_err(Failure::from)?;
-            report(machine.as_ref(), begun);
-            return Ok(machine);
-        }
+        made = &mut making => return made.map_err(E::into),
         signal = signals.next() => signal,
     };
-    let removal = async {
-        if let Ok(machine) = making.await {
-            let _best_effort = machine.stop().await;
+    let removal = timeout(patience, async {
+        match making.await {
+            Ok(made) => undo(made).await,
+            Err(_) => true,
         }
-    };
+    });
     tokio::select! {
-        _removed = timeout(MACHINE_REMOVAL, removal) => {}
-        _again = signals.next() => {}
+        _best_effort = removal => {}
+        _again = signals.next(), if matches!(second, SecondSignal::Interrupts) => {}
     }
     Err(Halt::Signal(signal))
 }
@@ -94,22 +111,11 @@ pub(crate) async fn recorded(
     signals: &mut Signals,
 ) -> Result<SandboxSession, Halt> {
     let begun = Instant::now();
-    let mut making = pin!(SandboxSession::create_recorded(client, options, record));
-    let signal = tokio::select! {
-        made = &mut making => {
-            let session = made?;
-            report(session.machine().as_ref(), begun);
-            return Ok(session);
-        }
-        signal = signals.next() => signal,
-    };
-    let removal = async {
-        if let Ok(session) = making.await {
-            let _best_effort = session.delete().await;
-        }
-    };
-    let _best_effort = timeout(REMOVAL, removal).await;
-    Err(Halt::Signal(signal))
+    let undo = |session: SandboxSession| async move { session.delete().await.is_ok() };
+    let making = SandboxSession::create_recorded(client, options, record);
+    let session = made(making, undo, (REMOVAL, SecondSignal::Waits), signals).await?;
+    report(session.machine().as_ref(), begun);
+    Ok(session)
 }
 
 /// Fills the workspace of a session. After an error or a signal, the session is deleted.

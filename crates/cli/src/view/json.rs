@@ -110,7 +110,7 @@ impl JsonLines {
 
     pub(super) fn finished(&mut self, finished: &Finished<'_>) {
         self.put(json!({
-            "type": "run_finished", "status": finished.status, "final_output": finished.final_output,
+            "type": "run_finished", "status": finished.status.name(), "final_output": finished.final_output,
             "id": finished.id, "session_id": finished.session_id, "usage": finished.usage,
             "message": finished.message, "cost_usd": finished.cost,
             "elapsed_seconds": finished.elapsed.as_secs_f64(), "turns": self.turns.number,

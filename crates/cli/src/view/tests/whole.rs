@@ -368,12 +368,12 @@ fn removed_lines_are_red_and_added_lines_are_green() {
 #[test]
 fn every_status_has_its_text_and_its_key() {
     let table = [
-        (Status::Completed, "completed", "✓ completed"),
-        (Status::Interrupted, "interrupted", "? waits for an approval"),
-        (Status::MaxTurns, "max_turns", "! stopped: no turns left"),
-        (Status::Budget, "budget", "! stopped: the budget is spent"),
-        (Status::Failed, "failed", "✗ failed"),
-        (Status::Cancelled, "cancelled", "! cancelled"),
+        (RunStatus::Completed, "completed", "✓ completed"),
+        (RunStatus::Interrupted, "interrupted", "? waits for an approval"),
+        (RunStatus::MaxTurns, "max_turns", "! stopped: no turns left"),
+        (RunStatus::Budget, "budget", "! stopped: the budget is spent"),
+        (RunStatus::Failed, "failed", "✗ failed"),
+        (RunStatus::Cancelled, "cancelled", "! cancelled"),
     ];
     for (status, code, words) in table {
         for (mut view, expected) in [

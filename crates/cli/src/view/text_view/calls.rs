@@ -6,16 +6,13 @@ use super::{Block, TextView};
 use crate::{
     render::Style,
     view::{
-        call::{CallKind, CallStatus, Detail, Outcome},
+        call::{COMMAND_ROWS, CallKind, CallStatus, Outcome},
         line::Line,
         sanitize::{Caps, OutputLines},
         surface::{Row, Surface},
         units,
     },
 };
-
-/// Limits of what a live view shows of a call.
-pub(super) const PASSING: Detail = Detail { command: 6, arguments: 2, patch: 40 };
 
 pub(super) struct Call {
     id: String,
@@ -126,7 +123,7 @@ impl Call {
         let says_more = !outcome.words.is_empty() && outcome.words != mark;
         let words = if says_more { format!(" {}", outcome.words) } else { String::new() };
         let line = Line::styled(style, format!("{mark}{words}")).then_styled(Style::Faint, many).indented(2);
-        let most = surface.columns().saturating_mul(PASSING.command);
+        let most = surface.columns().saturating_mul(COMMAND_ROWS);
         rows.push(Row::Wrapped(line.cut(most, glyphs.more), 4));
         rows
     }
@@ -135,13 +132,13 @@ impl Call {
 /// The headline of a call, and the lines below it.
 pub(super) fn headline(called: &CallKind, surface: &Surface) -> Vec<Row> {
     let glyphs = surface.glyphs;
-    let most = surface.columns().saturating_mul(called.rows(PASSING));
-    let lines = called.headlines(glyphs, PASSING).into_iter().enumerate();
+    let most = surface.columns().saturating_mul(called.rows());
+    let lines = called.headlines(glyphs).into_iter().enumerate();
     let headlines = lines.map(|(at, line)| match at {
         0 => Row::Wrapped(line.cut(most, glyphs.more), 2),
         _ => Row::Cut(line),
     });
-    headlines.chain(called.body(glyphs, PASSING).into_iter().map(|line| Row::Cut(line.indented(2)))).collect()
+    headlines.chain(called.body(glyphs).into_iter().map(|line| Row::Cut(line.indented(2)))).collect()
 }
 
 fn printed(line: &str) -> Row {

@@ -1,10 +1,12 @@
 //! The head and the end of a run, as lines.
 
-use super::calls::PASSING;
+use sandbar_runs::RunStatus;
+
 use crate::{
     render::Style,
     view::{
-        Finished, Started, Status,
+        Finished, Started,
+        call::COMMAND_ROWS,
         line::Line,
         sanitize,
         surface::{Glyphs, Row},
@@ -26,7 +28,7 @@ pub(super) fn head(started: &Started<'_>, glyphs: &Glyphs) -> Vec<Row> {
     if started.scripted {
         rows.push(Row::Wrapped(Line::styled(Style::Doubtful, "The model is scripted; what it does is real."), 0));
     }
-    let prompt = sanitize::visible(started.prompt).into_iter().take(PASSING.command);
+    let prompt = sanitize::visible(started.prompt).into_iter().take(COMMAND_ROWS);
     rows.extend(prompt.map(|line| Row::Wrapped(Line::styled(Style::Place, "> ").then(line), 2)));
     rows
 }
@@ -34,12 +36,12 @@ pub(super) fn head(started: &Started<'_>, glyphs: &Glyphs) -> Vec<Row> {
 /// How the run ended, what it used, and the next steps.
 pub(super) fn ending(finished: &Finished<'_>, turns: u64, glyphs: &Glyphs) -> Vec<Row> {
     let (style, mark, what) = match finished.status {
-        Status::Completed => (Style::Good, glyphs.good, "completed"),
-        Status::Interrupted => (Style::Doubtful, "?", "waits for an approval"),
-        Status::MaxTurns => (Style::Doubtful, "!", "stopped: no turns left"),
-        Status::Budget => (Style::Doubtful, "!", "stopped: the budget is spent"),
-        Status::Failed => (Style::Bad, glyphs.bad, "failed"),
-        Status::Cancelled => (Style::Doubtful, "!", "cancelled"),
+        RunStatus::Completed => (Style::Good, glyphs.good, "completed"),
+        RunStatus::Interrupted => (Style::Doubtful, "?", "waits for an approval"),
+        RunStatus::MaxTurns => (Style::Doubtful, "!", "stopped: no turns left"),
+        RunStatus::Budget => (Style::Doubtful, "!", "stopped: the budget is spent"),
+        RunStatus::Cancelled => (Style::Doubtful, "!", "cancelled"),
+        _ => (Style::Bad, glyphs.bad, "failed"),
     };
     let mut facts = vec![units::plural(turns, "turn"), units::duration(finished.elapsed)];
     let usage = finished.usage;
