@@ -1,17 +1,17 @@
 //! Which side of a copy failed: a read error must not be reported as a write error.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Read},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use rustix::fs::OFlags;
+use rustix::fs::FileType;
 use sandbar::{ByteStream, MachineError};
+use sandbar_host_files::{Descend, Refusal, Rules, Visitor, WalkEntry, WalkOptions, as_path, walk};
 use tokio::sync::mpsc;
 
 use crate::Error;
@@ -80,35 +80,67 @@ pub(super) fn content(mut file: File) -> ByteStream {
     Box::pin(stream::poll_fn(move |task| pieces.poll_recv(task)))
 }
 
-/// Maximum number of entries to try when looking for an unreadable one.
+/// Maximum number of entries to try when looking for an unreadable one, and their maximum depth.
 const TRIES: usize = 100_000;
+const DEPTH: usize = 200;
 
 /// First entry of a directory of the host that this user cannot read, and the error.
 pub(super) fn first_unreadable(root: &Path) -> Option<(PathBuf, io::Error)> {
-    let mut waiting = vec![root.to_owned()];
-    let mut tries = 0;
-    while let Some(dir) = waiting.pop() {
-        let entries = match fs::read_dir(&dir) {
-            Ok(entries) => entries,
-            Err(error) => return Some((dir, error)),
-        };
-        for entry in entries.flatten() {
-            tries += 1;
-            let path = entry.path();
-            let Ok(kind) = entry.file_type() else { continue };
-            // The entry may have been replaced by a link or a pipe: do not follow it, do not block on it.
-            let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-            match kind {
-                _ if tries > TRIES => return None,
-                kind if kind.is_dir() => waiting.push(path),
-                kind if kind.is_file() => {
-                    if let Err(error) = File::options().read(true).custom_flags(flags).open(&path) {
-                        return Some((path, error));
-                    }
-                }
-                _ => {}
-            }
-        }
+    let dir = match File::open(root) {
+        Ok(dir) => dir,
+        Err(error) => return Some((root.to_owned(), error)),
+    };
+    let options = WalkOptions { entries: TRIES, depth: DEPTH, rules: Rules::default() };
+    let (path, error) = walk(&dir, &options, &mut Search).err().flatten()?;
+    Some((root.join(as_path(&path)), error))
+}
+
+/// Search for an entry that cannot be read: it stops there, or with nothing.
+struct Search;
+
+impl Search {
+    /// Errors without a number are not about permissions: the entry has changed, or is too deep.
+    fn judge(path: &[u8], error: io::Error) -> Result<(), <Self as Visitor>::Stop> {
+        if error.raw_os_error().is_some() { Err(Some((path.to_vec(), error))) } else { Ok(()) }
     }
-    None
+}
+
+impl Visitor for Search {
+    type Stop = Option<(Vec<u8>, io::Error)>;
+
+    fn visit(&mut self, entry: &WalkEntry<'_>) -> Result<Descend, Self::Stop> {
+        if entry.kind == FileType::RegularFile
+            && let Err(error) = entry.file()
+        {
+            Self::judge(entry.path, error)?;
+        }
+        Ok(Descend::Into)
+    }
+
+    fn unreadable(&mut self, path: &[u8], error: io::Error) -> Result<(), Self::Stop> {
+        Self::judge(path, error)
+    }
+
+    fn refused(&self, _refusal: Refusal) -> Self::Stop {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn the_first_entry_that_cannot_be_read_is_found() {
+        let temp = tempfile::tempdir().unwrap();
+        fs::create_dir(temp.path().join("dir")).unwrap();
+        fs::write(temp.path().join("dir/file"), "x").unwrap();
+        symlink("nowhere", temp.path().join("link")).unwrap();
+        assert!(first_unreadable(temp.path()).is_none());
+        let missing = temp.path().join("missing");
+        let (path, error) = first_unreadable(&missing).unwrap();
+        assert_eq!((path, error.kind()), (missing, io::ErrorKind::NotFound));
+    }
 }
