@@ -9,7 +9,8 @@ use std::{
     process::Command,
 };
 
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 14] = [
+    "sandbar-host-files",
     "sandbar-http",
     "sandbar-jsonl",
     "sandbar-machine",
@@ -21,6 +22,7 @@ const PACKAGES: [&str; 12] = [
     "sandbar-mock",
     "sandbar",
     "sandbar-runs",
+    "sandbar-mcp",
     "sandbar-cli",
 ];
 

@@ -8,6 +8,7 @@ mod mcp;
 mod run;
 mod runs;
 mod session;
+pub(crate) mod values;
 
 use std::ffi::OsString;
 
@@ -27,7 +28,7 @@ pub(crate) use self::{
         ShellArgs, StopArgs,
     },
 };
-use crate::{failure, values::CopyPath};
+use crate::{args::values::CopyPath, failure};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,16 +9,17 @@ use sandbar::{
     processes::{Ids, TableOptions},
 };
 
+use sandbar_runs::RunStatus;
+
 use crate::{
     args::DemoArgs,
-    client,
     failure::Failure,
-    plan, provision,
+    machine::{client, plan, provision},
     render::Render,
     run::{self, Approver, Job, ModelChoice, RunOrder, WorkspaceChoice},
     runs,
-    signals::Signals,
-    view::{Status, View},
+    streams::signals::Signals,
+    view::View,
 };
 
 const PROMPT: &str = "Do what task.md says.";
@@ -38,7 +39,7 @@ const PROJECT: [(&str, &[u8], u32); 8] = [
 pub(crate) async fn run(args: DemoArgs, render: &Render) -> Result<u8, (Failure, u8)> {
     match play(&args, render).await {
         Err((failure, code)) if args.json => {
-            run::never_began(&failure.to_string(), Status::Failed, render);
+            run::never_began(&failure.to_string(), RunStatus::Failed, render);
             Ok(code)
         }
         other => other,

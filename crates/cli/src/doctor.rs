@@ -13,13 +13,13 @@ use sandbar::{
     client::{UnixLocal, registry::Diagnosis},
     doctor::{CgroupState, CgroupVersion, LandlockReport, LevelReport, Report, probe},
 };
+use sandbar_runs::apparmor::AppArmorFindings;
 use serde::Serialize;
 
-use self::apparmor::AppArmorFindings;
 use crate::{
     args::DoctorArgs,
-    client,
     failure::Failure,
+    machine::client,
     render::{Render, Style, inert, inert_line},
 };
 
@@ -214,7 +214,7 @@ fn describe(findings: &Findings, render: &Render) -> String {
             inert_line(&format!("{} = {}", setting.name, setting.value)),
         ));
     }
-    lines.extend(findings.apparmor.line().map(|line| ("apparmor", line)));
+    lines.extend(apparmor::line(&findings.apparmor).map(|line| ("apparmor", line)));
     lines.push(("cgroups", cgroups(&findings.host.cgroups)));
     for (name, diagnosis) in &findings.providers {
         for (at, line) in describe_provider(diagnosis, render).into_iter().enumerate() {

@@ -8,15 +8,19 @@ use tokio::time::Instant;
 
 use crate::{
     args::ExecArgs,
-    client,
     failure::Failure,
-    foreground::{attach, conclude},
-    plan::{self, Input},
-    progress,
-    provision::{self, Halt},
+    machine::{
+        client,
+        plan::{self, Input},
+        progress,
+        provision::{self, Halt},
+    },
     render::Render,
-    signals::{self, Signals},
-    terminal,
+    streams::{
+        foreground::{attach, conclude},
+        signals::{self, Signals},
+        terminal,
+    },
 };
 
 /// Where the command runs.

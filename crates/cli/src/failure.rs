@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, error::Error, fmt, io, iter};
 
 use sandbar::{MachineError, SandboxError, client::registry::Unreachable};
-use sandbar_runs::ErrorKind;
+use sandbar_runs::{ErrorKind, describe, without_number};
 use serde_json::{Value, json};
 
 /// Exit code of failures of sandbar itself; exit codes of commands are passed on.
@@ -50,6 +50,12 @@ impl Failure {
         self
     }
 
+    /// The failure of a cause, with the message and the next step of this failure if they say more than the cause's text.
+    fn about(self, text: String, cause: Self) -> Self {
+        let what = if self.what == text { cause.what } else { self.what };
+        Self { what, next: self.next.or(cause.next), ..cause }
+    }
+
     /// Removes the mention of a machine from the first part, for commands that start none.
     pub(crate) fn without_machine(mut self) -> Self {
         if let Some(rest) = self.what.strip_prefix("cannot start the machine: ") {
@@ -93,22 +99,10 @@ impl Failure {
 
 /// An error and its causes.
 fn chain(first: Option<&(dyn Error + 'static)>) -> Vec<String> {
-    let mut words: Vec<String> = iter::successors(first, |error| (*error).source()).map(plain).collect();
+    let mut words: Vec<String> = iter::successors(first, |error| (*error).source()).map(describe).collect();
     // Some errors repeat the text of their cause.
     words.dedup();
     words
-}
-
-/// The text of an error without the number that the standard library adds to system errors.
-fn plain(error: &(dyn Error + 'static)) -> String {
-    without_number(&error.to_string())
-}
-
-pub(crate) fn without_number(text: &str) -> String {
-    match text.split_once(" (os error ") {
-        Some((words, rest)) if rest.ends_with(')') => words.to_owned(),
-        _ => text.to_owned(),
-    }
 }
 
 /// Whether the error was caused by a full disk.
@@ -141,7 +135,7 @@ impl From<&MachineError> for Failure {
         if let Some(unreachable) = error.source().and_then(|cause| cause.downcast_ref::<Unreachable>()) {
             // The cause adds nothing.
             tracing::debug!(%unreachable, "no way to the provider");
-            return Self { code: error.code(), ..Self::new(plain(error)) };
+            return Self { code: error.code(), ..Self::new(describe(error)) };
         }
         let next = match error.code() {
             "start" if is_full(error) => Some("free some space, or set TMPDIR to a directory that has some"),
@@ -160,7 +154,7 @@ impl From<&MachineError> for Failure {
             }
             _ => None,
         };
-        let (code, what, why) = (error.code(), plain(error), chain(error.source()));
+        let (code, what, why) = (error.code(), describe(error), chain(error.source()));
         Self { code, facts: BTreeMap::new(), what, why, next: next.map(str::to_owned) }
     }
 }
@@ -168,14 +162,18 @@ impl From<&MachineError> for Failure {
 impl From<sandbar_runs::Error> for Failure {
     fn from(error: sandbar_runs::Error) -> Self {
         let next = next_of_run(&error).or_else(|| error.advice().map(str::to_owned));
-        let (code, what, why) = (error.code(), error.to_string(), chain(error.source()));
-        match error.into_cause().map(|cause| cause.downcast::<SandboxError>()) {
-            Some(Ok(error)) => Self::from(*error),
-            Some(Err(cause)) => match cause.downcast::<MachineError>() {
-                Ok(error) => Self::from(*error),
-                Err(_) => Self { code, facts: BTreeMap::new(), what, why, next },
+        let (kind, code, facts) = (error.kind(), error.code(), BTreeMap::new());
+        let own = Self { code, facts, what: error.to_string(), why: chain(error.source()), next };
+        match (kind, error.into_cause()) {
+            (ErrorKind::Sandbox, Some(cause)) => match cause.downcast::<SandboxError>() {
+                Ok(error) => own.about(describe(&error), Self::from(*error)),
+                Err(_) => own,
             },
-            None => Self { code, facts: BTreeMap::new(), what, why, next },
+            (ErrorKind::Machine, Some(cause)) => match cause.downcast::<MachineError>() {
+                Ok(error) => own.about(describe(&error), Self::from(*error)),
+                Err(_) => own,
+            },
+            _ => own,
         }
     }
 }
@@ -187,6 +185,13 @@ fn next_of_run(error: &sandbar_runs::Error) -> Option<String> {
         ErrorKind::RunDamaged | ErrorKind::IncompleteCopy => {
             Some(format!("`sandbar runs rm {}` removes it", error.subject()?))
         }
+        ErrorKind::Repository => Some("show it :ro, or add --git rw".to_owned()),
+        ErrorKind::RepositoryPatch => Some("nothing was changed; --git rw allows it".to_owned()),
+        ErrorKind::RepositoryLink => Some("work on a copy, show it :ro, or add --git rw".to_owned()),
+        ErrorKind::RepositoryIsolation => {
+            Some("leave --isolation out, show the directory :ro, or add --git rw".to_owned())
+        }
+        ErrorKind::TooManyRepositories => Some("show a directory with fewer repositories, or add --git rw".to_owned()),
         ErrorKind::RunKilled => Some("look at it with `sandbar diff`, and apply it with --force".to_owned()),
         ErrorKind::Destination if error.advice().is_some() => None,
         ErrorKind::Destination if error.source().is_none() => Some("give --to DIR".to_owned()),
@@ -210,12 +215,12 @@ impl From<SandboxError> for Failure {
             return Self { code, facts, ..Self::from(machine) };
         }
         let next = next(&error);
-        let mut what = plain(&error);
+        let mut what = describe(&error);
         if next.as_deref() == Some(GRANT) {
             // The next step says the same, with the option.
             what.truncate(what.trim_end_matches("; grant it").len());
         }
-        let why = error.causes().into_iter().map(|cause| without_number(&cause)).collect();
+        let why = error.causes().into_iter().map(|cause| without_number(&cause).to_owned()).collect();
         Self { code, facts, what, why, next }
     }
 }

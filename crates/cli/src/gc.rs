@@ -10,10 +10,10 @@ use sandbar_runs::{
 use self::report::Report;
 use crate::{
     args::GcArgs,
-    client,
     failure::Failure,
+    machine::client,
     render::Render,
-    signals::{self, Signals},
+    streams::signals::{self, Signals},
 };
 
 pub(crate) async fn run(args: &GcArgs, render: &Render) -> Result<u8, Failure> {

@@ -1,38 +1,29 @@
 //! The `sandbar` command: parses its arguments, runs one subcommand, and exits with its code.
 
 mod args;
-mod client;
 mod completions;
-mod consent;
 mod demo;
 mod doctor;
 mod exec;
 mod failure;
-mod foreground;
 mod gc;
-mod host_side;
+mod machine;
 mod manifest;
 mod mcp;
 mod patch;
-mod plan;
-mod progress;
-mod provision;
-mod relay;
 mod render;
 mod run;
 mod runs;
 mod session;
-mod signals;
-mod terminal;
-mod values;
+mod streams;
 mod view;
-mod writer;
 
 use std::process::ExitCode;
 
 use self::{
     args::{Args, SessionTask, Task},
     failure::Failure,
+    machine::client,
     render::Render,
 };
 

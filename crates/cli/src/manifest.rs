@@ -7,12 +7,13 @@ use std::{
 };
 
 use sandbar::{Format, MachinePath, Manifest, Outlook, SandboxError, Unchecked, client::UnixLocal};
+use sandbar_runs::without_number;
 use serde_json::{Value, json};
 
 use crate::{
     args::{CheckArgs, ManifestTask, RenderArgs, SourceArgs},
-    failure::{Failure, without_number},
-    plan,
+    failure::Failure,
+    machine::plan,
     render::{Render, Style, inert, inert_line},
 };
 
@@ -127,7 +128,7 @@ impl Report {
 
 fn told(fault: &SandboxError) -> String {
     let parts = std::iter::once(fault.to_string()).chain(fault.causes());
-    parts.map(|part| without_number(&part)).collect::<Vec<_>>().join(": ")
+    parts.map(|part| without_number(&part).to_owned()).collect::<Vec<_>>().join(": ")
 }
 
 /// A mistake as JSON.

@@ -1,37 +1,37 @@
-//! `sandbar mcp`: serves one sandbox to one MCP client.
+//! `sandbar mcp`: serves one sandbox to one MCP client on standard input and output.
 
-mod calls;
-mod files;
-mod instructions;
-mod lines;
-mod server;
-mod tools;
-mod transport;
-mod window;
+use std::{io, os::fd::AsFd, thread, time::Duration};
 
-use std::time::Duration;
-
-use rmcp::{ServiceExt, service::ServerInitializeError};
+use bytes::Bytes;
 use sandbar::{
     Access, MachineSpec, Manifest, PathGrant, SandboxSession, SessionOptions, Workspace,
     audit::{Flushed, Jsonl},
 };
+use sandbar_mcp::{Connection, Server, WorkspaceAccess};
 use sandbar_runs::{git::Guard, writable_parent};
+use tokio::sync::{mpsc, oneshot};
 
-use self::server::Server;
 use crate::{
-    args::{Level, McpArgs},
-    client,
+    args::{GitArg, Level, McpArgs},
     failure::Failure,
-    patch, plan, progress,
-    provision::{self, Halt},
+    machine::{
+        client, plan, progress,
+        provision::{self, Halt},
+    },
+    patch,
     render::Render,
-    signals::{self, Signals},
-    terminal,
+    streams::{
+        relay,
+        signals::{self, Signals},
+        terminal,
+    },
 };
 
 /// Time limit for writing the last responses, and then the last events of the audit log.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Capacity of the queues of input pieces and of responses.
+const QUEUE: usize = 16;
 
 pub(crate) async fn run(args: Box<McpArgs>, render: &Render) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
@@ -54,7 +54,7 @@ async fn open(args: &McpArgs, render: &Render, signals: &mut Signals) -> Result<
     let (mut options, guard) = options(args, render)?;
     plan::warn_of_short_secrets(&options.secrets, render);
     if let Workspace::Host { path, access: Access::ReadWrite } = &options.machine.workspace {
-        options.patch_journal = patch::journal_of(&options, path, render);
+        options.patch_journal = patch::journal(path, Some(&options), render);
     }
     plan::warn_of_foreign_files(args.machine.workspace.as_ref(), args.user.as_ref(), render);
     let meter = progress::Meter::choose(render);
@@ -113,20 +113,43 @@ async fn serve(session: &SandboxSession, args: &McpArgs, render: &Render) -> Res
         render.note("waiting for an MCP client on standard input; `sandbar mcp --help` shows how a client starts it");
     }
     let acting = args.user.as_ref().map_or_else(|| session.clone(), |user| session.user(user));
-    let server = Server::new(acting, instructions::instructions(args, session, &ports), args.machine.network);
     let broken = |error| Failure::new("cannot use standard input and output").because(error);
-    let (transport, written) = transport::open().map_err(broken)?;
-    match server.serve(transport).await {
-        Ok(running) => {
-            let quit = running.waiting().await;
-            quit.map_err(|error| Failure::new("the MCP server failed").because(error))?;
-        }
-        // The client closed the connection before the handshake, which is not an error.
-        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::TransportError { .. }) => {}
-        Err(error) => return Err(Failure::new("cannot serve the MCP client").because(error)),
-    }
+    let (connection, written) = standard_streams().map_err(broken)?;
+    let server =
+        Server::new(acting).workspace(workspace(args)).network(plan::network(args.machine.network)).ports(ports);
+    let served = server.serve(connection).await;
+    served.map_err(|error| Failure::new(error.to_string()).causes_of(&error))?;
     let _unread = tokio::time::timeout(WRITE_TIMEOUT, written).await;
     Ok(())
+}
+
+/// What the client may do with the workspace.
+fn workspace(args: &McpArgs) -> WorkspaceAccess {
+    match args.machine.workspace.as_ref().map(|dir| dir.access) {
+        None => WorkspaceAccess::Temporary,
+        Some(Access::ReadWrite) if args.machine.git == Some(GitArg::Rw) => WorkspaceAccess::Writable,
+        Some(Access::ReadWrite) => WorkspaceAccess::WritableExceptRepositories,
+        Some(Access::ReadOnly) => WorkspaceAccess::ReadOnly,
+    }
+}
+
+/// Takes over both standard streams. The receiver fires when everything is written, or when the client stops reading.
+fn standard_streams() -> io::Result<(Connection, oneshot::Receiver<()>)> {
+    let (sender, pieces) = mpsc::channel(QUEUE);
+    relay::pieces(io::stdin(), sender)?;
+    let (answers, mut receiver) = mpsc::channel::<Bytes>(QUEUE);
+    let (tell, written) = oneshot::channel();
+    let write = move || {
+        while let Some(answer) = receiver.blocking_recv() {
+            if let Err(error) = relay::write_all(io::stdout().as_fd(), &answer) {
+                tracing::warn!(%error, "cannot write to the client");
+                break;
+            }
+        }
+        let _receiver_gone = tell.send(());
+    };
+    thread::Builder::new().name("answers".to_owned()).spawn(write)?;
+    Ok((Connection::from_channels(pieces, answers), written))
 }
 
 /// Removes the sandbox. After a signal, the supervisor of the machine completes the removal.

@@ -2,29 +2,22 @@
 
 use std::{
     io::{self, IsTerminal, Read},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use sandbar::{
-    Access, Intent, Paths, SessionOptions,
-    client::{ResidentState, UnixLocal},
+    Access, Paths, SessionOptions,
     patch::{self, Applied, Done, Patch, PatchJournal, PatchOptions, Profile, Recovered},
 };
-use sandbar_runs::{
-    StateDir,
-    git::{PathJudge, enclosing_repository},
-    tree::ConfinedDir,
-    writable_parent,
-};
+use sandbar_runs::{StateDir, check_patch, transfer::HostSide};
 use serde_json::{Value, json};
 
 use crate::{
     args::{GitArg, PatchArgs, ProfileArg},
     failure::Failure,
-    host_side::HostSide,
-    plan,
+    machine::plan,
     render::{Render, inert},
-    signals::Signals,
+    streams::signals::Signals,
 };
 
 /// Exit code of a usage mistake.
@@ -56,7 +49,7 @@ async fn apply(text: &str, args: &PatchArgs, render: &Render) -> Result<Applied,
         ProfileArg::Codex => Profile::Codex,
         ProfileArg::Sdk => Profile::Sdk,
     };
-    let journal = journal(&args.workspace, render);
+    let journal = journal(&args.workspace, None, render);
     let options = PatchOptions { profile, journal: journal.clone(), ..PatchOptions::default() };
     // Signals are ignored until all files are changed, which takes little time.
     let _ignored = Signals::listen()?;
@@ -67,7 +60,9 @@ async fn apply(text: &str, args: &PatchArgs, render: &Render) -> Result<Applied,
             let recovered = patch::recover(machine.as_ref(), &paths, journal, &options.limits).await?;
             report(recovered.as_ref(), render);
         }
-        leaves_git_alone(&patch, &paths, (args, render))?;
+        if args.git != Some(GitArg::Rw) {
+            check_patch(&args.workspace, &patch, &paths, |note| render.note(note))?;
+        }
         Ok(patch::apply(machine.as_ref(), &paths, &patch, &options).await?)
     };
     let applied = applied.await;
@@ -75,70 +70,12 @@ async fn apply(text: &str, args: &PatchArgs, render: &Render) -> Result<Applied,
     applied
 }
 
-/// Refuses a patch that changes or creates a repository, because git would run its hooks. A patch follows no links, so paths
-/// are sufficient.
-fn leaves_git_alone(patch: &Patch, paths: &Paths, (args, render): (&PatchArgs, &Render)) -> Result<(), Failure> {
-    if args.git == Some(GitArg::Rw) {
-        return Ok(());
-    }
-    let mut changed = Vec::new();
-    for path in patch.paths() {
-        // Applying the patch refuses paths that lead out of the directory.
-        let Ok(target) = paths.target(path, Intent::Read) else { continue };
-        let root = paths.root().as_bytes();
-        let below = target.path.as_bytes().strip_prefix(root).and_then(|path| path.strip_prefix(b"/"));
-        changed.extend(below.map(<[u8]>::to_vec));
-    }
-    let failed = |error| Failure::new(format!("cannot use --workspace {}", args.workspace.display())).because(error);
-    let root = args.workspace.canonicalize().map_err(failed)?;
-    let target = ConfinedDir::open(&root).map_err(failed)?;
-    let judge = PathJudge::new(&target, &root, &changed.iter().map(Vec::as_slice).collect::<Vec<_>>());
-    judge.search_note().into_iter().for_each(|note| render.note(note));
-    let obeyed = |path: &[u8]| judge.is_tool_file(path).then_some("git obeys it");
-    let mut refused = changed.iter().filter_map(|path| Some((path, judge.refusal(path).or_else(|| obeyed(path))?)));
-    if let Some((path, reason)) = refused.next() {
-        let what = format!("cannot change {}; {reason}", String::from_utf8_lossy(path));
-        return Err(Failure::new(what).code("repository").next("nothing was changed; --git rw allows it"));
-    }
-    match enclosing_repository(&root) {
-        Some(repository) => {
-            Err(Failure::new(format!("cannot change files in {}, which belong to git", repository.display()))
-                .code("repository")
-                .next("nothing was changed; --git rw allows it"))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Opens the journal of patches to a directory. Without a journal, a patch is still applied.
-fn journal(workspace: &Path, render: &Render) -> Option<PatchJournal> {
-    opened(journals().and_then(|directory| Ok(PatchJournal::open(directory, workspace)?)), render)
-}
-
-/// Opens the journal for a sandbox that works in the directory, unless the sandbox could forge its records.
-pub(crate) fn journal_of(options: &SessionOptions, workspace: &Path, render: &Render) -> Option<PatchJournal> {
-    let journal = journals().and_then(|directory| match writable_parent(&directory.join("journal"), options) {
-        Some(place) => Err(Failure::new(format!("the sandbox can write to {}", place.display()))),
-        None => Ok(PatchJournal::open(directory, workspace)?),
-    });
-    opened(journal, render)
-}
-
-fn journals() -> Result<PathBuf, Failure> {
-    Ok(StateDir::from_env()?.patches())
-}
-
-fn opened(journal: Result<PatchJournal, Failure>, render: &Render) -> Option<PatchJournal> {
-    match journal {
-        Ok(journal) => Some(journal.probing(|machine| {
-            let machines = UnixLocal::new().machines().unwrap_or_default();
-            machines.iter().any(|found| found.id == machine && found.state == ResidentState::Running)
-        })),
-        Err(failure) => {
-            render.note(&format!("a patch that is killed cannot be undone; {failure}"));
-            None
-        }
-    }
+/// Opens the journal of patches to a directory, in which a sandbox may work. Without a journal, a patch is still applied.
+pub(crate) fn journal(workspace: &Path, sandbox: Option<&SessionOptions>, render: &Render) -> Option<PatchJournal> {
+    let journal = StateDir::from_env().and_then(|state| state.patch_journal(workspace, sandbox));
+    let unjournaled =
+        |error| render.note(&format!("a patch that is killed cannot be undone; {}", Failure::from(error)));
+    journal.map_err(unjournaled).ok()
 }
 
 /// Reports the recovery from an interrupted patch.

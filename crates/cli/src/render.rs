@@ -12,7 +12,7 @@ use sandbar::{Endpoint, Materialised};
 use crate::{
     args::Color,
     failure::Failure,
-    writer::{PATIENCE, is_ready},
+    streams::writer::{PATIENCE, is_ready},
 };
 
 /// Exit code of a program whose reader closed the pipe: 128 + SIGPIPE.

@@ -6,7 +6,6 @@ mod ending;
 mod keyboard;
 mod model;
 mod prompt;
-mod transfer;
 mod watch;
 mod workspace;
 
@@ -38,8 +37,8 @@ use crate::{
     args::{AskArg, RunArgs},
     failure::Failure,
     render::Render,
-    signals::Signals,
-    view::{Mode, Reader, Started, Status, View},
+    streams::signals::Signals,
+    view::{Mode, Reader, Started, View},
 };
 
 /// Default maximum of turns.
@@ -55,7 +54,7 @@ pub(crate) async fn run(args: Box<RunArgs>, render: &Render) -> Result<u8, (Fail
     let is_for_programs = args.json;
     match begin(args, render).await {
         Err((failure, code)) if is_for_programs => {
-            never_began(&failure.to_string(), Status::Failed, render);
+            never_began(&failure.to_string(), RunStatus::Failed, render);
             Ok(code)
         }
         other => other,
@@ -67,7 +66,7 @@ pub(crate) fn misused(message: &str, words: impl Iterator<Item = OsString>) {
     let mut words = words.skip(1).skip_while(|word| word.as_encoded_bytes().starts_with(b"-"));
     let is_run = words.next().is_some_and(|task| task == "run" || task == "demo");
     if is_run && words.take_while(|word| word != "--").any(|word| word == "--json") {
-        never_began(message, Status::Failed, &Render::default());
+        never_began(message, RunStatus::Failed, &Render::default());
     }
 }
 

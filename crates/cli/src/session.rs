@@ -6,17 +6,14 @@ mod create;
 mod end;
 mod files;
 mod list;
-mod merge;
 mod ports;
 mod processes;
 mod removal;
 mod run;
-mod side;
-mod stage;
 
 use sandbar_runs::{StateDir, sessions::Sessions};
 
-use crate::{args::SessionTask, client, failure::Failure, render::Render};
+use crate::{args::SessionTask, failure::Failure, machine::client, render::Render};
 
 pub(crate) async fn run(task: SessionTask, render: &Render) -> Result<u8, Failure> {
     let sessions = Sessions::open(&StateDir::from_env()?, client::registry())?;

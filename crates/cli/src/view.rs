@@ -14,12 +14,13 @@ mod surface;
 #[cfg(test)]
 mod tests;
 mod text_view;
-mod units;
+pub(crate) mod units;
 
 use std::{env, io, time::Duration};
 
 use rustix::fs::fstat;
 use sandbar::{Interruption, RunEvent, Usage};
+use sandbar_runs::RunStatus;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -30,7 +31,7 @@ use self::{
 };
 use crate::{
     render::Render,
-    writer::{Stream, Writer},
+    streams::writer::{Stream, Writer},
 };
 
 /// Format of the view.
@@ -78,7 +79,7 @@ pub(crate) struct Started<'a> {
 pub(crate) struct Finished<'a> {
     pub id: &'a str,
     pub session_id: &'a str,
-    pub status: Status,
+    pub status: RunStatus,
     pub final_output: Option<&'a Value>,
     /// Why the run failed or stopped.
     pub message: Option<&'a str>,
@@ -88,18 +89,6 @@ pub(crate) struct Finished<'a> {
     pub elapsed: Duration,
     /// Commands to run next, such as `sandbar diff ID`.
     pub next_steps: &'a [String],
-}
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Status {
-    Completed,
-    Interrupted,
-    MaxTurns,
-    Budget,
-    Failed,
-    Cancelled,
 }
 
 /// Decision about a call that needed an approval.
@@ -202,110 +191,56 @@ impl View {
     }
 
     pub(crate) fn started(&mut self, started: &Started<'_>) {
-        match &mut self.format {
-            Format::Text(text_view) => text_view.started(started),
-            Format::Json(lines) => lines.started(started),
-        }
-        self.flush();
+        self.show(|text| text.started(started), |json| json.started(started));
     }
 
     /// Shows an event of the run.
     pub(crate) fn event(&mut self, event: &RunEvent) {
-        match &mut self.format {
-            Format::Text(text_view) => text_view.event(event),
-            Format::Json(lines) => lines.event(event, None),
-        }
-        self.flush();
-    }
-
-    /// Shows an event of a nested run, whose agent answers this call of the outer run.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for commands whose agents are tools of each other"))]
-    pub(crate) fn nested(&mut self, call_id: &str, agent: &str, event: &RunEvent) {
-        match &mut self.format {
-            Format::Text(text_view) => text_view.nested(call_id, agent, event),
-            Format::Json(lines) => lines.event(event, Some((call_id, agent))),
-        }
-        self.flush();
+        self.show(|text| text.event(event), |json| json.event(event));
     }
 
     /// Updates the status row; called about ten times a second. Without `usage`, the view counts the usage in the events.
     pub(crate) fn tick(&mut self, usage: Option<&Usage>) {
         // A late update of the status row is worthless.
-        if !self.sink.writer.is_empty() {
-            return;
+        if self.sink.writer.is_empty() {
+            self.show_text(|text| text.tick(usage));
         }
-        if let Format::Text(text_view) = &mut self.format {
-            text_view.tick(usage);
-        }
-        self.flush();
     }
 
     /// Sets the cost of the run so far, in dollars.
     pub(crate) fn cost(&mut self, cost: Option<f64>) {
-        if let Format::Text(text_view) = &mut self.format {
-            text_view.cost(cost);
-        }
-    }
-
-    /// Sets the current activity of sandbar, such as filling the workspace; shown only on the status row of a terminal.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for commands that fill workspaces while they are watched"))]
-    pub(crate) fn doing(&mut self, what: Option<&str>) {
-        if let Format::Text(text_view) = &mut self.format {
-            text_view.doing(what);
-        }
-        self.flush();
+        self.show_text(|text| text.cost(cost));
     }
 
     /// Shows a message of sandbar.
-    pub(crate) fn notice(&mut self, text: &str) {
-        match &mut self.format {
-            Format::Text(text_view) => text_view.notice(text),
-            Format::Json(lines) => lines.notice(text),
-        }
-        self.flush();
+    pub(crate) fn notice(&mut self, message: &str) {
+        self.show(|text| text.notice(message), |json| json.notice(message));
     }
 
     /// Shows a call that needs an approval. Nothing is redrawn until [`answered`](Self::answered), so that the user can type a
     /// line.
     pub(crate) fn ask(&mut self, request: &Interruption) {
-        match &mut self.format {
-            Format::Text(text_view) => text_view.ask(request),
-            Format::Json(lines) => lines.asked(request),
-        }
-        self.flush();
+        self.show(|text| text.ask(request), |json| json.asked(request));
     }
 
     /// Shows the complete call that needs an approval.
     pub(crate) fn show_all(&mut self) {
-        if let Format::Text(text_view) = &mut self.format {
-            text_view.show_all();
-        }
-        self.flush();
+        self.show_text(TextView::show_all);
     }
 
     /// Explains the possible answers.
     pub(crate) fn explain(&mut self, lines: &[String]) {
-        if let Format::Text(text_view) = &mut self.format {
-            text_view.explain(lines);
-        }
-        self.flush();
+        self.show_text(|text| text.explain(lines));
     }
 
     /// Writes a question, and leaves the cursor after it.
     pub(crate) fn prompt(&mut self, question: &str) {
-        if let Format::Text(text_view) = &mut self.format {
-            text_view.prompt(question);
-        }
-        self.flush();
+        self.show_text(|text| text.prompt(question));
     }
 
     /// Shows the decision.
     pub(crate) fn answered(&mut self, verdict: &Verdict<'_>) {
-        match &mut self.format {
-            Format::Text(text_view) => text_view.answered(verdict),
-            Format::Json(lines) => lines.answered(verdict),
-        }
-        self.flush();
+        self.show(|text| text.answered(verdict), |json| json.answered(verdict));
     }
 
     /// Whether the view is text, not JSON.
@@ -314,37 +249,36 @@ impl View {
     }
 
     /// Shows the changes of the run in a text view. The text is already sanitized.
-    pub(crate) fn changes(&mut self, text: &str) {
-        if let Format::Text(text_view) = &mut self.format {
-            text_view.changes(text);
-        }
-        self.flush();
+    pub(crate) fn changes(&mut self, changes: &str) {
+        self.show_text(|text| text.changes(changes));
     }
 
     /// Shows how the run ended, and writes the answer.
     pub(crate) fn finished(&mut self, finished: &Finished<'_>) {
-        if let Format::Text(text_view) = &mut self.format {
-            text_view.close(finished);
-        }
-        self.flush();
-        match &mut self.format {
-            Format::Text(text_view) => text_view.finished(finished),
-            Format::Json(lines) => lines.finished(finished),
-        }
-        self.flush();
+        self.show_text(|text| text.close(finished));
+        self.show(|text| text.finished(finished), |json| json.finished(finished));
     }
 
     /// Removes the redrawn rows, so that another writer can print; the next tick draws them again.
     pub(crate) fn clear(&mut self) {
-        if let Format::Text(text_view) = &mut self.format {
-            text_view.clear();
-        }
-        self.flush();
+        self.show_text(TextView::clear);
     }
 
     /// Whether the reader of standard output closed the pipe.
     pub(crate) fn is_closed(&self) -> bool {
         self.sink.writer.has_failed(Stream::Stdout)
+    }
+
+    fn show(&mut self, as_text: impl FnOnce(&mut TextView), as_json: impl FnOnce(&mut JsonLines)) {
+        match &mut self.format {
+            Format::Text(text_view) => as_text(text_view),
+            Format::Json(lines) => as_json(lines),
+        }
+        self.flush();
+    }
+
+    fn show_text(&mut self, as_text: impl FnOnce(&mut TextView)) {
+        self.show(as_text, |_| {});
     }
 
     fn flush(&mut self) {

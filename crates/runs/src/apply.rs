@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use sandbar_host_files::{ConfinedDir, as_path};
 use tokio_util::sync::CancellationToken;
 
 use self::plan::Plan;
@@ -25,7 +26,6 @@ use crate::{
     index::PathBytes,
     record::RunStatus,
     store::{RunDir, busy},
-    tree::{ConfinedDir, confined_dir::as_path},
 };
 
 /// What happens to files of the destination that changed since they were copied.

@@ -18,6 +18,7 @@ use std::{
 };
 
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
+use sandbar_host_files::{ConfinedDir, RuleFileError, as_path, permissions, remove_tree};
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -28,8 +29,8 @@ use crate::{
     Error, ErrorKind, Result,
     git::is_git,
     index::{self, Digest, Index, IndexEntry, PathBytes},
+    rules,
     store::{RunDir, damaged},
-    tree::{ConfinedDir, confined_dir::as_path, ignore_rules::RuleFileError, removal::remove_tree},
 };
 
 /// Threads that copy.
@@ -214,7 +215,8 @@ impl CopyError {
             Self::Entry(path, error) => Error::new(ErrorKind::NotCopied, cannot(&source.join(as_path(&path))))
                 .because(error)
                 .with_advice("leave it out with a line in .ignore"),
-            Self::Rules(RuleFileError { path, reason }) => {
+            Self::Rules(RuleFileError { path, problem }) => {
+                let reason = rules::reason(&problem);
                 let message = format!("cannot follow the ignore rules in {}: {reason}", source.join(path).display());
                 Error::new(ErrorKind::IgnoreRules, message).with_advice("make it shorter")
             }
@@ -301,8 +303,7 @@ impl Work<'_> {
     fn file(&self, path: &[u8], buffer: &mut [u8]) -> Result<IndexEntry, CopyError> {
         let failed = |error: io::Error| CopyError::Entry(path.to_vec(), error);
         let (source, stat) = self.from.file(path).map_err(failed)?;
-        // Without the set-user-id, set-group-id and sticky bits.
-        let mode = stat.st_mode & 0o777;
+        let mode = permissions(&stat);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let target = rustix::fs::openat(self.to.root(), path, flags, Mode::from_raw_mode(0o600));
         let target = File::from(target.map_err(|error| failed(error.into()))?);

@@ -49,8 +49,18 @@ pub enum ErrorKind {
     IgnoreRules,
     /// A file of the source directory cannot be copied.
     NotCopied,
+    /// A file of the host cannot be written.
+    NotWritten,
     /// A path belongs to a git repository and must not be written.
     Repository,
+    /// A repository cannot be protected: a part of it is a link.
+    RepositoryLink,
+    /// A repository cannot be protected: the machine has less than full isolation.
+    RepositoryIsolation,
+    /// A directory has more repositories than can be protected.
+    TooManyRepositories,
+    /// A patch would change files that belong to git.
+    RepositoryPatch,
     /// The destination of an apply belongs to a git repository.
     DestinationInRepository,
     /// The destination directory cannot be used.
@@ -87,6 +97,17 @@ impl Error {
         self
     }
 
+    /// Replaces the message.
+    pub(crate) fn saying(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+
+    pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
     pub(crate) fn about(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
@@ -109,7 +130,13 @@ impl Error {
             ErrorKind::NoSpace => "no_room",
             ErrorKind::LimitExceeded => "limit_exceeded",
             ErrorKind::IgnoreRules => "ignore_rules",
-            ErrorKind::Repository | ErrorKind::DestinationInRepository => "repository",
+            ErrorKind::NotWritten => "workspace_archive_write_error",
+            ErrorKind::Repository
+            | ErrorKind::RepositoryLink
+            | ErrorKind::RepositoryIsolation
+            | ErrorKind::TooManyRepositories
+            | ErrorKind::RepositoryPatch
+            | ErrorKind::DestinationInRepository => "repository",
             ErrorKind::Cancelled => "cancelled",
             ErrorKind::SessionClosed => "session_closed",
             ErrorKind::Sandbox => self.cause::<SandboxError>().map_or("failed", SandboxError::code),
@@ -165,9 +192,13 @@ impl From<MachineError> for Error {
 
 /// An error's text without the number that the standard library adds to errors of the system.
 pub fn describe(error: &dyn StdError) -> String {
-    let text = error.to_string();
+    without_number(&error.to_string()).to_owned()
+}
+
+/// A text without the number of an error of the system at its end.
+pub fn without_number(text: &str) -> &str {
     match text.split_once(" (os error ") {
-        Some((words, rest)) if rest.ends_with(')') => words.to_owned(),
+        Some((words, rest)) if rest.ends_with(')') => words,
         _ => text,
     }
 }

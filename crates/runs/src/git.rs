@@ -26,7 +26,7 @@ pub(crate) use self::layout::{is_git, is_part, repositories};
 pub use self::{
     guard::{Guard, enclosing_repository},
     judge::PathJudge,
-    worktree::Worktree,
+    worktree::{HiddenCause, HiddenRepository, Worktree},
 };
 
 /// What a sandbox may do with git repositories.

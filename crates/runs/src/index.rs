@@ -6,10 +6,9 @@ use std::{
     io::{self, Read},
 };
 
+use sandbar_host_files::OuterRules;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use sha2::{Digest as _, Sha256};
-
-use crate::tree::ignore_rules::OuterRules;
 
 /// Version of `base.json`.
 pub(crate) const VERSION: u32 = 1;
@@ -172,7 +171,7 @@ impl IndexEntry {
 pub(crate) struct Index {
     pub(crate) version: u32,
     /// Ignore rules from above the source directory.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "crate::rules::saved")]
     pub(crate) outer: Vec<OuterRules>,
     pub(crate) entries: BTreeMap<PathBytes, IndexEntry>,
     /// Paths that a manifest added to the working copy: they are not part of the source.

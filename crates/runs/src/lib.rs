@@ -43,10 +43,12 @@
 //! # }
 //! ```
 //!
-//! Sessions that outlive a process are in [`sessions`], the removal of leftovers is in [`gc`], and [`git`] keeps a sandbox
-//! from changing what git runs on the host. Copies and commits take a [`CancellationToken`]; copies and garbage collection
-//! report progress to a callback. All functions that are not `async` block: call them on a thread that may block.
+//! Sessions that outlive a process are in [`sessions`], and copies between them and the host in [`transfer`]. The removal of
+//! leftovers is in [`gc`], and [`git`] keeps a sandbox from changing what git runs on the host. Copies and commits take a
+//! [`CancellationToken`]; copies and garbage collection report progress to a callback. All functions that are not `async`
+//! block: call them on a thread that may block.
 
+pub mod apparmor;
 mod apply;
 mod copy;
 mod diff;
@@ -55,23 +57,27 @@ pub mod gc;
 pub mod git;
 mod host_paths;
 mod index;
+mod patches;
 mod record;
+mod rules;
 pub mod sessions;
 mod state_dir;
 mod store;
 #[cfg(test)]
 mod tests;
-pub mod tree;
+pub mod transfer;
 
+pub use sandbar_host_files::ConfinedDir;
 pub use tokio_util::sync::CancellationToken;
 
 pub use self::{
     apply::{ApplyOptions, ApplyPlan, ApplyStep, LIST as STAGED_FILES_LIST, Overwrite},
     copy::{CopyLimits, CopyOptions, CopyProgress, CopyReport},
     diff::{Change, Changes, Diff, Patch, Scope, quoted},
-    error::{Error, ErrorKind, Result, describe, format_size},
+    error::{Error, ErrorKind, Result, describe, format_size, without_number},
     host_paths::writable_parent,
     index::{Digest, IndexEntry, PathBytes},
+    patches::check_patch,
     record::{RunRecord, RunStatus},
     state_dir::StateDir,
     store::{DamagedRun, RunDir, RunRemnant, RunStore},

@@ -2,8 +2,10 @@
 
 mod clients;
 mod condition;
+mod creation;
 mod list_id;
 mod orphans;
+mod removal;
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -28,7 +30,11 @@ use sandbar::{
 use tokio::time::{Instant, sleep};
 
 use self::clients::Clients;
-pub use self::condition::Condition;
+pub use self::{
+    condition::Condition,
+    creation::{CreationRecords, UnfinishedSession},
+    removal::{RemovableSession, RemovalPatience, until_removed},
+};
 use crate::{Error, ErrorKind, Result, StateDir, git::Guard};
 
 /// How long a creation waits for a process that searches for machines without a session.

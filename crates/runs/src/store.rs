@@ -3,7 +3,10 @@
 use std::{
     fs::{self, DirBuilder, File, Permissions},
     io::{self, BufWriter, Read, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, SystemTime},
@@ -14,15 +17,17 @@ use rustix::{
     fs::{FallocateFlags, FlockOperation, OFlags, flock},
     io::Errno,
 };
+use sandbar::{SandboxSession, SessionOptions};
+use sandbar_host_files::remove_tree;
 use serde::{Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
 use crate::{
     Error, ErrorKind, Result, StateDir,
     error::other,
-    index::{self, Index},
+    index::{self, Index, PathBytes},
     record::{RunRecord, RunStatus},
-    tree::removal::remove_tree,
+    writable_parent,
 };
 
 /// Largest `record.json`.
@@ -295,6 +300,27 @@ pub struct RunDir {
 }
 
 impl RunDir {
+    /// Refuses a sandbox that could change the records of this run.
+    pub fn check_sandbox(&self, options: &SessionOptions) -> Result<()> {
+        let Some(place) = writable_parent(&self.audit_path(), options) else { return Ok(()) };
+        Err(Error::new(ErrorKind::StateDir, format!("cannot let an agent change {}", place.display()))
+            .because("the records of its runs are there")
+            .with_advice("set XDG_STATE_HOME to a directory outside of it"))
+    }
+
+    /// Adds the session that this run works in, and the directory that was copied, to the record.
+    pub fn save_session(&self, session: &SandboxSession, source: Option<&Path>) -> Result<RunRecord> {
+        let mut record = self.record().map_err(|reason| {
+            Error::new(ErrorKind::RunDamaged, format!("cannot read the run; {reason}")).about(self.id())
+        })?;
+        record.session_id = Some(session.id().to_owned());
+        if let Some(source) = source {
+            record.source = Some(PathBytes(source.as_os_str().as_bytes().to_vec()));
+        }
+        self.save(&record)?;
+        Ok(record)
+    }
+
     /// Id of the run.
     pub fn id(&self) -> &str {
         &self.id

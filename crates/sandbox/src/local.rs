@@ -1,6 +1,5 @@
 //! Copies files of the host into a workspace: opens them by handle below a trusted directory, reads them once, hashes them.
 
-mod ignore_rules;
 mod pieces;
 mod read;
 mod roots;

@@ -1,6 +1,6 @@
 //! Rules about sizes that span files: the methods of a type, and the files in a folder.
 //!
-//! Types and folders that were larger when the rules were made are listed with their size, which may only go down.
+//! Folders that were larger when the rule was made are listed with their size, which may only go down.
 
 use std::collections::BTreeMap;
 
@@ -14,34 +14,15 @@ use super::{
 const TYPE_METHODS: usize = 40;
 const FOLDER_FILES: usize = 20;
 
-/// Size of something that exceeds the limit.
-enum Size {
-    /// A smaller size fails, too, so that the entry is lowered.
-    Exactly(usize),
-    /// For code that is being moved.
-    AtMost(usize),
-}
-
-/// Types with too many methods, as `folder::Type`.
-const LARGE_TYPES: &[(&str, Size)] = &[
-    ("crates/cli::TextView", Size::AtMost(45)),
-];
-
 /// Folders with too many Rust files.
-const LARGE_FOLDERS: &[(&str, Size)] = &[
-    ("crates/cli/src", Size::AtMost(28)),
-    ("crates/machine/src", Size::Exactly(24)),
-    ("crates/sandbar/examples", Size::Exactly(24)),
-    ("redteam/tests/escape", Size::Exactly(22)),
-];
+const LARGE_FOLDERS: &[(&str, usize)] =
+    &[("crates/machine/src", 24), ("crates/sandbar/examples", 24), ("redteam/tests/escape", 22)];
 
 /// Methods are counted over all inherent `impl` blocks of a package, and reported at its `Cargo.toml`.
 pub(super) fn methods(file: &File, tree: &Tree) -> Vec<Breach> {
     match file.path.strip_suffix("/Cargo.toml") {
         Some(folder) if tree.has(&format!("{folder}/src")) => {
-            let scope = format!("{folder}::");
-            let listed = LARGE_TYPES.iter().filter(|(name, _)| name.starts_with(&scope));
-            breaches(count_methods(folder, tree), listed, TYPE_METHODS, "methods")
+            breaches(count_methods(folder, tree), &[], TYPE_METHODS, "methods")
         }
         _ => Vec::new(),
     }
@@ -55,19 +36,13 @@ pub(super) fn folders(file: &File, tree: &Tree) -> Vec<Breach> {
     breaches(count_files(tree), LARGE_FOLDERS, FOLDER_FILES, "Rust files")
 }
 
-fn breaches<'a>(
-    mut counts: BTreeMap<String, usize>,
-    listed: impl IntoIterator<Item = &'a (&'a str, Size)>,
-    limit: usize,
-    unit: &str,
-) -> Vec<Breach> {
+fn breaches(mut counts: BTreeMap<String, usize>, listed: &[(&str, usize)], limit: usize, unit: &str) -> Vec<Breach> {
     let mut found = Vec::new();
-    for (name, size) in listed {
+    for (name, listed) in listed {
         let count = counts.remove(*name).unwrap_or(0);
-        let (Size::Exactly(listed) | Size::AtMost(listed)) = size;
         if count > *listed {
             found.push(format!("{name} has {count} {unit}, and may have {listed} at most"));
-        } else if count == 0 || matches!(size, Size::Exactly(listed) if count < *listed) {
+        } else if count < *listed {
             found.push(format!("{name} has {count} {unit}: lower or remove its entry in xtask/src/tidy/size.rs"));
         }
     }
@@ -133,21 +108,19 @@ mod tests {
     use super::*;
     use crate::tidy::tests::check_all;
 
-    fn reasons(counts: &[(&str, usize)], listed: &[(&str, Size)]) -> Vec<String> {
+    fn reasons(counts: &[(&str, usize)], listed: &[(&str, usize)]) -> Vec<String> {
         let counts = counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         breaches(counts, listed, 20, "files").into_iter().map(|breach| breach.reason).collect()
     }
 
     #[test]
     fn a_listed_size_only_goes_down() {
-        let listed = || [("a", Size::Exactly(30)), ("b", Size::AtMost(30))];
-        assert_eq!(reasons(&[("a", 30), ("b", 25), ("c", 20)], &listed()), Vec::<String>::new());
+        let listed = [("a", 30)];
+        assert_eq!(reasons(&[("a", 30), ("c", 20)], &listed), Vec::<String>::new());
         let lower = "a has 29 files: lower or remove its entry in xtask/src/tidy/size.rs";
-        assert_eq!(reasons(&[("a", 29), ("b", 30)], &listed()), [lower]);
-        assert_eq!(reasons(&[("b", 1)], &listed()), [lower.replace("29", "0")]);
-        assert_eq!(reasons(&[("a", 30)], &listed()), [lower.replace("a has 29", "b has 0")]);
-        let more = ["a has 31 files, and may have 30 at most", "b has 31 files, and may have 30 at most"];
-        assert_eq!(reasons(&[("a", 31), ("b", 31)], &listed()), more);
+        assert_eq!(reasons(&[("a", 29)], &listed), [lower]);
+        assert_eq!(reasons(&[("c", 1)], &listed), [lower.replace("29", "0")]);
+        assert_eq!(reasons(&[("a", 31)], &listed), ["a has 31 files, and may have 30 at most"]);
         assert_eq!(reasons(&[("c", 21)], &[]), ["c has 21 files, and the limit is 20"]);
     }
 

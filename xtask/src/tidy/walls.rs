@@ -7,6 +7,7 @@ use super::{
 
 /// Each crate's folder, and the folders of ours it may see.
 const WALLS: &[(&str, &[&str])] = &[
+    ("host-files", &[]),
     ("http", &[]),
     ("jsonl", &[]),
     ("machine", &[]),
@@ -14,13 +15,14 @@ const WALLS: &[(&str, &[&str])] = &[
     ("macros", &[]),
     ("agent", &["http", "jsonl", "macros"]),
     ("mock", &[]),
-    ("sandbox", &["http", "jsonl", "machine"]),
+    ("sandbox", &["host-files", "http", "jsonl", "machine"]),
     ("clients", &["http", "machine", "guest"]),
     // For tests: others have it as a development dependency only.
     ("fakes", &["machine", "clients"]),
     ("sandbar", &["machine", "clients", "sandbox", "agent", "mock"]),
-    ("runs", &["sandbar"]),
-    ("cli", &["runs", "sandbar"]),
+    ("runs", &["host-files", "sandbar"]),
+    ("mcp", &["sandbar"]),
+    ("cli", &["mcp", "runs", "sandbar"]),
 ];
 
 /// What makes connections with TLS, which only `http` does.

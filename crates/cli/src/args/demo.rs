@@ -3,7 +3,7 @@
 use sandbar::client::Source;
 
 use super::UsageArgs;
-use crate::client;
+use crate::machine::client;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {

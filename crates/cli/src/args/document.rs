@@ -8,7 +8,7 @@ use clap::{
 };
 
 use super::{GitArg, Level};
-use crate::values::{self, GrantArg};
+use crate::args::values::{self, GrantArg};
 
 const CHECK_EXAMPLES: &str = "\
 Examples:

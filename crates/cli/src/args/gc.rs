@@ -1,6 +1,6 @@
 //! The command line of `sandbar gc`.
 
-use crate::client;
+use crate::machine::client;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

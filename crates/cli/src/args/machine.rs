@@ -9,8 +9,8 @@ use clap::{
 use sandbar::{Cpus, client::Source};
 
 use crate::{
-    client,
-    values::{self, GrantArg, Shown, Variable, WorkspaceDir},
+    args::values::{self, GrantArg, Shown, Variable, WorkspaceDir},
+    machine::client,
 };
 
 /// Options for a new machine.

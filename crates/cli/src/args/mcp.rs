@@ -8,7 +8,7 @@ use clap::{
 };
 
 use super::{FillArgs, MachineArgs};
-use crate::values::{self, Variable};
+use crate::args::values::{self, Variable};
 
 pub(super) const EXAMPLES: &str = "\
 Entry in the list of servers of an MCP client:

@@ -8,7 +8,7 @@ use clap::{
 };
 
 use super::{FillArgs, MachineArgs};
-use crate::values::{self, PriceArg, Variable};
+use crate::args::values::{self, PriceArg, Variable};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Subcommand;
 
-use crate::values;
+use crate::args::values;
 
 pub(super) const DIFF_EXAMPLES: &str = "\
 Examples:

@@ -9,7 +9,7 @@ use clap::{
 use sandbar::{ProcessId, Signal};
 
 use super::{CommandArgs, FillArgs, GitArg, MachineArgs};
-use crate::values::{self, CopyPath, SessionPath, Variable};
+use crate::args::values::{self, CopyPath, SessionPath, Variable};
 
 const CREATE_EXAMPLES: &str = "\
 Examples:

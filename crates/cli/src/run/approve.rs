@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{Approver, keyboard::Keyboard};
 use crate::{
-    signals::Signals,
+    streams::signals::Signals,
     view::{self, Decision, Mode, View},
 };
 

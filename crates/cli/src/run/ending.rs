@@ -2,23 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sandbar::{AgentError, Exec, RunError, RunResult, RunState, SandboxSession, Signal, Usage, takes_an_account};
-use sandbar_runs::{RunDir, RunRecord, RunStatus};
+use sandbar::{AgentError, RunError, RunResult, RunState, Signal, Usage};
+use sandbar_runs::{RunDir, RunRecord, RunStatus, describe, transfer::open_to_owner};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{
-    RunWorkspace, StartedRun, status,
-    transfer::{self, Sharing},
-    watch::Meter,
-};
+use super::{RunWorkspace, StartedRun, status, watch::Meter, workspace::Sharing};
 use crate::{
-    failure::{self, Failure},
-    provision::Halt,
+    failure::Failure,
+    machine::provision::Halt,
     render::{self, Render},
     runs::{self, Summary},
-    signals::{self, Signals},
-    view::{self, Finished, Mode, Status, View},
+    streams::signals::{self, Signals},
+    view::{self, Finished, Mode, View},
 };
 
 /// Time limit for the removal of the machine.
@@ -85,7 +81,7 @@ impl Outcome {
                         format!("the run used all of its {most} turns; allow more with --max-turns")
                     }
                     other => {
-                        let failure = Failure::new(failure::without_number(&other.to_string()));
+                        let failure = Failure::new(describe(other));
                         failure.causes_of(other).to_string()
                     }
                 };
@@ -122,29 +118,6 @@ fn waiting(result: &RunResult) -> String {
     )
 }
 
-/// Makes files that users of the machine created in the working copy accessible: on the host, they belong to ids without an
-/// account, and the user must be able to read and remove them.
-async fn hand_over(session: &SandboxSession) {
-    if rustix::process::geteuid().is_root() {
-        return;
-    }
-    let (manifest, root) = (session.manifest(), session.paths().root().to_string());
-    for name in manifest.all_users().into_iter().filter(|name| takes_an_account(name)) {
-        // Directories one by one, because `find` can read a directory only after its mode has changed.
-        let words = ["find", &root, "-user", name, "-type", "d", "-exec", "chmod", "a+rwx", "{}", ";"];
-        let more = ["-o", "-user", name, "-type", "f", "-exec", "chmod", "a+r", "{}", "+"];
-        let _where_there_is_such_a_program = session.user(name).exec(Exec::new(words.into_iter().chain(more))).await;
-    }
-}
-
-/// Fetches the workspace from a remote machine; a second attempt covers a broken connection.
-async fn fetched(run: &RunDir, session: &SandboxSession) -> Result<(), Failure> {
-    match transfer::fetch(run, session).await {
-        Err(_broken) => transfer::fetch(run, session).await,
-        done => done,
-    }
-}
-
 /// Removes the machine, saves the record, and shows the outcome.
 pub(super) async fn conclude(
     begun: StartedRun,
@@ -158,11 +131,11 @@ pub(super) async fn conclude(
     // After a signal, the rest of the machine ends with this process.
     let ending = async {
         if sharing == Sharing::Sent
-            && let Err(failure) = fetched(&run, &session).await
+            && let Err(error) = run.fetch_workspace(&session).await
         {
-            view.notice(&format!("{failure}; the changes of the run are lost"));
+            view.notice(&format!("{}; the changes of the run are lost", Failure::from(error)));
         } else if !matches!(ground, RunWorkspace::InPlace(_)) {
-            let _as_much_as_can_be = timeout(REMOVAL, hand_over(&session)).await;
+            let _as_much_as_can_be = timeout(REMOVAL, open_to_owner(&session)).await;
         }
         timeout(REMOVAL, session.delete()).await
     };
@@ -189,7 +162,7 @@ pub(super) async fn conclude(
     view.finished(&Finished {
         id: run.id(),
         session_id: record.session_id.as_deref().unwrap_or_default(),
-        status: shown(outcome.status),
+        status: outcome.status,
         final_output: outcome.output.as_ref(),
         message: outcome.message.as_deref(),
         usage: &outcome.usage,
@@ -213,7 +186,7 @@ pub(super) async fn conclude(
 }
 
 /// Writes the last JSON line of a run that never began.
-pub(crate) fn never_began(message: &str, status: Status, render: &Render) {
+pub(crate) fn never_began(message: &str, status: RunStatus, render: &Render) {
     let line = view::last_line(&Finished {
         id: "",
         session_id: "",
@@ -284,17 +257,6 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn shown(status: RunStatus) -> Status {
-    match status {
-        RunStatus::Completed => Status::Completed,
-        RunStatus::Interrupted => Status::Interrupted,
-        RunStatus::MaxTurns => Status::MaxTurns,
-        RunStatus::Budget => Status::Budget,
-        RunStatus::Cancelled => Status::Cancelled,
-        _ => Status::Failed,
-    }
-}
-
 fn code(outcome: &Outcome) -> u8 {
     match outcome.status {
         RunStatus::Completed => 0,
@@ -310,7 +272,7 @@ pub(crate) fn halted(halt: Halt, mode: Mode, render: &Render) -> Result<u8, (Fai
     match halt {
         Halt::Signal(signal) => {
             if mode == Mode::Json {
-                never_began("stopped before the run began", Status::Cancelled, render);
+                never_began("stopped before the run began", RunStatus::Cancelled, render);
             } else {
                 render.note("stopped before the run began; nothing is left");
             }

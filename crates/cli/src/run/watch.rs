@@ -12,7 +12,7 @@ use sandbar::{
 };
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::{signals::Signals, view::View};
+use crate::{streams::signals::Signals, view::View};
 
 /// Interval between updates of the status line.
 const PACE: Duration = Duration::from_millis(100);

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -12,25 +11,32 @@ use sandbar::{
     audit::Jsonl, client::Source,
 };
 use sandbar_runs::{
-    CancellationToken, CopyOptions, CopyReport, PathBytes, RunDir, RunRecord,
+    CancellationToken, CopyOptions, CopyReport, RunDir, RunRecord,
     git::{Guard, Worktree},
-    writable_parent,
 };
 
-use super::{
-    keyboard::Keyboard,
-    transfer::{self, Sharing},
-};
+use super::keyboard::Keyboard;
 use crate::{
     args::{GitArg, RunArgs},
-    client,
     failure::Failure,
-    patch, plan, progress,
-    provision::{self, Halt},
+    machine::{
+        client, plan, progress,
+        provision::{self, Halt},
+    },
+    patch,
     render::{self, Render},
     runs,
-    signals::Signals,
+    streams::signals::Signals,
 };
+
+/// How a machine gets the workspace of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// The machine shows the directory of the run.
+    Shown,
+    /// The machine has its own workspace, and the files are sent.
+    Sent,
+}
 
 /// Kind of the workspace, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +143,7 @@ pub(crate) async fn make(
             RunWorkspace::InPlace(source) | RunWorkspace::Copy(source) => Worktree::of(source),
             RunWorkspace::Empty | RunWorkspace::Declared => None,
         };
-        let worktree = source.and_then(|worktree| worktree.show(&mut options.machine, plan::git_access(git)));
+        let worktree = source.and_then(|worktree| plan::hidden(&worktree, &mut options.machine, git));
         let own = Workspace::Host { path: path.clone(), access };
         let is_own = matches!(ground, RunWorkspace::InPlace(_));
         options.machine.workspace = if is_own { own.clone() } else { Workspace::Temporary };
@@ -147,21 +153,25 @@ pub(crate) async fn make(
             options.machine.workspace = own;
         }
         if is_own && access == Access::ReadWrite {
-            options.patch_journal = patch::journal_of(&options, &path, render);
+            options.patch_journal = patch::journal(&path, Some(&options), render);
         }
-        keeps_away(&options, &run)?;
+        run.check_sandbox(&options)?;
         let is_filled = !options.manifest.entries.is_empty();
         let network = options.machine.network.clone();
         let sent = (sharing == Sharing::Sent && matches!(ground, RunWorkspace::Copy(_))).then_some(&*run);
         let session = open((client, options), (&run, sent), signals, render).await?;
         if is_filled && matches!(ground, RunWorkspace::Copy(_)) {
             if sharing == Sharing::Sent {
-                transfer::fetch(&run, &session).await?;
+                run.fetch_workspace(&session).await?;
             }
             given(&run).await?;
         }
         let ground = if is_filled && ground == RunWorkspace::Empty { RunWorkspace::Declared } else { ground };
-        let record = record(&run, &session, &ground)?;
+        let source = match &ground {
+            RunWorkspace::Copy(source) => Some(&**source),
+            _ => None,
+        };
+        let record = run.save_session(&session, source)?;
         Ok(StartedRun { run: Arc::clone(&run), record, session, ground, network, sharing, guard, worktree, keyboard })
     };
     let begun = begun.await;
@@ -194,16 +204,6 @@ async fn given(run: &Arc<RunDir>) -> Result<(), Failure> {
     let run = Arc::clone(run);
     let taken = tokio::task::spawn_blocking(move || run.mark_additions_as_given()).await;
     Ok(taken.map_err(|error| Failure::new("cannot look at the workspace").because(error))??)
-}
-
-fn record(run: &RunDir, session: &SandboxSession, ground: &RunWorkspace) -> Result<RunRecord, Failure> {
-    let mut record = run.record().map_err(|reason| Failure::new(format!("cannot read the run; {reason}")))?;
-    record.session_id = Some(session.id().to_owned());
-    if let RunWorkspace::Copy(source) = ground {
-        record.source = Some(PathBytes(source.as_os_str().as_bytes().to_vec()));
-    }
-    run.save(&record)?;
-    Ok(record)
 }
 
 /// The options of the session, without its workspace and listeners.
@@ -248,16 +248,6 @@ async fn place(
             plan::directory("--workspace", &path)?;
             Ok((copy(&path, run, signals, render).await?, Access::ReadWrite))
         }
-    }
-}
-
-/// Refuses a sandbox that could change the records of its run.
-fn keeps_away(options: &SessionOptions, run: &RunDir) -> Result<(), Failure> {
-    match writable_parent(&run.audit_path(), options) {
-        None => Ok(()),
-        Some(path) => Err(Failure::new(format!("cannot let an agent change {}", path.display()))
-            .because(std::io::Error::other("the records of its runs are there"))
-            .next("set XDG_STATE_HOME to a directory outside of it")),
     }
 }
 
@@ -323,7 +313,7 @@ async fn open(
     let session = provision::session(client, options, signals).await?;
     patch::report(session.patches().recover().await.map_err(Failure::from)?.as_ref(), render);
     if let Some(run) = sent {
-        let sending = provision::unless_signalled(transfer::send(run, &session), signals).await;
+        let sending = provision::unless_signalled(run.send_workspace(&session), signals).await;
         if let Err(halt) = sending {
             provision::discard(&session).await;
             return Err(halt);

@@ -13,10 +13,12 @@ use self::moment::Moment;
 use super::show::{many, tell};
 use crate::{
     args::ApplyArgs,
-    consent::{self, Consent, UNASKED},
     failure::Failure,
     render::{Render, inert_line},
-    signals::{self, Signals},
+    streams::{
+        consent::{self, Consent, UNASKED},
+        signals::{self, Signals},
+    },
 };
 
 /// Maximum number of files in a question.

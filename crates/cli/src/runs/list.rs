@@ -7,6 +7,7 @@ use crate::{
     args::{RunsLsArgs, RunsRmArgs},
     failure::Failure,
     render::{Render, Style, inert_line},
+    view::units::age,
 };
 
 /// Maximum number of characters of a prompt, and of a directory, in the table.
@@ -49,7 +50,7 @@ fn table(sound: &[RunRecord], damaged: &[DamagedRun], render: &Render) -> String
     text.push('\n');
     for record in sound {
         let status = render.paint(style(record.status), &format!("{:11}", record.status.name()));
-        let (id, age) = (inert_line(&record.id), short(record.age().as_secs()));
+        let (id, age) = (inert_line(&record.id), age(record.age().as_secs().cast_signed()));
         text.push_str(&format!("{id:36}  {age:>4}  {status}  {:wide$}  {}\n", source(record), first(&record.prompt)));
     }
     for DamagedRun { id, .. } in damaged {
@@ -84,16 +85,6 @@ fn last(path: &str) -> String {
         path.to_owned()
     } else {
         ['…'].into_iter().chain(path.chars().skip(length + 1 - SOURCE)).collect()
-    }
-}
-
-/// A duration in its largest unit.
-fn short(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m", seconds / 60),
-        3600..86_400 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
     }
 }
 

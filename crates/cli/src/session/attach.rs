@@ -16,11 +16,13 @@ use super::{
 use crate::{
     args::{AttachArgs, CommandArgs, SessionExecArgs},
     failure::Failure,
-    foreground::{conclude, resized},
-    relay::{self, Ended, Printing},
     render::Render,
-    signals::Signals,
-    terminal::{self, Raw},
+    streams::{
+        foreground::{conclude, resized},
+        relay::{self, Ended, Printing},
+        signals::Signals,
+        terminal::{self, Raw},
+    },
 };
 
 /// Keys that detach from a terminal: Ctrl-P, Ctrl-Q.

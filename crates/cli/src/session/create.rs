@@ -1,28 +1,23 @@
 //! `sandbar session create`: creates a session, or leaves nothing behind.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
+use sandbar::{Lifetime, Materialised, SandboxSession, SessionOptions};
+use sandbar_runs::{
+    git::Guard,
+    sessions::{Condition, CreationRecords, UnfinishedSession},
 };
-
-use sandbar::{Lifetime, Materialised, SandboxError, SandboxSession, SessionOptions, SessionState};
-use sandbar_runs::{git::Guard, sessions::Condition};
 use serde_json::json;
-use tokio::time::timeout;
 
 use super::Sessions;
 use crate::{
     args::CreateArgs,
-    client,
     failure::Failure,
-    plan, progress,
-    provision::{self, Halt},
+    machine::{
+        client, plan, progress,
+        provision::{self, Halt},
+    },
     render::Render,
-    signals::{self, Signals},
+    streams::signals::{self, Signals},
 };
-
-/// Time limit for the removal of a session whose creation failed.
-const REMOVAL: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(args: CreateArgs, sessions: &Sessions, render: &Render) -> Result<u8, Failure> {
     free_name(&args, sessions).await?;
@@ -33,7 +28,7 @@ pub(super) async fn run(args: CreateArgs, sessions: &Sessions, render: &Render) 
             let told = tell(&session, &arrived, &args, render);
             if !matches!(told, Ok(0)) {
                 // The caller did not get the id of the session.
-                undo(&session.state(), sessions, render).await?;
+                note_unfinished(sessions.undo_creation(&session.state()).await?, render);
             }
             told
         }
@@ -85,14 +80,14 @@ async fn make(
     let meter = if args.json { None } else { progress::Meter::choose(render) };
     options.progress = meter.as_ref().map(progress::Meter::listener);
     let maker = sessions.client_for(&args.machine.sandbox, client::context(render))?;
-    let records = Records { sessions, guard: &guard, begun: Mutex::default() };
-    let session = match provision::recorded(maker, options, &|state| records.begin(state), signals).await {
+    let records = sessions.creation_records(&guard);
+    let session = match provision::recorded(maker, options, &|state| records.save(state), signals).await {
         Ok(session) => session,
-        Err(halt) => return Err(records.undo(halt, render).await),
+        Err(halt) => return Err(undo(records, halt, render).await),
     };
     match keep(&session, sessions, signals).await {
         Ok(arrived) => Ok((session, arrived)),
-        Err(halt) => Err(records.undo(halt, render).await),
+        Err(halt) => Err(undo(records, halt, render).await),
     }
 }
 
@@ -103,50 +98,17 @@ async fn keep(session: &SandboxSession, sessions: &Sessions, signals: &mut Signa
     Ok(arrived)
 }
 
-/// Records of a session, saved before its machine can outlive this process.
-struct Records<'a> {
-    sessions: &'a Sessions,
-    guard: &'a Guard,
-    /// The session whose creation began, and the error if its record could not be saved.
-    begun: Mutex<(Option<SessionState>, Option<Failure>)>,
+/// Removes an incomplete session, and returns why its creation failed.
+async fn undo(records: CreationRecords<'_>, halt: Halt, render: &Render) -> Halt {
+    let (unfinished, undone) = records.undo().await;
+    note_unfinished(unfinished, render);
+    undone.map_or_else(Halt::from, |()| halt)
 }
 
-impl Records<'_> {
-    fn begin(&self, state: &SessionState) -> Result<(), SandboxError> {
-        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.0 = Some(state.clone());
-        let repositories = self.sessions.guard_path(&state.session_id);
-        if let Err(error) = self.guard.save(&repositories) {
-            begun.1 = Some(error.into());
-            let place = repositories.display().to_string();
-            return Err(SandboxError::session_store_error(place, "the session's repositories cannot be saved"));
-        }
-        self.sessions.store().save(state)
+fn note_unfinished(session: Option<UnfinishedSession>, render: &Render) {
+    if let Some(session) = session {
+        render.note(&format!("{session}; `sandbar session rm {}` removes it", session.id));
     }
-
-    /// Removes the incomplete session, and returns why the creation failed.
-    async fn undo(self, halt: Halt, render: &Render) -> Halt {
-        let (begun, trouble) = self.begun.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = begun
-            && let Err(failure) = undo(&state, self.sessions, render).await
-        {
-            return failure.into();
-        }
-        trouble.map_or(halt, Halt::from)
-    }
-}
-
-/// Removes a session whose creation failed. If its machine cannot be removed, the record is retained, so that the session
-/// is listed and can be removed later.
-async fn undo(state: &SessionState, sessions: &Sessions, render: &Render) -> Result<(), Failure> {
-    let id = &state.session_id;
-    let why = match timeout(REMOVAL, sessions.client().delete(&state.machine)).await {
-        Ok(Ok(())) => return Ok(sessions.forget(id)?),
-        Ok(Err(error)) => Failure::from(error).without_next().to_string(),
-        Err(_late) => format!("its machine did not end within {} seconds", REMOVAL.as_secs()),
-    };
-    render.note(&format!("session {id} remains unfinished; {why}; `sandbar session rm {id}` removes it"));
-    Ok(())
 }
 
 fn tell(session: &SandboxSession, arrived: &Materialised, args: &CreateArgs, render: &Render) -> Result<u8, Failure> {

@@ -1,6 +1,7 @@
 //! `sandbar session stop` and `rm`: end and remove sessions.
 
-use sandbar::{DamagedSession, MachineError, MachineHandle, SessionState, client::registry::Fate};
+use sandbar::{MachineError, client::registry::Fate};
+use sandbar_runs::sessions::RemovableSession;
 use serde_json::json;
 
 use super::{
@@ -115,48 +116,20 @@ async fn sweep(
     Ok(swept)
 }
 
-/// A session to remove.
-struct Record {
-    id: String,
-    machine: Option<MachineHandle>,
-}
-
-impl From<SessionState> for Record {
-    fn from(state: SessionState) -> Self {
-        Self { id: state.session_id, machine: Some(state.machine) }
-    }
-}
-
-impl From<DamagedSession> for Record {
-    fn from(damaged: DamagedSession) -> Self {
-        Self { id: damaged.session_id, machine: damaged.machine }
-    }
-}
-
 #[derive(Default)]
 struct RemovalSet {
-    records: Vec<Record>,
+    records: Vec<RemovableSession>,
     failures: Vec<Failure>,
 }
 
 fn wanted(args: &RmArgs, sessions: &Sessions) -> Result<RemovalSet, Failure> {
     let mut wanted = RemovalSet::default();
     if args.all {
-        wanted.records.extend(sessions.store().list()?.into_iter().map(Record::from));
-        wanted.records.extend(sessions.store().damaged()?.into_iter().map(Record::from));
+        wanted.records = sessions.removable()?;
         return Ok(wanted);
     }
     for given in &args.sessions {
-        let found = match sessions.store().find(given) {
-            Ok(state) => Ok(Record::from(state)),
-            Err(error) if error.code() == "session_damaged" => {
-                let session = error.text("session").unwrap_or(given).to_owned();
-                let damaged = sessions.store().damaged()?.into_iter().find(|one| one.session_id == session);
-                Ok(damaged.map_or(Record { id: session, machine: None }, Record::from))
-            }
-            Err(error) => Err(error),
-        };
-        match found {
+        match sessions.find_removable(given) {
             Ok(record) if wanted.records.iter().any(|known| known.id == record.id) => {}
             Ok(record) => wanted.records.push(record),
             Err(error) if args.force && error.code() == "session_not_found" => {}
@@ -169,7 +142,7 @@ fn wanted(args: &RmArgs, sessions: &Sessions) -> Result<RemovalSet, Failure> {
 /// Removes the machine, then the record, so that an existing machine always has a record. With `--force`, the record is
 /// removed even if the machine cannot be, and that failure is returned.
 async fn remove_one(
-    record: &Record,
+    record: &RemovableSession,
     removals: &Removals<'_>,
     (args, sessions, render): (&RmArgs, &Sessions, &Render),
 ) -> Result<Option<Failure>, Failure> {

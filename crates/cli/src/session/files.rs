@@ -4,13 +4,11 @@ use std::{io, os::fd::AsFd};
 
 use futures::{StreamExt, stream};
 use sandbar::{ByteStream, MachineError};
+use sandbar_runs::transfer;
 use tokio::sync::mpsc;
 
-use super::{
-    Sessions,
-    side::{self, Reading},
-};
-use crate::{failure::Failure, relay, render, values::SessionPath};
+use super::Sessions;
+use crate::{args::values::SessionPath, failure::Failure, render, streams::relay};
 
 pub(super) async fn read(file: &SessionPath, sessions: &Sessions) -> Result<u8, Failure> {
     let session = sessions.attach(&file.session).await?;
@@ -30,18 +28,14 @@ pub(super) async fn read(file: &SessionPath, sessions: &Sessions) -> Result<u8, 
 
 pub(super) async fn write(file: &SessionPath, sessions: &Sessions) -> Result<u8, Failure> {
     let session = sessions.attach(&file.session).await?;
-    let reading = Reading::default();
-    let written = session.write_stream(&file.path, reading.watch(input(io::stdin())?)).await;
-    match reading.failed() {
-        Some(error) => Err(side::host("cannot read standard input", error)),
-        None => Ok(written.map(|_| 0)?),
-    }
+    transfer::write_stream(&session, &file.path, input()?, "standard input").await?;
+    Ok(0)
 }
 
-/// A stream of this process that ends with an error if reading fails, so that a part is never taken for the whole.
-pub(super) fn input(from: impl AsFd + Send + 'static) -> Result<ByteStream, Failure> {
+/// Standard input as a stream that ends with an error if reading fails, so that a part is never taken for the whole.
+fn input() -> Result<ByteStream, Failure> {
     let (to, mut pieces) = mpsc::channel(4);
-    relay::pieces(from, to).map_err(|error| Failure::new("cannot read standard input").because(error))?;
+    relay::pieces(io::stdin(), to).map_err(|error| Failure::new("cannot read standard input").because(error))?;
     let pieces = stream::poll_fn(move |task| pieces.poll_recv(task));
     Ok(Box::pin(pieces.map(|piece| piece.map_err(|error| MachineError::transport("read standard input", error)))))
 }

@@ -4,16 +4,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::{StreamExt, stream};
 use sandbar::{DamagedSession, DirEntry, EntryKind, SandboxError, SandboxSession, SessionState};
-use sandbar_runs::sessions::Condition;
+use sandbar_runs::{format_size, sessions::Condition};
 use serde_json::{Value, json};
 
 use super::Sessions;
 use crate::{
-    args::LsArgs,
+    args::{LsArgs, values::SessionPath},
     failure::Failure,
-    progress::size,
     render::{Render, Style, inert_line},
-    values::SessionPath,
+    view::units::age,
 };
 
 /// Maximum number of machines that are queried concurrently.
@@ -100,16 +99,6 @@ fn table(found: &[(SessionState, Condition)], damaged: &[DamagedSession], now: i
     text
 }
 
-/// Formats seconds in the largest unit that is at least one.
-pub(super) fn age(seconds: i64) -> String {
-    match seconds.max(0) {
-        seconds @ 0..60 => format!("{seconds}s"),
-        seconds @ 60..3600 => format!("{}m", seconds / 60),
-        seconds @ 3600..86_400 => format!("{}h", seconds / 3600),
-        seconds => format!("{}d", seconds / 86_400),
-    }
-}
-
 pub(super) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
@@ -171,7 +160,7 @@ fn long(entries: &[DirEntry]) -> String {
         };
         let link = entry.link.as_ref().map(|link| format!(" -> {}", inert_line(&link.to_string_lossy())));
         let age = age(now.saturating_sub(entry.modified_ns / 1_000_000_000));
-        let (mode, size) = (entry.mode, size(entry.size));
+        let (mode, size) = (entry.mode, format_size(entry.size));
         format!("{kind}{mode:04o}  {size:>6}  {age:>4}  {}{}\n", shown(entry), link.unwrap_or_default())
     };
     entries.iter().map(line).collect()
@@ -180,16 +169,4 @@ fn long(entries: &[DirEntry]) -> String {
 fn shown(entry: &DirEntry) -> String {
     let name = inert_line(&entry.name.to_string_lossy());
     if entry.kind == EntryKind::Dir { format!("{name}/") } else { name }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_age_has_one_unit() {
-        for (seconds, text) in [(-5, "0s"), (59, "59s"), (60, "1m"), (7199, "1h"), (86_400 * 400, "400d")] {
-            assert_eq!(age(seconds), text);
-        }
-    }
 }

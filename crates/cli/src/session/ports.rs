@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::Sessions;
-use crate::{args::PortsArgs, failure::Failure, render::Render, signals::Signals};
+use crate::{args::PortsArgs, failure::Failure, render::Render, streams::signals::Signals};
 
 /// Interval of the checks whether the session still runs.
 const LOOK: Duration = Duration::from_secs(1);

@@ -5,14 +5,12 @@ use std::ffi::OsString;
 use sandbar::{Commands, Machine, MachineError, ProcessInfo, ProcessState};
 use serde_json::{Value, json};
 
-use super::{
-    Sessions,
-    list::{age, now},
-};
+use super::{Sessions, list::now};
 use crate::{
     args::{KillArgs, PsArgs},
     failure::Failure,
     render::{Render, Style, inert_line},
+    view::units::age,
 };
 
 /// Maximum number of characters of a command in a line.

@@ -1,9 +1,10 @@
 //! Waits until the files of a machine are removed, with notes on standard error and a time limit.
 
-use std::{pin::pin, time::Duration};
+use std::time::Duration;
 
 use sandbar::MachineError;
-use tokio::time::{Instant, sleep_until};
+use sandbar_runs::sessions::{RemovalPatience, until_removed};
+use tokio::time::Instant;
 
 use crate::{failure::Failure, render::Render};
 
@@ -36,27 +37,8 @@ impl<'a> Removals<'a> {
     where
         F: Future<Output = Result<(), MachineError>>,
     {
-        let begun = Instant::now();
-        let mut next_note = begun + FIRST_NOTE;
-        loop {
-            let mut removal = pin!(request());
-            let outcome = loop {
-                tokio::select! {
-                    outcome = &mut removal => break outcome,
-                    () = sleep_until(next_note) => {
-                        self.note(what, begun.elapsed());
-                        next_note = Instant::now() + NEXT_NOTE;
-                    }
-                }
-            };
-            match outcome {
-                Err(MachineError::StillBeingRemoved { .. }) if Instant::now() < self.until => {}
-                Err(MachineError::StillBeingRemoved { what, .. }) => {
-                    return Err(MachineError::StillBeingRemoved { what, waited: begun.elapsed() });
-                }
-                outcome => return outcome,
-            }
-        }
+        let patience = RemovalPatience { until: self.until, first_report: FIRST_NOTE, next_report: NEXT_NOTE };
+        until_removed(patience, request, |waited| self.note(what, waited)).await
     }
 
     fn note(&self, what: &str, waited: Duration) {

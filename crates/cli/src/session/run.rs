@@ -8,12 +8,14 @@ use super::{Sessions, attach};
 use crate::{
     args::{CommandArgs, SessionExecArgs, ShellArgs},
     failure::Failure,
-    foreground::{attach, conclude},
-    plan::{self, Input},
-    relay::Ended,
+    machine::plan::{self, Input},
     render::Render,
-    signals::Signals,
-    terminal,
+    streams::{
+        foreground::{attach, conclude},
+        relay::Ended,
+        signals::Signals,
+        terminal,
+    },
 };
 
 pub(super) async fn exec(args: SessionExecArgs, sessions: &Sessions, render: &Render) -> Result<u8, Failure> {

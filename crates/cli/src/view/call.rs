@@ -9,6 +9,7 @@ use sandbar::{
     patch,
     processes::{ExecCommandArgs, WriteStdinArgs},
 };
+use sandbar_runs::format_size;
 use serde_json::{Map, Value};
 
 use super::{
@@ -18,7 +19,7 @@ use super::{
     surface::Glyphs,
     units,
 };
-use crate::{progress::size, render::Style};
+use crate::render::Style;
 
 /// Maximum number of characters of a command in a row.
 const SHORT: usize = 300;
@@ -32,16 +33,10 @@ pub(super) enum CallKind {
     Other { tool: String, arguments: String },
 }
 
-/// Limits of what is shown of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Detail {
-    /// Rows of a command.
-    pub command: usize,
-    /// Rows of the arguments of an unknown tool.
-    pub arguments: usize,
-    /// Lines of a patch.
-    pub patch: usize,
-}
+/// Maximum number of rows of a command, of rows of the arguments of an unknown tool, and of lines of a patch.
+pub(super) const COMMAND_ROWS: usize = 6;
+const ARGUMENT_ROWS: usize = 2;
+const PATCH_LINES: usize = 40;
 
 /// Tool and raw arguments of a call.
 pub(super) fn request(item: &Item) -> (String, String) {
@@ -78,8 +73,8 @@ impl CallKind {
     }
 
     /// Maximum number of rows of the headline.
-    pub(super) fn rows(&self, detail: Detail) -> usize {
-        if matches!(self, Self::Other { .. }) { detail.arguments } else { detail.command }
+    pub(super) fn rows(&self) -> usize {
+        if matches!(self, Self::Other { .. }) { ARGUMENT_ROWS } else { COMMAND_ROWS }
     }
 
     /// Short form for one row.
@@ -94,9 +89,9 @@ impl CallKind {
     }
 
     /// The headline, which may have several lines.
-    pub(super) fn headlines(&self, glyphs: &Glyphs, detail: Detail) -> Vec<Line> {
+    pub(super) fn headlines(&self, glyphs: &Glyphs) -> Vec<Line> {
         match self {
-            Self::Command { args } => command(args, glyphs, detail),
+            Self::Command { args } => command(args, glyphs),
             Self::Typing { args } => {
                 let line = Line::styled(Style::Strong, format!("~ write_stdin {}", args.session_id));
                 let typed = if args.chars.is_empty() { String::new() } else { format!(" {:?}", args.chars) };
@@ -116,7 +111,7 @@ impl CallKind {
                 let line = Line::styled(Style::Strong, format!("{} {}", glyphs.tool, sanitize::visible_line(tool)));
                 let arguments = arguments.trim();
                 let arguments = if matches!(arguments, "" | "{}") { "" } else { arguments };
-                let mut lines: Vec<Line> = capped(sanitize::visible(arguments), detail.arguments, glyphs);
+                let mut lines: Vec<Line> = capped(sanitize::visible(arguments), ARGUMENT_ROWS, glyphs);
                 match lines.len() {
                     0 => vec![line],
                     1 => vec![line.then(format!(" {}", sanitize::visible_line(arguments)))],
@@ -130,10 +125,10 @@ impl CallKind {
     }
 
     /// Lines below the headline.
-    pub(super) fn body(&self, glyphs: &Glyphs, detail: Detail) -> Vec<Line> {
+    pub(super) fn body(&self, glyphs: &Glyphs) -> Vec<Line> {
         let Self::Patch { diff, .. } = self else { return Vec::new() };
-        let mut lines: Vec<Line> = diff.lines.iter().take(detail.patch).cloned().collect();
-        let rest = diff.lines.len().saturating_sub(detail.patch) as u64;
+        let mut lines: Vec<Line> = diff.lines.iter().take(PATCH_LINES).cloned().collect();
+        let rest = diff.lines.len().saturating_sub(PATCH_LINES) as u64;
         if rest > 0 {
             lines.push(Line::styled(Style::Faint, format!("{} {}", glyphs.more, units::plural(rest, "more line"))));
         }
@@ -141,8 +136,8 @@ impl CallKind {
     }
 }
 
-fn command(args: &ExecCommandArgs, glyphs: &Glyphs, detail: Detail) -> Vec<Line> {
-    let mut lines = capped(sanitize::visible(&args.cmd), detail.command, glyphs);
+fn command(args: &ExecCommandArgs, glyphs: &Glyphs) -> Vec<Line> {
+    let mut lines = capped(sanitize::visible(&args.cmd), COMMAND_ROWS, glyphs);
     let first = if lines.is_empty() { Line::default() } else { lines.remove(0) };
     let mut notes = Vec::new();
     notes.extend(args.directory().map(|dir| format!("in {dir}")));
@@ -245,9 +240,9 @@ fn of_parts(parts: &[Value], glyphs: &Glyphs) -> Outcome {
             (Some("input_image"), _) => {
                 let url = part["image_url"].as_str().unwrap_or_default();
                 words.extend(picture::dimensions(url).map(|(x, y)| format!("{x}{}{y}", glyphs.times)));
-                words.extend(picture::bytes(url).map(size));
+                words.extend(picture::bytes(url).map(format_size));
             }
-            _ => words.extend(picture::bytes(part["file_data"].as_str().unwrap_or_default()).map(size)),
+            _ => words.extend(picture::bytes(part["file_data"].as_str().unwrap_or_default()).map(format_size)),
         }
     }
     Outcome { ended: CallStatus::Succeeded, words: words.join(&format!(" {} ", glyphs.dot)), output }

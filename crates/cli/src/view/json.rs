@@ -61,9 +61,8 @@ impl JsonLines {
         }));
     }
 
-    /// Adds an event; for a nested run, with the call that the run answers, and its agent.
-    pub(super) fn event(&mut self, event: &RunEvent, inside: Option<(&str, &str)>) {
-        if inside.is_none() && self.turns.begins(event) {
+    pub(super) fn event(&mut self, event: &RunEvent) {
+        if self.turns.begins(event) {
             self.put(json!({ "type": "turn_started", "turn": self.turns.number }));
         }
         let line = match event {
@@ -73,12 +72,7 @@ impl JsonLines {
             RunEvent::Progress { call_id, text } => self.progress(call_id, text),
             _ => None,
         };
-        let Some(mut line) = line else { return };
-        if let (Some((call_id, agent)), Value::Object(fields)) = (inside, &mut line) {
-            fields.insert("inside".to_owned(), Value::from(call_id));
-            fields.entry("agent").or_insert_with(|| Value::from(agent));
-        }
-        self.put(line);
+        line.into_iter().for_each(|line| self.put(line));
     }
 
     /// Live output of a call, up to a limit; the complete result follows in any case.
@@ -116,7 +110,7 @@ impl JsonLines {
 
     pub(super) fn finished(&mut self, finished: &Finished<'_>) {
         self.put(json!({
-            "type": "run_finished", "status": finished.status, "final_output": finished.final_output,
+            "type": "run_finished", "status": finished.status.name(), "final_output": finished.final_output,
             "id": finished.id, "session_id": finished.session_id, "usage": finished.usage,
             "message": finished.message, "cost_usd": finished.cost,
             "elapsed_seconds": finished.elapsed.as_secs_f64(), "turns": self.turns.number,
@@ -180,9 +174,9 @@ mod tests {
         let mut lines = JsonLines::default();
         let piece = "x".repeat(PRINTED / 4);
         for _ in 0..20 {
-            lines.event(&RunEvent::Progress { call_id: "a".to_owned(), text: piece.clone() }, None);
+            lines.event(&RunEvent::Progress { call_id: "a".to_owned(), text: piece.clone() });
         }
-        lines.event(&RunEvent::Progress { call_id: "b".to_owned(), text: "short".to_owned() }, None);
+        lines.event(&RunEvent::Progress { call_id: "b".to_owned(), text: "short".to_owned() });
         let told = lines.take();
         let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         assert_eq!(told.len(), 6, "four pieces, one word about the rest, and the other call");

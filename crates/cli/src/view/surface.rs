@@ -69,6 +69,17 @@ pub(super) enum Charset {
     Ascii,
 }
 
+/// A permanent line, and how it fits on the surface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    /// Cut to one row.
+    Cut(Line),
+    /// Wrapped into rows; rows after the first are indented by so many columns.
+    Wrapped(Line, usize),
+    /// Unchanged; the terminal wraps it.
+    Whole(Line),
+}
+
 /// Width of the surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
@@ -123,6 +134,17 @@ impl Surface {
         }
     }
 
+    /// Adds permanent lines.
+    pub(super) fn show(&mut self, rows: impl IntoIterator<Item = Row>) {
+        for row in rows {
+            match row {
+                Row::Cut(line) => self.row(&line),
+                Row::Wrapped(line, indent) => self.rows(&line, indent),
+                Row::Whole(line) => self.put(line),
+            }
+        }
+    }
+
     /// Adds a permanent line, cut to one row.
     pub(super) fn row(&mut self, line: &Line) {
         let line = line.cut(self.columns(), self.glyphs.more);
@@ -136,11 +158,6 @@ impl Surface {
         for row in line.wrapped(columns, indent) {
             self.put(row);
         }
-    }
-
-    /// Adds a permanent line unchanged; the terminal wraps it.
-    pub(super) fn whole(&mut self, line: &Line) {
-        self.put(line.clone());
     }
 
     /// Adds text that is already sanitized.

@@ -142,7 +142,7 @@ pub(super) fn finish(view: &mut View, answer: &str) {
     view.finished(&Finished {
         id: "run_7",
         session_id: "ses_1",
-        status: Status::Completed,
+        status: RunStatus::Completed,
         final_output: Some(&Value::from(answer)),
         message: None,
         usage: &usage,

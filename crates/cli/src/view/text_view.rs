@@ -2,6 +2,7 @@
 
 mod asking;
 mod calls;
+mod ends;
 mod live;
 
 use std::{
@@ -12,17 +13,20 @@ use std::{
 use sandbar::{RunEvent, RunItem, RunItemKind, Usage, agent::View as Kind};
 use serde_json::Value;
 
-use self::calls::{Call, PASSING};
+use self::{
+    calls::{Call, headline},
+    ends::{ending, head},
+    live::StatusRow,
+};
 use super::{
-    Finished, Started, Status,
+    Finished, Started,
     call::{self, CallKind},
-    json::{self, Turns},
+    json,
     line::Line,
     pending::PendingCall,
     prose::Prose,
     sanitize::{self, Caps},
     surface::{DisplayKind, Surface},
-    units,
 };
 use crate::render::Style;
 
@@ -54,25 +58,12 @@ pub(super) struct TextView {
     /// The call that needs an approval.
     asked: Option<PendingCall>,
     block: Block,
-    turns: Turns,
-    tokens: Tokens,
-    cost: Option<f64>,
-    /// Current activity of sandbar.
-    doing: Option<String>,
+    pub status: StatusRow,
     began: Instant,
-    /// Duration of the run; updated with every tick.
-    pub elapsed: Duration,
     /// Minimum interval between drawings; zero always draws.
     pub pace: Duration,
     drawn: Option<Instant>,
-    frame: usize,
     state: State,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Tokens {
-    input: u64,
-    output: u64,
 }
 
 /// Kind of the last block on the screen; an empty line separates some kinds.
@@ -116,15 +107,10 @@ impl TextView {
             calls: VecDeque::new(),
             asked: None,
             block: Block::Nothing,
-            turns: Turns::default(),
-            tokens: Tokens::default(),
-            cost: None,
-            doing: None,
+            status: StatusRow::default(),
             began: Instant::now(),
-            elapsed: Duration::ZERO,
             pace: PACE,
             drawn: None,
-            frame: 0,
             state: State::Running,
         }
     }
@@ -146,25 +132,13 @@ impl TextView {
 
     pub(super) fn started(&mut self, started: &Started<'_>) {
         self.began = Instant::now();
-        let dot = format!(" {} ", self.surface.glyphs.dot);
-        let facts = [started.agent, started.model].map(sanitize::visible_line);
-        let head = Line::styled(Style::Strong, sanitize::visible_line(started.id));
-        self.surface.rows(&head.then_styled(Style::Faint, format!("{dot}{}", facts.join(&dot))), 2);
-        let place = [started.workspace, started.isolation].map(sanitize::visible_line);
-        let place: Vec<String> = place.into_iter().filter(|text| !text.is_empty()).collect();
-        self.surface.rows(&Line::styled(Style::Faint, place.join(&dot)), 2);
-        if started.scripted {
-            self.surface.rows(&Line::styled(Style::Doubtful, "The model is scripted; what it does is real."), 0);
-        }
-        for line in sanitize::visible(started.prompt).into_iter().take(PASSING.command) {
-            self.surface.rows(&Line::styled(Style::Place, "> ").then(line), 2);
-        }
+        self.surface.show(head(started, self.surface.glyphs));
         self.block = Block::Head;
         self.draw();
     }
 
     pub(super) fn event(&mut self, event: &RunEvent) {
-        if self.turns.begins(event) {
+        if self.status.turns.begins(event) {
             self.conclude_all();
             self.streamed = false;
         }
@@ -178,7 +152,7 @@ impl TextView {
                 }
                 match raw.kind() {
                     "response.output_text.done" | "response.output_item.done" => self.end_prose(),
-                    "response.completed" | "response.incomplete" => self.count(raw.0.get("response")),
+                    "response.completed" | "response.incomplete" => self.status.count(raw.0.get("response")),
                     _ => {}
                 }
             }
@@ -197,42 +171,20 @@ impl TextView {
         self.draw();
     }
 
-    /// Shows an event of a nested run as output of the call.
-    pub(super) fn nested(&mut self, call_id: &str, agent: &str, event: &RunEvent) {
-        let RunEvent::Item { item, .. } = event else { return };
-        let text = match (item.kind, item.raw.view()) {
-            (RunItemKind::Message, Kind::Message(message)) => message.text(),
-            (RunItemKind::ToolCall, _) => {
-                let (tool, arguments) = call::request(&item.raw);
-                CallKind::read(&tool, &arguments, self.surface.glyphs).short()
-            }
-            _ => return,
-        };
-        for line in text.lines() {
-            self.progress(call_id, &format!("{agent}: {line}\n"));
-        }
-        self.draw();
-    }
-
     pub(super) fn tick(&mut self, usage: Option<&Usage>) {
         if let Some(usage) = usage {
-            self.tokens = Tokens { input: usage.input_tokens, output: usage.output_tokens };
+            (self.status.input, self.status.output) = (usage.input_tokens, usage.output_tokens);
         }
         if self.pace > Duration::ZERO {
-            self.elapsed = self.began.elapsed();
+            self.status.elapsed = self.began.elapsed();
         }
-        self.frame = self.frame.wrapping_add(1);
+        self.status.frame = self.status.frame.wrapping_add(1);
         self.drawn = None;
         self.draw();
     }
 
     pub(super) fn cost(&mut self, cost: Option<f64>) {
-        self.cost = cost;
-    }
-
-    pub(super) fn doing(&mut self, what: Option<&str>) {
-        self.doing = what.map(sanitize::visible_line);
-        self.draw();
+        self.status.cost = cost;
     }
 
     pub(super) fn clear(&mut self) {
@@ -277,37 +229,8 @@ impl TextView {
         if let Some(output) = finished.final_output {
             self.answer(output);
         }
-        let glyphs = self.surface.glyphs;
-        let (style, mark, what) = match finished.status {
-            Status::Completed => (Style::Good, glyphs.good, "completed"),
-            Status::Interrupted => (Style::Doubtful, "?", "waits for an approval"),
-            Status::MaxTurns => (Style::Doubtful, "!", "stopped: no turns left"),
-            Status::Budget => (Style::Doubtful, "!", "stopped: the budget is spent"),
-            Status::Failed => (Style::Bad, glyphs.bad, "failed"),
-            Status::Cancelled => (Style::Doubtful, "!", "cancelled"),
-        };
-        let mut facts = vec![units::plural(self.turns.number, "turn"), units::duration(finished.elapsed)];
-        let usage = finished.usage;
-        if usage.input_tokens + usage.output_tokens > 0 {
-            let cached = match usage.cached_tokens {
-                0 => String::new(),
-                cached => format!(" ({} cached)", units::count(cached)),
-            };
-            let (input, output) = (units::count(usage.input_tokens), units::count(usage.output_tokens));
-            facts.push(format!("{input} tokens in{cached}, {output} out"));
-        }
-        facts.extend(finished.cost.map(units::cost));
-        let dot = format!(" {} ", glyphs.dot);
-        let line = Line::styled(style, if mark == what { mark.to_owned() } else { format!("{mark} {what}") });
         self.enter(Block::End);
-        self.surface.rows(&line.then_styled(Style::Faint, format!("{dot}{}", facts.join(&dot))), 2);
-        for text in finished.message.map(sanitize::visible).unwrap_or_default() {
-            self.surface.rows(&Line::plain(text).indented(2), 2);
-        }
-        for step in finished.next_steps {
-            // Users copy paths from the screen, so only the terminal wraps these lines.
-            self.surface.whole(&Line::plain(sanitize::visible_line(step)).indented(2));
-        }
+        self.surface.show(ending(finished, self.status.turns.number, self.surface.glyphs));
     }
 
     /// Writes the answer, unless the same screen already shows it.
@@ -344,7 +267,7 @@ impl TextView {
                     // A hosted tool call, which the model server has already answered.
                     None => {
                         self.enter(Block::Call);
-                        self.call(&called, PASSING, 0);
+                        self.surface.show(headline(&called, &self.surface));
                     }
                 }
             }
@@ -441,13 +364,6 @@ impl TextView {
         }
         self.empty_rows = None;
         self.block = block;
-    }
-
-    /// Adds the usage of a reply.
-    fn count(&mut self, response: Option<&Value>) {
-        let number = |name: &str| response.and_then(|response| response["usage"][name].as_u64()).unwrap_or_default();
-        self.tokens.input = self.tokens.input.saturating_add(number("input_tokens"));
-        self.tokens.output = self.tokens.output.saturating_add(number("output_tokens"));
     }
 }
 

@@ -18,6 +18,16 @@ pub(super) fn clock(time: Duration) -> String {
     if time.as_secs() < 10 { format!("{}s", time.as_secs()) } else { duration(time) }
 }
 
+/// Formats seconds in the largest unit that is at least one.
+pub(crate) fn age(seconds: i64) -> String {
+    match seconds.max(0) {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3600 => format!("{}m", seconds / 60),
+        seconds @ 3600..86_400 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
 /// Formats a number with thousands separators.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -54,6 +64,13 @@ pub(super) fn plural(number: u64, thing: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_age_has_one_unit() {
+        for (seconds, text) in [(-5, "0s"), (59, "59s"), (60, "1m"), (7199, "1h"), (86_400 * 400, "400d")] {
+            assert_eq!(age(seconds), text);
+        }
+    }
 
     #[test]
     fn numbers_are_short() {

@@ -13,6 +13,7 @@ use rustix::{
     fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid, flock},
     io::Errno,
 };
+use sandbar_host_files::{ConfinedDir, DIRECTORY, as_path, name_of, parent_of, remove_at, stat_in};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -26,11 +27,6 @@ use crate::{
     describe,
     diff::quoted,
     index::{IndexEntry, PathBytes},
-    tree::{
-        ConfinedDir,
-        confined_dir::{DIRECTORY, as_path, name_of, parent_of, stat_in},
-        removal::remove_at,
-    },
 };
 
 /// Prefix of the staging directory, which holds new files before a commit and old files after it.

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, io};
 
 use rustix::fs::FileType;
+use sandbar_host_files::{ConfinedDir, parent_of};
 
 use super::plan::is_blocked;
 use crate::{
     diff::{Change, quoted},
     git::{PathJudge, is_git},
     index::{IndexEntry, PathBytes},
-    tree::{ConfinedDir, confined_dir::parent_of},
 };
 
 /// Largest file that is applied.

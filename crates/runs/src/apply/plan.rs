@@ -6,6 +6,7 @@ use rustix::{
     fs::{Dir, FileType, Stat},
     io::Errno,
 };
+use sandbar_host_files::{ConfinedDir, DIRECTORY, at_and_above, name_of};
 
 use super::{Overwrite, links::FutureTree};
 use crate::{
@@ -13,10 +14,6 @@ use crate::{
     diff::{Change, quoted},
     git::PathJudge,
     index::{Digest, IndexEntry, PathBytes},
-    tree::{
-        ConfinedDir,
-        confined_dir::{DIRECTORY, at_and_above, name_of},
-    },
 };
 
 /// The file at a path of the destination, as it was when the plan was made.

@@ -4,9 +4,8 @@
 //! called, or an agent starts. Files that run only when the project is built, tested or run (`Makefile`, `build.rs`) are not in
 //! it: a reader expects them to be code.
 
+use sandbar_host_files::{ConfinedDir, read_up_to};
 use serde_json::Value;
-
-use crate::tree::{ConfinedDir, confined_dir::read_up_to};
 
 /// A larger `package.json` counts as changed.
 const LIMIT: u64 = 4 << 20;

@@ -3,11 +3,9 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Mode, RenameFlags};
+use sandbar_host_files::{ConfinedDir, name_of};
 
-use crate::{
-    index::PathBytes,
-    tree::{ConfinedDir, confined_dir::name_of},
-};
+use crate::index::PathBytes;
 
 /// One completed operation.
 #[derive(Clone, Debug)]

@@ -3,19 +3,13 @@
 use std::{io, path::Path};
 
 use rustix::fs::{FileType, Timestamps};
+use sandbar_host_files::{
+    ConfinedDir, Descend, OuterRules, Refusal, Trust, Visitor, WalkEntry, outer_rules, permissions, walk,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{CopyError, CopyLimits, CopyOptions, times};
-use crate::{
-    Error, ErrorKind, format_size,
-    store::RunDir,
-    tree::{
-        ConfinedDir,
-        confined_dir::stat_in,
-        ignore_rules::{self, OuterRules, RuleFileError, Trust},
-        walk::{Descend, Visitor, WalkEntry, WalkOptions, walk},
-    },
-};
+use crate::{Error, ErrorKind, format_size, rules::walk_options, store::RunDir};
 
 /// Space that must stay free on the disk.
 const RESERVE: u64 = 64 << 20;
@@ -68,9 +62,9 @@ impl Plan {
                 Error::new(ErrorKind::StateDir, "cannot copy the directory that sandbar keeps its own state in");
             return Err(CopyError::Final(error.with_advice("give a directory of your own")));
         }
-        let outer = ignore_rules::outer(dir).map_err(CopyError::Rules)?;
+        let outer = outer_rules(dir).map_err(CopyError::Rules)?;
         let mut planner = Planner { plan: Self::default(), own, limits: options.limits, cancel: &options.cancel };
-        walk(from, &WalkOptions { most: usize::MAX, outer: &outer, trust: Trust::Source }, &mut planner)?;
+        walk(from, &walk_options(usize::MAX, Trust::Source, &outer), &mut planner)?;
         planner.plan.outer = outer;
         Ok(planner.plan)
     }
@@ -119,6 +113,10 @@ impl Planner<'_> {
         CopyError::Final(Error::new(ErrorKind::LimitExceeded, what).with_advice(TOO_LARGE))
     }
 
+    fn overflow(&self) -> CopyError {
+        self.too_much(format!("there are more than {} files to copy", self.limits.entries))
+    }
+
     fn add(&mut self, item: Item, bytes: u64, blocks: u64) -> Result<(), CopyError> {
         self.plan.bytes = self.plan.bytes.saturating_add(bytes);
         self.plan.room = self.plan.room.saturating_add(blocks.saturating_mul(512).max(4096));
@@ -149,8 +147,8 @@ impl Visitor for Planner<'_> {
             self.plan.left_out.push((path, "it was left by a command of sandbar that was interrupted"));
             return Ok(Descend::Skip);
         }
-        let failed = |error: rustix::io::Errno| CopyError::Entry(entry.path.to_vec(), error.into());
-        let stat = stat_in(entry.dir, entry.name.as_bytes()).map_err(failed)?;
+        let failed = |error| CopyError::Entry(entry.path.to_vec(), error);
+        let stat = entry.stat().map_err(failed)?;
         let blocks = stat.st_blocks.unsigned_abs();
         match entry.kind {
             FileType::Directory if self.own.contains(&(stat.st_dev, stat.st_ino)) => {
@@ -158,12 +156,11 @@ impl Visitor for Planner<'_> {
                 return Ok(Descend::Skip);
             }
             FileType::Directory => {
-                self.add(Item::Dir { path, mode: stat.st_mode & 0o777, times: times(&stat) }, 0, blocks)?
+                self.add(Item::Dir { path, mode: permissions(&stat), times: times(&stat) }, 0, blocks)?
             }
             FileType::RegularFile => self.add(Item::File { path }, stat.st_size.unsigned_abs(), blocks)?,
             FileType::Symlink => {
-                let to = rustix::fs::readlinkat(entry.dir, entry.name, Vec::new()).map_err(failed)?.into_bytes();
-                self.add(Item::Link { path, to }, 0, 0)?;
+                self.add(Item::Link { path, to: entry.link().map_err(failed)? }, 0, 0)?;
             }
             _ => self.plan.left_out.push((path, "it is a pipe, a socket or a device")),
         }
@@ -174,11 +171,10 @@ impl Visitor for Planner<'_> {
         Err(CopyError::Entry(path.to_vec(), error))
     }
 
-    fn rule_error(&self, error: RuleFileError) -> CopyError {
-        CopyError::Rules(error)
-    }
-
-    fn overflow(&self) -> CopyError {
-        self.too_much(format!("there are more than {} files to copy", self.limits.entries))
+    fn refused(&self, refusal: Refusal) -> CopyError {
+        match refusal {
+            Refusal::Rules(error) => CopyError::Rules(error),
+            Refusal::TooManyEntries => self.overflow(),
+        }
     }
 }

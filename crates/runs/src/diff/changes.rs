@@ -11,6 +11,10 @@ use std::{
 };
 
 use rustix::fs::FileType;
+use sandbar_host_files::{
+    ConfinedDir, Descend, Refusal, RuleFileError, Trust, Visitor, WalkEntry, at_and_above, name_of, parent_of,
+    permissions, walk,
+};
 
 use super::unified::quoted;
 use crate::{
@@ -18,13 +22,8 @@ use crate::{
     git::{is_git, is_part, repositories},
     index::{Digest, Index, IndexEntry, PathBytes},
     record::{RunRecord, RunStatus},
+    rules::{self, walk_options},
     store::RunDir,
-    tree::{
-        ConfinedDir,
-        confined_dir::{at_and_above, name_of, parent_of, stat_in},
-        ignore_rules::{RuleFileError, Trust},
-        walk::{Descend, Visitor, WalkEntry, WalkOptions, walk},
-    },
 };
 
 /// Maximum number of entries in a working copy.
@@ -138,7 +137,7 @@ impl RunDir {
 fn compare(copy: &ConfinedDir, index: &Index, scope: Scope) -> Result<Changes> {
     let mut comparison =
         Comparison { index, scope, found: Vec::new(), hidden: BTreeSet::new(), changes: Changes::default() };
-    walk(copy, &WalkOptions { most: ENTRIES, outer: &index.outer, trust: Trust::Copy }, &mut comparison)?;
+    walk(copy, &walk_options(ENTRIES, Trust::Copy, &index.outer), &mut comparison)?;
     let Comparison { found, hidden, mut changes, .. } = comparison;
     let found = with_digests(copy, index, found, &mut changes);
     let seen: BTreeSet<&PathBytes> = found.iter().map(|(path, _)| path).collect();
@@ -275,15 +274,12 @@ impl Visitor for Comparison<'_> {
             self.changes.ignored += 1;
             return Ok(Descend::Skip);
         }
-        let found = stat_in(entry.dir, entry.name.as_bytes()).map_err(io::Error::from).and_then(|stat| {
-            let (mode, size) = (stat.st_mode & 0o777, stat.st_size.unsigned_abs());
+        let found = entry.stat().and_then(|stat| {
+            let (mode, size) = (permissions(&stat), stat.st_size.unsigned_abs());
             Ok(match entry.kind {
                 FileType::Directory => Some(IndexEntry::Dir { mode }),
                 FileType::RegularFile => Some(IndexEntry::File { mode, size, sha256: None, at: None }),
-                FileType::Symlink => {
-                    let to = rustix::fs::readlinkat(entry.dir, entry.name, Vec::new())?.into_bytes();
-                    Some(IndexEntry::Link { to: PathBytes(to) })
-                }
+                FileType::Symlink => Some(IndexEntry::Link { to: PathBytes(entry.link()?) }),
                 _ => None,
             })
         });
@@ -305,11 +301,15 @@ impl Visitor for Comparison<'_> {
         Ok(())
     }
 
-    fn rule_error(&self, RuleFileError { path, reason }: RuleFileError) -> Error {
-        Error::new(ErrorKind::IgnoreRules, format!("cannot follow {}: {reason}", path.display()))
-    }
-
-    fn overflow(&self) -> Error {
-        Error::new(ErrorKind::LimitExceeded, format!("the working copy has more than {ENTRIES} files"))
+    fn refused(&self, refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::Rules(RuleFileError { path, problem }) => {
+                let message = format!("cannot follow {}: {}", path.display(), rules::reason(&problem));
+                Error::new(ErrorKind::IgnoreRules, message)
+            }
+            Refusal::TooManyEntries => {
+                Error::new(ErrorKind::LimitExceeded, format!("the working copy has more than {ENTRIES} files"))
+            }
+        }
     }
 }

@@ -2,13 +2,11 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
+use sandbar_host_files::{ConfinedDir, as_path, read_up_to};
+
 use crate::{
     index::{Digest, IndexEntry, PathBytes},
     store::RunDir,
-    tree::{
-        ConfinedDir,
-        confined_dir::{as_path, read_up_to},
-    },
 };
 
 /// Largest file that is compared line by line.

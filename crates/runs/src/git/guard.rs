@@ -13,21 +13,14 @@ use std::{
 };
 
 use sandbar::{Access, Demand, FileIdentity, HostMount, MachinePath, MachineSpec, Manifest};
+use sandbar_host_files::{ConfinedDir, as_path, at_and_above};
 use serde::{Deserialize, Serialize};
 
 use super::{
     GitAccess, is_git,
     search::{Bounds, Fingerprint, Repositories, at, is_repository},
 };
-use crate::{
-    Error, ErrorKind, PathBytes, Result,
-    error::other,
-    host_paths,
-    tree::{
-        ConfinedDir,
-        confined_dir::{as_path, at_and_above},
-    },
-};
+use crate::{Error, ErrorKind, PathBytes, Result, error::other, host_paths};
 
 /// Maximum number of protected paths in one directory; each is a mount.
 const MAX_MOUNTS: usize = 256;
@@ -154,12 +147,9 @@ impl Guard {
 fn refuse_repository(host: &Path) -> Result<()> {
     let Some(repository) = enclosing_repository(host) else { return Ok(()) };
     let cause = other(format!("{} belongs to a git repository", repository.display()));
-    Err(refusal(format!("cannot let a sandbox change {}", host.display()), "show it :ro, or add --git rw")
-        .because(cause))
-}
-
-fn refusal(message: String, advice: &str) -> Error {
-    Error::new(ErrorKind::Repository, message).with_advice(advice)
+    Err(Error::new(ErrorKind::Repository, format!("cannot let a sandbox change {}", host.display()))
+        .because(cause)
+        .with_advice("show it read-only, or allow changes of repositories"))
 }
 
 /// The repository that a path of the host belongs to, judged by the names of its parents and by the files in them.
@@ -180,7 +170,8 @@ fn mounts(
     for link in &found.links {
         if !is_hidden(&inside.join(as_path(&link.0))?) {
             let message = format!("cannot protect {}, which is a link", host.join(as_path(&link.0)).display());
-            return Err(refusal(message, "work on a copy, show it :ro, or add --git rw"));
+            let advice = "work on a copy, show it read-only, or allow changes of repositories";
+            return Err(Error::new(ErrorKind::RepositoryLink, message).with_advice(advice));
         }
     }
     for (path, fingerprint) in &found.own {
@@ -199,11 +190,13 @@ fn check_isolation(host: &Path, mounts: &[HostMount], isolation: Demand) -> Resu
     let Some(first) = mounts.first() else { return Ok(()) };
     if isolation != Demand::Full {
         let message = format!("cannot protect {} without full isolation", first.host.display());
-        return Err(refusal(message, "leave --isolation out, show the directory :ro, or add --git rw"));
+        let advice = "demand full isolation, show the directory read-only, or allow changes of repositories";
+        return Err(Error::new(ErrorKind::RepositoryIsolation, message).with_advice(advice));
     }
     if mounts.len() > MAX_MOUNTS {
         let message = format!("cannot protect the {} places of repositories in {}", mounts.len(), host.display());
-        return Err(refusal(message, "show a directory with fewer repositories, or add --git rw"));
+        let advice = "show a directory with fewer repositories, or allow changes of repositories";
+        return Err(Error::new(ErrorKind::TooManyRepositories, message).with_advice(advice));
     }
     Ok(())
 }

@@ -5,13 +5,11 @@ use std::{
     path::Path,
 };
 
+use sandbar_host_files::{ConfinedDir, as_path, at_and_above, name_of, parent_of};
+
 use super::{
     layout::{Layout, is_git, is_part},
     search::{Bounds, Repositories, below, is_repository},
-};
-use crate::tree::{
-    ConfinedDir,
-    confined_dir::{as_path, at_and_above, name_of, parent_of},
 };
 
 /// The paths of a directory that belong to git repositories.

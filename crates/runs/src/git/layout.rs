@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::tree::confined_dir::{name_of, parent_of};
+use sandbar_host_files::{name_of, parent_of};
 
 /// Which parts of a repository a directory has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,19 +11,14 @@ use std::{
 };
 
 use rustix::fs::{Dir, FileType, Mode, OFlags};
+use sandbar_host_files::{ConfinedDir, DIRECTORY, READING, as_path, name_of, parent_of, read_up_to, regular};
 use serde::{Deserialize, Serialize};
 
 use super::{
     config::{self, ConfigPath, UserDirs},
     layout::Layout,
 };
-use crate::{
-    index::{Digest, PathBytes},
-    tree::{
-        ConfinedDir,
-        confined_dir::{DIRECTORY, READING, as_path, name_of, parent_of, read_up_to, regular},
-    },
-};
+use crate::index::{Digest, PathBytes};
 
 /// Limits of a search: names, depth and time.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! A git worktree whose repository is in another directory, which a machine can be shown read-only.
 
 use std::{
+    fmt,
     fs::{self, File},
     io::Read as _,
     path::{Component, Path, PathBuf},
@@ -24,6 +25,36 @@ pub struct Worktree {
     directories: Vec<(PathBuf, PathBuf)>,
     /// Whether the repository lists this worktree. The pointer alone could have been written by a sandbox.
     is_known: bool,
+}
+
+/// A repository that a machine is not shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HiddenRepository {
+    /// Path of the repository.
+    pub path: PathBuf,
+    /// Why the repository is not shown.
+    pub cause: HiddenCause,
+}
+
+/// Why a machine is not shown the repository of a worktree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HiddenCause {
+    /// The repository does not name the directory as its worktree.
+    Unknown,
+    /// [`GitAccess::Readable`] was not given.
+    NotAsked,
+    /// The machine cannot have a directory of that path.
+    Path,
+}
+
+impl fmt::Display for HiddenRepository {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "its repository {} is not shown", self.path.display())?;
+        match self.cause {
+            HiddenCause::Unknown => f.write_str(", for it does not name this directory as its worktree"),
+            HiddenCause::NotAsked | HiddenCause::Path => Ok(()),
+        }
+    }
 }
 
 impl Worktree {
@@ -50,20 +81,22 @@ impl Worktree {
         Some(Self { repository, directories, is_known })
     }
 
-    /// Mounts the repository read-only if `git` allows that. Otherwise returns a note that it is not shown.
-    pub fn show(&self, spec: &mut MachineSpec, git: GitAccess) -> Option<String> {
-        let hidden = format!("its repository {} is not shown", self.repository.display());
+    /// Mounts the repository read-only if `git` allows that. Otherwise returns why it is not shown.
+    pub fn show(&self, spec: &mut MachineSpec, git: GitAccess) -> Option<HiddenRepository> {
+        let hidden = |cause| HiddenRepository { path: self.repository.clone(), cause };
         if !self.is_known {
-            return Some(format!("{hidden}, for it does not name this directory as its worktree"));
+            return Some(hidden(HiddenCause::Unknown));
         }
         if git != GitAccess::Readable {
-            return Some(format!("{hidden}; --git ro shows it for reading"));
+            return Some(hidden(HiddenCause::NotAsked));
         }
         let mount = |(host, inside): &(PathBuf, PathBuf)| {
             let inside = MachinePath::new(inside).ok()?;
             Some(HostMount { host: host.clone(), inside, access: Access::ReadOnly, identity: None })
         };
-        let Some(mounts) = self.directories.iter().map(mount).collect::<Option<Vec<_>>>() else { return Some(hidden) };
+        let Some(mounts) = self.directories.iter().map(mount).collect::<Option<Vec<_>>>() else {
+            return Some(hidden(HiddenCause::Path));
+        };
         let is_shown = |mount: &HostMount| spec.mounts.iter().any(|shown| shown.inside == mount.inside);
         let new: Vec<HostMount> = mounts.into_iter().filter(|mount| !is_shown(mount)).collect();
         spec.mounts.extend(new);

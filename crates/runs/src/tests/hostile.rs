@@ -73,7 +73,7 @@ fn a_tree_without_end_is_named_and_the_rest_is_shown() {
     let name = "d".repeat(100);
     for _ in 0..1000 {
         rustix::fs::mkdirat(&dir, name.as_str(), Mode::RWXU).unwrap();
-        dir = rustix::fs::openat(&dir, name.as_str(), crate::tree::confined_dir::DIRECTORY, Mode::empty()).unwrap();
+        dir = rustix::fs::openat(&dir, name.as_str(), sandbar_host_files::DIRECTORY, Mode::empty()).unwrap();
     }
     write(&run.workspace(), "a", "y\n");
     let changes = run.changes(Scope::NotIgnored).unwrap();

@@ -1,7 +1,7 @@
 //! The directories of the host that a manifest may read from, and how a file below them is opened.
 
 use std::{
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Component, Path, PathBuf},
 };
 
@@ -9,6 +9,7 @@ use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
 };
+use sandbar_host_files::{ConfinedDir, READING};
 
 /// Directories that sources may be in: the manifest's own directory, and those that trusted code granted.
 #[derive(Clone, Debug, Default)]
@@ -43,40 +44,21 @@ impl Roots {
             let base = self.base.display();
             return Err(format!("outside_base_dir: it is neither below {base} nor below a granted path; grant it"));
         };
-        let below = whole.strip_prefix(lexical(root)).unwrap_or(Path::new("")).to_path_buf();
-        let below = if below.as_os_str().is_empty() { PathBuf::from(".") } else { below };
+        let below = whole.strip_prefix(lexical(root)).unwrap_or(Path::new(""));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir =
             rustix::fs::open(root, flags, Mode::empty()).map_err(|error| format!("{}: {error}", root.display()))?;
-        open_beneath(dir, &below).map_err(|error| match error {
-            Errno::LOOP => "symlink_not_supported: a symbolic link is on the way".to_owned(),
-            Errno::XDEV => "outside_base_dir: it leads out of the allowed directory".to_owned(),
-            Errno::NOENT => "it does not exist".to_owned(),
-            other => other.to_string(),
+        if below.as_os_str().is_empty() {
+            return Ok(dir);
+        }
+        let opened = ConfinedDir::from(dir).open_at(below.as_os_str().as_bytes(), READING);
+        opened.map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::LOOP) => "symlink_not_supported: a symbolic link is on the way".to_owned(),
+            Some(Errno::XDEV) => "outside_base_dir: it leads out of the allowed directory".to_owned(),
+            Some(Errno::NOENT) => "it does not exist".to_owned(),
+            _ => error.to_string(),
         })
     }
-}
-
-/// Flags for the last component of a path; opening a FIFO does not block.
-const LAST: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
-
-#[cfg(target_os = "linux")]
-fn open_beneath(dir: OwnedFd, below: &Path) -> rustix::io::Result<OwnedFd> {
-    use rustix::fs::{ResolveFlags, openat2};
-    openat2(&dir, below, LAST, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
-}
-
-/// Opens one component at a time, since this system has no `openat2`. The path has no `..` any more.
-#[cfg(not(target_os = "linux"))]
-fn open_beneath(dir: OwnedFd, below: &Path) -> rustix::io::Result<OwnedFd> {
-    let mut here = dir;
-    let mut parts = below.components().peekable();
-    while let Some(part) = parts.next() {
-        let last = LAST.union(OFlags::NOFOLLOW);
-        let flags = if parts.peek().is_some() { last.union(OFlags::DIRECTORY) } else { last };
-        here = rustix::fs::openat(&here, part.as_os_str(), flags, Mode::empty())?;
-    }
-    Ok(here)
 }
 
 /// The path without `.` and `..`, resolved by its text alone.

@@ -1,27 +1,16 @@
-//! Walks a tree of the host by directory handles: sorted, without following links, without opening a path twice.
+//! Reads a tree of the host: each entry once, by handle, with its ignore rules and the manifest's rules for links applied.
 
-use std::{
-    ffi::{CString, OsStr},
-    io::Read,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
-    path::Path,
+use std::{io, os::fd::OwnedFd};
+
+use rustix::{fs::FileType, io::Errno};
+use sandbar_host_files::{
+    Descend, Dialect, Patterns, Refusal, Rules, Trust, Visitor, WalkEntry, WalkOptions, permissions,
 };
 
-use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
-    io::Errno,
-};
-
-use super::{
-    TreeOptions,
-    ignore_rules::{IgnoreRules, PATTERN_FILE_LIMIT},
-};
+use super::TreeOptions;
 use crate::{Symlinks, archive::stays_inside, staging::is_leftover};
 
-/// Largest depth of nested directories; each level holds a descriptor.
+/// Largest depth of nested directories.
 const DEPTH_LIMIT: usize = 128;
 
 /// One item of a tree, in the order of a sorted pre-order walk.
@@ -47,93 +36,75 @@ type Visit<'a> = &'a mut dyn FnMut(&[u8], TreeItem) -> Result<(), TreeError>;
 
 /// Calls `visit` for everything below `root`, until it fails.
 pub(super) fn walk(root: &OwnedFd, options: &TreeOptions, visit: Visit<'_>) -> Result<(), TreeError> {
-    let rules = IgnoreRules::new(&options.ignore).map_err(|reason| TreeError { path: Vec::new(), reason })?;
-    let mut walk = Walk { options, rules, visit };
-    let root = root.try_clone().map_err(|error| broken(b"", error))?;
-    walk.directory(root, &mut Vec::new(), 0)
+    let patterns = Patterns::new(&options.ignore).map_err(|reason| TreeError { path: Vec::new(), reason })?;
+    let dialect = if options.gitignore { Dialect::GitIgnore } else { Dialect::None };
+    let rules = Rules { dialect, trust: Trust::Hint, outer: &[], patterns: Some(&patterns) };
+    let limits = WalkOptions { entries: usize::MAX, depth: DEPTH_LIMIT, rules };
+    sandbar_host_files::walk(root, &limits, &mut Items { links: options.links, visit })
 }
 
-struct Walk<'a> {
-    options: &'a TreeOptions,
-    rules: IgnoreRules,
+/// Turns the entries of a walk into items.
+struct Items<'a> {
+    links: Symlinks,
     visit: Visit<'a>,
 }
 
-impl Walk<'_> {
-    fn directory(&mut self, dir: OwnedFd, path: &mut Vec<u8>, depth: usize) -> Result<(), TreeError> {
-        if depth > DEPTH_LIMIT {
-            return Err(TreeError {
-                path: path.clone(),
-                reason: format!("is more than {DEPTH_LIMIT} directories deep"),
-            });
-        }
-        let names = names(&dir, path)?;
-        let has_patterns = self.options.gitignore && names.iter().any(|(name, _)| name.as_bytes() == b".gitignore");
-        if has_patterns && let Some(text) = pattern_file(&dir) {
-            self.rules.enter(depth, Path::new(OsStr::from_bytes(path)), &text);
-        }
-        for (name, kind) in names {
-            let length = path.len();
-            if length > 0 {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name.as_bytes());
-            self.entry(&dir, (&name, kind), path, depth)?;
-            path.truncate(length);
-        }
-        self.rules.leave(depth);
-        Ok(())
-    }
+impl Visitor for Items<'_> {
+    type Stop = TreeError;
 
-    fn entry(
-        &mut self,
-        dir: &OwnedFd,
-        (name, kind): (&CString, FileType),
-        path: &mut Vec<u8>,
-        depth: usize,
-    ) -> Result<(), TreeError> {
-        // Some file systems do not report the type in a directory listing.
-        let kind = match kind {
-            FileType::Unknown => {
-                let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
-                FileType::from_raw_mode(stat.map_err(|error| broken(path, error))?.st_mode)
-            }
-            known => known,
-        };
-        if self.rules.is_ignored(Path::new(OsStr::from_bytes(path)), kind == FileType::Directory) {
-            return Ok(());
+    fn visit(&mut self, entry: &WalkEntry<'_>) -> Result<Descend, TreeError> {
+        let path = entry.path;
+        if entry.is_ignored {
+            return Ok(Descend::Skip);
         }
-        if is_leftover(name.as_bytes()) {
-            return (self.visit)(path, TreeItem::LeftOut("sandbar left it there when it was interrupted"));
-        }
-        match kind {
-            FileType::Directory => {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let child = open(dir, name, flags, path)?;
-                let stat = check_kind(&child, kind, path)?;
-                (self.visit)(path, TreeItem::Dir { mode: bits(&stat) })?;
-                self.directory(child, path, depth + 1)
+        let item = match entry.kind {
+            _ if is_leftover(entry.name.as_bytes()) => {
+                TreeItem::LeftOut("sandbar left it there when it was interrupted")
             }
+            FileType::Directory => return Ok(Descend::Into),
             FileType::RegularFile => {
-                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-                let file = open(dir, name, flags, path)?;
-                let stat = check_kind(&file, kind, path)?;
+                // Without an error number, the entry is not a regular file any more.
+                let failed = |error: io::Error| match error.raw_os_error() {
+                    Some(_) => broken(path, error),
+                    None => changed(path),
+                };
+                let (file, stat) = entry.file().map_err(failed)?;
                 let (size, modified) = (stat.st_size.unsigned_abs(), stat.st_mtime.unsigned_abs());
-                (self.visit)(path, TreeItem::File { file: file.into(), mode: bits(&stat), size, modified })
+                TreeItem::File { file, mode: permissions(&stat), size, modified }
             }
-            FileType::Symlink => self.link(dir, name, path),
-            _ => (self.visit)(path, TreeItem::LeftOut("it is a FIFO, a socket or a device")),
-        }
+            FileType::Symlink => self.link(path, entry.link().map_err(|error| broken(path, error))?)?,
+            _ => TreeItem::LeftOut("it is a FIFO, a socket or a device"),
+        };
+        (self.visit)(path, item)?;
+        Ok(Descend::Skip)
     }
 
-    fn link(&mut self, dir: &OwnedFd, name: &CString, path: &[u8]) -> Result<(), TreeError> {
-        let to = rustix::fs::readlinkat(dir, name, Vec::new()).map_err(|error| broken(path, error))?.into_bytes();
+    fn enter(&mut self, path: &[u8], dir: &OwnedFd) -> Result<(), TreeError> {
+        let stat = rustix::fs::fstat(dir).map_err(|error| broken(path, error.into()))?;
+        (self.visit)(path, TreeItem::Dir { mode: permissions(&stat) })
+    }
+
+    fn unreadable(&mut self, path: &[u8], error: io::Error) -> Result<(), TreeError> {
+        Err(broken(path, error))
+    }
+
+    fn refused(&self, refusal: Refusal) -> TreeError {
+        let (path, reason) = match refusal {
+            Refusal::Rules(error) => (error.path.into_os_string().into_encoded_bytes(), "cannot follow its patterns"),
+            Refusal::TooManyEntries => (Vec::new(), "has too many entries"),
+        };
+        TreeError { path, reason: reason.to_owned() }
+    }
+}
+
+impl Items<'_> {
+    fn link(&self, path: &[u8], to: Vec<u8>) -> Result<TreeItem, TreeError> {
         let depth = path.iter().filter(|byte| **byte == b'/').count();
-        match (stays_inside(&to, depth), self.options.links) {
-            (_, Symlinks::Drop) => return (self.visit)(path, TreeItem::LeftOut("it is a symbolic link")),
-            (true, Symlinks::Preserve | Symlinks::Reject) => return (self.visit)(path, TreeItem::Link { to }),
+        match (stays_inside(&to, depth), self.links) {
+            (_, Symlinks::Drop) => return Ok(TreeItem::LeftOut("it is a symbolic link")),
+            (true, Symlinks::Preserve | Symlinks::Reject) => return Ok(TreeItem::Link { to }),
             (false, Symlinks::Preserve) => {
-                return (self.visit)(path, TreeItem::LeftOut("it is a symbolic link that leads out of the tree"));
+                return Ok(TreeItem::LeftOut("it is a symbolic link that leads out of the tree"));
             }
             (false, Symlinks::Reject) => {}
         }
@@ -145,51 +116,6 @@ impl Walk<'_> {
     }
 }
 
-/// Permission bits. The width of `st_mode` depends on the system.
-fn bits(stat: &Stat) -> u32 {
-    #[cfg(target_os = "linux")]
-    let mode = stat.st_mode;
-    #[cfg(not(target_os = "linux"))]
-    let mode = u32::from(stat.st_mode);
-    mode & 0o777
-}
-
-fn names(dir: &OwnedFd, path: &[u8]) -> Result<Vec<(CString, FileType)>, TreeError> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(dir).map_err(|error| broken(path, error))? {
-        let entry = entry.map_err(|error| broken(path, error))?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push((entry.file_name().to_owned(), entry.file_type()));
-        }
-    }
-    names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(names)
-}
-
-fn pattern_file(dir: &OwnedFd) -> Option<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file: std::fs::File = rustix::fs::openat(dir, ".gitignore", flags, Mode::empty()).ok()?.into();
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut text = Vec::new();
-    file.take(PATTERN_FILE_LIMIT).read_to_end(&mut text).ok()?;
-    Some(text)
-}
-
-fn open(dir: &OwnedFd, name: &CString, flags: OFlags, path: &[u8]) -> Result<OwnedFd, TreeError> {
-    rustix::fs::openat(dir, name, flags, Mode::empty()).map_err(|error| broken(path, error))
-}
-
-/// Checks that the opened file still has the type that was listed.
-fn check_kind(opened: &impl AsFd, kind: FileType, path: &[u8]) -> Result<Stat, TreeError> {
-    let stat = rustix::fs::fstat(opened).map_err(|error| broken(path, error))?;
-    if FileType::from_raw_mode(stat.st_mode) != kind {
-        return Err(changed(path));
-    }
-    Ok(stat)
-}
-
 pub(super) fn changed(path: &[u8]) -> TreeError {
     TreeError {
         path: path.to_vec(),
@@ -197,8 +123,7 @@ pub(super) fn changed(path: &[u8]) -> TreeError {
     }
 }
 
-fn broken(path: &[u8], error: impl Into<std::io::Error>) -> TreeError {
-    let error = error.into();
+fn broken(path: &[u8], error: io::Error) -> TreeError {
     let swapped = [Errno::NOENT, Errno::LOOP, Errno::NOTDIR].map(Errno::raw_os_error);
     if error.raw_os_error().is_some_and(|code| swapped.contains(&code)) {
         return changed(path);

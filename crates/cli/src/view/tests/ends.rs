@@ -27,7 +27,7 @@ fn ending<'a>(answer: &'a Value, usage: &'a Usage) -> Finished<'a> {
     Finished {
         id: "run_7",
         session_id: "ses_1",
-        status: Status::Completed,
+        status: RunStatus::Completed,
         final_output: Some(answer),
         message: None,
         usage,

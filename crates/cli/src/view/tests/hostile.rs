@@ -110,27 +110,6 @@ fn concurrent_calls_are_shown_one_after_another() {
 }
 
 #[test]
-fn a_nested_agent_is_shown_by_name() {
-    let events = [exec("inner", "ls"), printed("inner", "a.txt\n"), message("Looks good.\nShip it.")];
-    let mut view = terminal(60, Color::Never);
-    let mut screen = Screen::new(60);
-    view.event(&turn());
-    view.event(&called("c1", "review", json!({ "input": "main.c" })));
-    events.iter().for_each(|event| view.nested("c1", "critic", event));
-    view.event(&output("c1", ToolOutput::Text("Ship it.".to_owned())));
-    view.clear();
-    let told = "• review {\"input\":\"main.c\"}\n  critic: $ ls\n  critic: Looks good.\n  critic: Ship it.";
-    assert_eq!(screen.play(&mut view).text(), told);
-
-    let mut view = programs();
-    events.iter().for_each(|event| view.nested("c1", "critic", event));
-    let lines: Vec<Value> =
-        captured(&mut view).stdout.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
-    assert_eq!(lines.len(), 3);
-    assert!(lines.iter().all(|line| line["inside"] == "c1" && line["agent"] != Value::Null), "{lines:?}");
-}
-
-#[test]
 fn echoed_keys_are_overwritten() {
     let mut view = terminal(40, Color::Never);
     let mut screen = Screen::new(40);

@@ -144,7 +144,7 @@ fn the_status_row_shows_the_facts_that_fit() {
         start(&mut view);
         view.event(&turn());
         view.event(&exec("c1", "make -C some/directory test CFLAGS=-Wall"));
-        text_view(&mut view).elapsed = Duration::from_secs(75);
+        text_view(&mut view).status.elapsed = Duration::from_secs(75);
         view.cost(Some(0.5));
         view.tick(Some(&Usage { input_tokens: 12_345, output_tokens: 678, ..Usage::default() }));
         let text = screen.play(&mut view).text();
@@ -163,9 +163,6 @@ fn the_status_row_shows_the_activity_before_the_first_turn() {
     let mut last = |view: &mut View| screen.play(view).text().lines().last().unwrap_or_default().to_owned();
     start(&mut view);
     assert_eq!(last(&mut view), "⠋ 0s · starting");
-    view.doing(Some("filling the workspace: 3/7 entries"));
-    assert_eq!(last(&mut view), "⠋ 0s · filling the workspace: 3/7 entries");
-    view.doing(None);
     view.event(&turn());
     assert_eq!(last(&mut view), "⠋ 0s · turn 1 · thinking");
 }
@@ -371,12 +368,12 @@ fn removed_lines_are_red_and_added_lines_are_green() {
 #[test]
 fn every_status_has_its_text_and_its_key() {
     let table = [
-        (Status::Completed, "completed", "✓ completed"),
-        (Status::Interrupted, "interrupted", "? waits for an approval"),
-        (Status::MaxTurns, "max_turns", "! stopped: no turns left"),
-        (Status::Budget, "budget", "! stopped: the budget is spent"),
-        (Status::Failed, "failed", "✗ failed"),
-        (Status::Cancelled, "cancelled", "! cancelled"),
+        (RunStatus::Completed, "completed", "✓ completed"),
+        (RunStatus::Interrupted, "interrupted", "? waits for an approval"),
+        (RunStatus::MaxTurns, "max_turns", "! stopped: no turns left"),
+        (RunStatus::Budget, "budget", "! stopped: the budget is spent"),
+        (RunStatus::Failed, "failed", "✗ failed"),
+        (RunStatus::Cancelled, "cancelled", "! cancelled"),
     ];
     for (status, code, words) in table {
         for (mut view, expected) in [

@@ -5,7 +5,14 @@ use sandbar::Interruption;
 use super::{Block, State, TextView};
 use crate::{
     render::Style,
-    view::{Decision, Verdict, line::Line, pending::PendingCall, sanitize, surface::DisplayKind, units},
+    view::{
+        Decision, Verdict,
+        line::Line,
+        pending::PendingCall,
+        sanitize,
+        surface::{DisplayKind, Row, Surface},
+        units,
+    },
 };
 
 /// Rows of a screen that are reserved for other lines than the text of the call.
@@ -23,50 +30,16 @@ impl TextView {
         let asked = PendingCall::read(request, self.surface.glyphs, self.surface.letters);
         let words = format!("? {} asks to use {}", sanitize::exact(&request.agent), asked.tool);
         self.surface.rows(&Line::styled(Style::Doubtful, words), 2);
-        self.excerpt(&asked);
+        self.surface.show(excerpt(&asked, &self.surface));
         self.asked = Some(asked);
-    }
-
-    fn excerpt(&mut self, asked: &PendingCall) {
-        let columns = self.surface.columns();
-        let is_terminal = self.surface.reach != DisplayKind::Lines;
-        let circumstances = asked.circumstances(columns);
-        let excerpt = asked.excerpt(columns);
-        let rows = excerpt.rows();
-        let seen = if is_terminal { SEEN.min(self.surface.height().saturating_sub(AROUND)) } else { SEEN };
-        let is_long = rows + circumstances.len() > seen;
-        circumstances.iter().chain(&excerpt.first).for_each(|row| self.surface.whole(row));
-        if excerpt.hidden > 0 {
-            let how = if is_terminal { ", v shows them" } else { "" };
-            let hidden = units::plural(excerpt.hidden as u64, "more line");
-            let more = self.surface.glyphs.more;
-            self.surface.whole(&Line::styled(Style::Doubtful, format!("  {more} {hidden}{how}")));
-        }
-        excerpt.last.iter().for_each(|row| self.surface.whole(row));
-        if is_long {
-            self.summary(asked, if is_terminal { "; more than a screen, v shows all" } else { "" });
-        }
-    }
-
-    fn summary(&mut self, asked: &PendingCall, remark: &str) {
-        for row in asked.summary(self.surface.columns(), self.surface.glyphs, remark) {
-            self.surface.whole(&row);
-        }
     }
 
     /// Shows the complete text of the call.
     pub(in crate::view) fn show_all(&mut self) {
-        let Some(asked) = self.asked.take() else { return };
-        let columns = self.surface.columns();
-        let (rows, beyond) = asked.whole(columns);
-        asked.circumstances(columns).iter().chain(&rows).for_each(|row| self.surface.whole(row));
-        if beyond > 0 {
-            let beyond = units::plural(beyond as u64, "more line");
-            let words = format!("  {} {beyond} beyond 1 MiB, which is all that is shown", self.surface.glyphs.more);
-            self.surface.whole(&Line::styled(Style::Bad, words));
+        if let Some(asked) = &self.asked {
+            let rows = complete(asked, &self.surface);
+            self.surface.show(rows);
         }
-        self.summary(&asked, "");
-        self.asked = Some(asked);
     }
 
     pub(in crate::view) fn explain(&mut self, lines: &[String]) {
@@ -93,4 +66,41 @@ impl TextView {
         self.state = State::Running;
         self.draw();
     }
+}
+
+/// The text of a call as far as it fits on the screen, and a summary if more is hidden.
+fn excerpt(asked: &PendingCall, surface: &Surface) -> Vec<Row> {
+    let (columns, glyphs) = (surface.columns(), surface.glyphs);
+    let is_terminal = surface.reach != DisplayKind::Lines;
+    let mut lines = asked.circumstances(columns);
+    let excerpt = asked.excerpt(columns);
+    let seen = if is_terminal { SEEN.min(surface.height().saturating_sub(AROUND)) } else { SEEN };
+    let is_long = excerpt.rows() + lines.len() > seen;
+    lines.extend(excerpt.first);
+    if excerpt.hidden > 0 {
+        let how = if is_terminal { ", v shows them" } else { "" };
+        let hidden = units::plural(excerpt.hidden as u64, "more line");
+        lines.push(Line::styled(Style::Doubtful, format!("  {} {hidden}{how}", glyphs.more)));
+    }
+    lines.extend(excerpt.last);
+    if is_long {
+        let remark = if is_terminal { "; more than a screen, v shows all" } else { "" };
+        lines.extend(asked.summary(columns, glyphs, remark));
+    }
+    lines.into_iter().map(Row::Whole).collect()
+}
+
+/// The complete text of a call, and its summary.
+fn complete(asked: &PendingCall, surface: &Surface) -> Vec<Row> {
+    let (columns, glyphs) = (surface.columns(), surface.glyphs);
+    let (rows, beyond) = asked.whole(columns);
+    let mut lines = asked.circumstances(columns);
+    lines.extend(rows);
+    if beyond > 0 {
+        let beyond = units::plural(beyond as u64, "more line");
+        let words = format!("  {} {beyond} beyond 1 MiB, which is all that is shown", glyphs.more);
+        lines.push(Line::styled(Style::Bad, words));
+    }
+    lines.extend(asked.summary(columns, glyphs, ""));
+    lines.into_iter().map(Row::Whole).collect()
 }

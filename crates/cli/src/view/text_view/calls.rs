@@ -6,15 +6,13 @@ use super::{Block, TextView};
 use crate::{
     render::Style,
     view::{
-        call::{CallKind, CallStatus, Detail, Outcome},
+        call::{COMMAND_ROWS, CallKind, CallStatus, Outcome},
         line::Line,
-        sanitize::OutputLines,
+        sanitize::{Caps, OutputLines},
+        surface::{Row, Surface},
         units,
     },
 };
-
-/// Limits of what a live view shows of a call.
-pub(super) const PASSING: Detail = Detail { command: 6, arguments: 2, patch: 40 };
 
 pub(super) struct Call {
     id: String,
@@ -36,31 +34,11 @@ impl TextView {
         let Some(mut call) = self.calls.pop_front() else { return };
         if !call.is_shown {
             self.enter(Block::Call);
-            self.call(&call.called, PASSING, 0);
+            self.surface.show(headline(&call.called, &self.surface));
             call.is_shown = true;
         }
-        while let Some(line) = call.printed.next_first() {
-            self.printed(&line);
-        }
+        self.surface.show(call.printed_rows());
         self.calls.push_front(call);
-    }
-
-    pub(super) fn call(&mut self, called: &CallKind, detail: Detail, indent: usize) {
-        for (at, line) in called.headlines(self.surface.glyphs, detail).into_iter().enumerate() {
-            if at == 0 {
-                let most = self.surface.columns().saturating_mul(called.rows(detail));
-                self.surface.rows(&line.indented(indent).cut(most, self.surface.glyphs.more), indent + 2);
-            } else {
-                self.surface.row(&line.indented(indent));
-            }
-        }
-        for line in called.body(self.surface.glyphs, detail) {
-            self.surface.row(&line.indented(indent + 2));
-        }
-    }
-
-    fn printed(&mut self, line: &str) {
-        self.surface.row(&Line::styled(Style::Faint, line).indented(2));
     }
 
     pub(super) fn progress(&mut self, call_id: &str, text: &str) {
@@ -107,23 +85,32 @@ impl TextView {
 
     fn conclude_first(&mut self) {
         self.show_first();
-        let Some(mut call) = self.calls.pop_front() else { return };
-        let caps = self.caps;
-        let glyphs = self.surface.glyphs;
-        if let Some(outcome) = call.outcome.as_ref().filter(|_| call.printed.is_empty()) {
-            call.printed.push(&outcome.output, caps);
+        if let Some(call) = self.calls.pop_front() {
+            let rows = call.conclusion(self.caps, &self.surface);
+            self.surface.show(rows);
         }
-        let (hidden, last, lines) = call.printed.finish(caps);
-        while let Some(line) = call.printed.next_first() {
-            self.printed(&line);
+    }
+}
+
+impl Call {
+    /// The first lines of the output that were not shown yet.
+    fn printed_rows(&mut self) -> Vec<Row> {
+        std::iter::from_fn(|| self.printed.next_first()).map(|line| printed(&line)).collect()
+    }
+
+    /// The rest of the output, and the outcome.
+    fn conclusion(mut self, caps: Caps, surface: &Surface) -> Vec<Row> {
+        let glyphs = surface.glyphs;
+        if let Some(outcome) = self.outcome.as_ref().filter(|_| self.printed.is_empty()) {
+            self.printed.push(&outcome.output, caps);
         }
+        let (hidden, last, lines) = self.printed.finish(caps);
+        let mut rows = self.printed_rows();
         if hidden > 0 {
-            self.printed(&format!("{} {}", glyphs.more, units::plural(hidden, "more line")));
+            rows.push(printed(&format!("{} {}", glyphs.more, units::plural(hidden, "more line"))));
         }
-        for line in last {
-            self.printed(&line);
-        }
-        let Some(outcome) = call.outcome else { return };
+        rows.extend(last.iter().map(|line| printed(line)));
+        let Some(outcome) = self.outcome else { return rows };
         let (style, mark) = match outcome.ended {
             CallStatus::Succeeded => (Style::Good, glyphs.good),
             CallStatus::Failed => (Style::Bad, glyphs.bad),
@@ -131,12 +118,29 @@ impl TextView {
         };
         let many = if hidden > 0 { format!(" {} {}", glyphs.dot, units::plural(lines, "line")) } else { String::new() };
         if outcome.words.is_empty() && lines > 0 && outcome.ended == CallStatus::Succeeded {
-            return;
+            return rows;
         }
         let says_more = !outcome.words.is_empty() && outcome.words != mark;
         let words = if says_more { format!(" {}", outcome.words) } else { String::new() };
         let line = Line::styled(style, format!("{mark}{words}")).then_styled(Style::Faint, many).indented(2);
-        let most = self.surface.columns().saturating_mul(PASSING.command);
-        self.surface.rows(&line.cut(most, glyphs.more), 4);
+        let most = surface.columns().saturating_mul(COMMAND_ROWS);
+        rows.push(Row::Wrapped(line.cut(most, glyphs.more), 4));
+        rows
     }
+}
+
+/// The headline of a call, and the lines below it.
+pub(super) fn headline(called: &CallKind, surface: &Surface) -> Vec<Row> {
+    let glyphs = surface.glyphs;
+    let most = surface.columns().saturating_mul(called.rows());
+    let lines = called.headlines(glyphs).into_iter().enumerate();
+    let headlines = lines.map(|(at, line)| match at {
+        0 => Row::Wrapped(line.cut(most, glyphs.more), 2),
+        _ => Row::Cut(line),
+    });
+    headlines.chain(called.body(glyphs).into_iter().map(|line| Row::Cut(line.indented(2)))).collect()
+}
+
+fn printed(line: &str) -> Row {
+    Row::Cut(Line::styled(Style::Faint, line).indented(2))
 }

@@ -1,11 +1,18 @@
 //! The redrawn rows: the current prose and output, and the status of the run.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use super::{State, TextView};
 use crate::{
     render::Style,
-    view::{line::Line, surface::DisplayKind, units},
+    view::{
+        json::Turns,
+        line::Line,
+        surface::{DisplayKind, Glyphs},
+        units,
+    },
 };
 
 /// Maximum number of live rows of calls after the first one.
@@ -31,30 +38,45 @@ impl TextView {
                 rows.push(Line::plain(call.called.short()).then_styled(Style::Faint, format!("  {latest}")));
             }
         }
-        rows.push(self.status());
+        let call = self.calls.front().map(|call| call.called.short());
+        rows.push(self.status.line(call, self.surface.columns(), self.surface.glyphs));
         self.surface.draw(&rows);
     }
+}
 
-    /// The status row: as many facts as fit, the most important first.
-    fn status(&self) -> Line {
-        let glyphs = self.surface.glyphs;
-        let columns = self.surface.columns();
+/// The facts of the status row.
+#[derive(Default)]
+pub(in crate::view) struct StatusRow {
+    pub turns: Turns,
+    pub input: u64,
+    pub output: u64,
+    pub cost: Option<f64>,
+    /// Duration of the run; updated with every tick.
+    pub elapsed: Duration,
+    pub frame: usize,
+}
+
+impl StatusRow {
+    /// Adds the usage of a reply.
+    pub(super) fn count(&mut self, response: Option<&Value>) {
+        let number = |name: &str| response.and_then(|response| response["usage"][name].as_u64()).unwrap_or_default();
+        self.input = self.input.saturating_add(number("input_tokens"));
+        self.output = self.output.saturating_add(number("output_tokens"));
+    }
+
+    /// As many facts as fit, the most important first; `call` is what the run waits for.
+    fn line(&self, call: Option<String>, columns: usize, glyphs: &Glyphs) -> Line {
         let spinner = glyphs.spinner[self.frame % glyphs.spinner.len()];
         let mut facts = vec![units::clock(self.elapsed)];
         if self.turns.number > 0 {
             facts.push(format!("turn {}", self.turns.number));
         }
-        if self.tokens.input + self.tokens.output > 0 {
-            let (input, output) = (units::rough(self.tokens.input), units::rough(self.tokens.output));
-            facts.push(format!("{input} in {output} out"));
+        if self.input + self.output > 0 {
+            facts.push(format!("{} in {} out", units::rough(self.input), units::rough(self.output)));
         }
         facts.extend(self.cost.map(units::cost));
-        facts.push(match (&self.doing, self.calls.front()) {
-            (Some(doing), _) => doing.clone(),
-            (None, Some(call)) => call.called.short(),
-            (None, None) if self.turns.number == 0 => "starting".to_owned(),
-            (None, None) => "thinking".to_owned(),
-        });
+        let idle = if self.turns.number == 0 { "starting" } else { "thinking" };
+        facts.push(call.unwrap_or_else(|| idle.to_owned()));
         let dot = format!(" {} ", glyphs.dot);
         let mut line = Line::styled(Style::Place, spinner);
         for (at, fact) in facts.iter().enumerate() {
