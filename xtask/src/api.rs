@@ -9,15 +9,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clap::Args;
+
 use self::page::{Entry, Page};
 use crate::program::{self, Failure, Result};
 
 /// Where the lists are.
 const FOLDER: &str = "docs/api";
 
-/// Writes all lists anew.
-pub(crate) fn run() -> Result {
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Compare the lists, and write nothing
+    #[arg(long)]
+    check: bool,
+}
+
+/// Writes all lists anew, or compares them.
+pub(crate) fn run(options: &Options) -> Result {
     program::run(&mut crate::test::docs())?;
+    if options.check {
+        return compare();
+    }
     let folder = program::root().join(FOLDER);
     // The list of a library that there is no more goes too.
     let _not_there = fs::remove_dir_all(&folder);

@@ -35,7 +35,7 @@ enum Command {
     /// Run every example of the library, and compare what it prints with what it says it prints
     Examples,
     /// Write docs/api anew: the public items of each library
-    Api,
+    Api(api::Options),
     /// Write docs/conformance.md anew from what the suites find
     Conformance,
     /// Measure a client against its floor
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Command::Setup(options) => setup::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Examples => examples::run(),
-        Command::Api => api::run(),
+        Command::Api(options) => api::run(&options),
         Command::Conformance => conformance::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
