@@ -3,10 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use sandbar::{
-    Budget, Content, Exec, File, MachineSpec, Manifest, Prices, RunConfig, SandboxSession, ScriptedModel,
-    SessionOptions,
+    Budget, Exec, File, MachineSpec, Manifest, RunConfig, SandboxSession, ScriptedModel, SessionOptions,
+    agent::Prices,
     agent_file::{AgentFile, Asking},
-    processes::{Ids, TableOptions},
+    sandbox::{
+        Content,
+        processes::{Ids, TableOptions},
+    },
 };
 
 use sandbar_runs::RunStatus;

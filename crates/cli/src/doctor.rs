@@ -9,9 +9,10 @@ use std::{
 };
 
 use sandbar::{
-    Command, Cpus, Demand, Enforcement, LimitReport, Limits, Machine, MachineError, MachineSpec, Output, SandboxClient,
+    Command, Cpus, Limits, Machine, MachineError, MachineSpec, Output, SandboxClient,
     client::{UnixLocal, registry::Diagnosis},
     doctor::{CgroupState, CgroupVersion, LandlockReport, LevelReport, Report, probe},
+    machine::{Demand, Enforcement, LimitReport},
 };
 use sandbar_runs::apparmor::AppArmorFindings;
 use serde::Serialize;
@@ -129,7 +130,7 @@ fn fixes(host: &Report) -> Vec<String> {
     fixes
 }
 
-async fn measure(client: &UnixLocal) -> sandbar::Result<(LimitReport, Cost)> {
+async fn measure(client: &UnixLocal) -> sandbar::machine::Result<(LimitReport, Cost)> {
     let mut creates = Vec::with_capacity(MACHINES);
     let mut execs = Vec::with_capacity(COMMANDS);
     for _ in 0..MACHINES {
@@ -150,7 +151,7 @@ async fn measure(client: &UnixLocal) -> sandbar::Result<(LimitReport, Cost)> {
 }
 
 /// Enforcement of all limits, measured on a machine that sets all of them; limits that are not set are not enforced.
-async fn limits(client: &UnixLocal) -> sandbar::Result<LimitReport> {
+async fn limits(client: &UnixLocal) -> sandbar::machine::Result<LimitReport> {
     let all = Limits::default().memory(1 << 30).cpus(Cpus::thousandths(1000).ok()).disk(1 << 30);
     let machine = client.create(MachineSpec::default().limits(all)).await?;
     let held = machine.features().limits;
@@ -158,7 +159,7 @@ async fn limits(client: &UnixLocal) -> sandbar::Result<LimitReport> {
     Ok(held)
 }
 
-async fn time_commands(machine: &dyn Machine, count: usize, times: &mut Vec<Duration>) -> sandbar::Result<()> {
+async fn time_commands(machine: &dyn Machine, count: usize, times: &mut Vec<Duration>) -> sandbar::machine::Result<()> {
     for _ in 0..count {
         let begun = Instant::now();
         let mut process = machine.spawn(Command::new(["true"])).await?;

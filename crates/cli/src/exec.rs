@@ -96,7 +96,7 @@ async fn make_sandbox(args: &ExecArgs, render: &Render, signals: &mut Signals) -
 }
 
 /// Opens the ports and prints their addresses, before the command starts.
-async fn announce(machine: &dyn Machine, ports: &[u16], render: &Render) -> sandbar::Result<()> {
+async fn announce(machine: &dyn Machine, ports: &[u16], render: &Render) -> sandbar::machine::Result<()> {
     for port in ports {
         let facet = machine.ports().ok_or(MachineError::Unsupported("expose ports"))?;
         let endpoint = facet.open(*port).await?;

@@ -6,7 +6,11 @@ use std::{
     path::Path,
 };
 
-use sandbar::{Format, MachinePath, Manifest, Outlook, SandboxError, Unchecked, client::UnixLocal};
+use sandbar::{
+    MachinePath, Manifest, SandboxError,
+    client::UnixLocal,
+    sandbox::{Format, Outlook, Unchecked},
+};
 use sandbar_runs::without_number;
 use serde_json::{Value, json};
 

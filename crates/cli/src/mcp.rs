@@ -5,7 +5,7 @@ use std::{io, os::fd::AsFd, thread, time::Duration};
 use bytes::Bytes;
 use sandbar::{
     Access, MachineSpec, Manifest, PathGrant, SandboxSession, SessionOptions, Workspace,
-    audit::{Flushed, Jsonl},
+    sandbox::audit::{Flushed, Jsonl},
 };
 use sandbar_mcp::{Connection, Server, WorkspaceAccess};
 use sandbar_runs::{git::Guard, writable_parent};

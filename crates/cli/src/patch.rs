@@ -6,8 +6,11 @@ use std::{
 };
 
 use sandbar::{
-    Access, Paths, SessionOptions,
-    patch::{self, Applied, Done, Patch, PatchJournal, PatchOptions, Profile, Recovered},
+    Access, SessionOptions,
+    sandbox::{
+        Paths,
+        patch::{self, Applied, Done, Patch, PatchJournal, PatchOptions, Profile, Recovered},
+    },
 };
 use sandbar_runs::{StateDir, check_patch, transfer::HostSide};
 use serde_json::{Value, json};

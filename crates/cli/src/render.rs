@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::error::ErrorKind;
-use sandbar::{Endpoint, Materialised};
+use sandbar::{machine::Endpoint, sandbox::Materialised};
 
 use crate::{
     args::Color,

@@ -12,9 +12,9 @@ mod workspace;
 use std::{ffi::OsString, sync::Arc, time::Duration};
 
 use sandbar::{
-    Budget, Network, Prices, RunConfig, SandboxAgent, SandboxError, SandboxRun as _, Stop,
+    Budget, Network, RunConfig, SandboxAgent, SandboxError, SandboxRun as _, Stop,
     agent::{
-        RunInput,
+        Prices, RunInput,
         trace::{Batched, Tracer},
     },
     agent_file::{AgentFile, Asking, ManifestEntry},

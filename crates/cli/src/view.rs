@@ -19,7 +19,7 @@ pub(crate) mod units;
 use std::{env, io, time::Duration};
 
 use rustix::fs::fstat;
-use sandbar::{Interruption, RunEvent, Usage};
+use sandbar::{Interruption, RunEvent, agent::Usage};
 use sandbar_runs::RunStatus;
 use serde::Serialize;
 use serde_json::Value;

@@ -5,9 +5,11 @@ use std::time::Instant;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
 use sandbar::{
     SandboxError,
-    image::{ImageOutcome, ViewImageArgs},
-    patch::{self, Applied, Invocation, PatchOptions, Profile},
-    processes::{ExecCommandArgs, Update, WriteStdinArgs},
+    sandbox::{
+        image::{ImageOutcome, ViewImageArgs},
+        patch::{self, Applied, Invocation, PatchOptions, Profile},
+        processes::{ExecCommandArgs, Update, WriteStdinArgs},
+    },
 };
 use serde_json::Value;
 

@@ -3,7 +3,10 @@
 use std::{collections::VecDeque, num::NonZeroU64, ops::ControlFlow, time::Duration};
 
 use rmcp::model::JsonObject;
-use sandbar::{DirEntry, EntryKind, SandboxError};
+use sandbar::{
+    SandboxError,
+    machine::{DirEntry, EntryKind},
+};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Number;
 use tokio::time::timeout;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sandbar::{Endpoint, Network, SandboxSession};
+use sandbar::{Network, SandboxSession, machine::Endpoint};
 
 use super::files::one_line;
 

@@ -10,7 +10,7 @@ use rmcp::{
     },
     service::{RequestContext, ServerInitializeError, ServiceExt},
 };
-use sandbar::{Endpoint, Network, SandboxError, SandboxSession, processes};
+use sandbar::{Network, SandboxError, SandboxSession, machine::Endpoint, sandbox::processes};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{sync::Semaphore, time::timeout};

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use sandbar::{
     Network,
-    image::ViewImageArgs,
-    processes::{ExecCommandArgs, WriteStdinArgs},
+    sandbox::{
+        image::ViewImageArgs,
+        processes::{ExecCommandArgs, WriteStdinArgs},
+    },
 };
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! A range of lines of a file, read from a stream, with bounded size.
 
 use futures::StreamExt;
-use sandbar::{ByteStream, MaskStream, SandboxError};
+use sandbar::{SandboxError, machine::ByteStream, sandbox::MaskStream};
 
 /// Maximum size of a result: as for the output of a command, 10,000 tokens.
 pub(crate) const ANSWER: usize = 40_000;

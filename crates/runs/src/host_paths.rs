@@ -5,7 +5,7 @@ use std::{
     path::{self, Path, PathBuf},
 };
 
-use sandbar::{Access, Entry, HostMount, MachinePath, MachineSpec, Manifest, SessionOptions, Workspace};
+use sandbar::{Access, HostMount, MachinePath, MachineSpec, Manifest, SessionOptions, Workspace, sandbox::Entry};
 
 /// The host directories that a machine is shown besides its workspace, as far as an unchecked manifest tells.
 pub(crate) fn shown(spec: &MachineSpec, manifest: &Manifest) -> Vec<HostMount> {

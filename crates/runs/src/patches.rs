@@ -3,9 +3,12 @@
 use std::{io, path::Path};
 
 use sandbar::{
-    Intent, Paths, SessionOptions,
+    SessionOptions,
     client::{ResidentState, UnixLocal},
-    patch::{Patch, PatchJournal},
+    sandbox::{
+        Intent, Paths,
+        patch::{Patch, PatchJournal},
+    },
 };
 use sandbar_host_files::ConfinedDir;
 

@@ -21,11 +21,12 @@ use rustix::{
     io::Errno,
 };
 use sandbar::{
-    MachineError, SandboxClient, SandboxSession, SessionOptions, SessionState, SessionStore,
+    MachineError, SandboxClient, SandboxSession, SessionOptions, SessionState,
     client::{
         Registry, Source,
         registry::{ClientContext, SessionList},
     },
+    sandbox::SessionStore,
 };
 use tokio::time::{Instant, sleep};
 

@@ -20,9 +20,12 @@ use std::{
 
 use futures::StreamExt;
 use sandbar::{
-    Access, ArchiveLimits, ByteStream, Demand, DirEntry, EntryKind, Intent, Machine, MachineError, SandboxError,
-    SandboxSession, ScanOptions, Target,
-    archive::{self, Format, Links, Modes, Names, Policy},
+    Access, Machine, MachineError, SandboxError, SandboxSession, Target,
+    machine::{ByteStream, Demand, DirEntry, EntryKind, ScanOptions},
+    sandbox::{
+        ArchiveLimits, Intent,
+        archive::{self, Format, Links, Modes, Names, Policy},
+    },
 };
 use tokio_util::sync::CancellationToken;
 
@@ -145,7 +148,7 @@ impl TransferReport {
 }
 
 fn is_leftover(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| sandbar::is_leftover(name.as_bytes()))
+    path.file_name().is_some_and(|name| sandbar::sandbox::is_leftover(name.as_bytes()))
 }
 
 /// Does work until the token is cancelled.

@@ -22,7 +22,7 @@ use sandbar::{
     client::UnixLocal,
     mock::{MockServer, Script, item},
     prelude::*,
-    processes::{Ids, TableOptions},
+    sandbox::processes::{Ids, TableOptions},
 };
 use serde_json::json;
 

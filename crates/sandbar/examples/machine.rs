@@ -22,5 +22,6 @@ async fn main() -> sandbar::Result<()> {
             Output::Exit(exit) => println!("exit {}", exit.code),
         }
     }
-    machine.stop().await
+    machine.stop().await?;
+    Ok(())
 }

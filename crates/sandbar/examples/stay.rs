@@ -10,7 +10,7 @@ use sandbar::{
     Lifetime,
     client::UnixLocal,
     prelude::*,
-    processes::{ExecCommandArgs, WriteStdinArgs},
+    sandbox::processes::{ExecCommandArgs, WriteStdinArgs},
 };
 
 #[tokio::main]

@@ -33,7 +33,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 pub use self::ask::{AskRule, Asking};
-use crate::{Capabilities, Compaction, PatchTransport, SandboxAgent};
+use crate::{Capabilities, Compaction, SandboxAgent, capability::PatchTransport};
 
 /// Tools that an approval rule can name.
 const TOOLS: [&str; 3] = ["exec_command", "write_stdin", "apply_patch"];

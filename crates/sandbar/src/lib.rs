@@ -56,8 +56,8 @@
 //! # }
 //! ```
 //!
-//! The module [`agent`] exports everything; the names that most programs need are also here and in the [`prelude`]. The
-//! folder `examples` has one program for each feature: `hello_agent`, `tools`, `streaming`, `structured_output`, `handoffs`,
+//! The names that most programs need are here and in the [`prelude`]; the modules [`agent`], [`sandbox`] and [`machine`] have
+//! everything. The folder `examples` has one program for each feature: `hello_agent`, `tools`, `streaming`, `structured_output`, `handoffs`,
 //! `agents_as_tools`, `guardrails`, `approvals`, `budget`, `hooks_and_traces`, `local_model`; none of them needs a key.
 //! Arguments and outputs of your own types need `serde`, and `schemars` in version 1, among your dependencies.
 //!
@@ -102,14 +102,15 @@
 //!         Output::Exit(exit) => assert!(exit.success()),
 //!     }
 //! }
-//! machine.stop().await
+//! machine.stop().await?;
+//! # Ok(())
 //! # }
 //! ```
 //!
-//! Code that uses a machine takes `&dyn Machine`; a test can pass it a [`MemoryMachine`], which runs nothing on the host.
+//! Code that uses a machine takes `&dyn Machine`; a test can pass it a [`MemoryMachine`](machine::MemoryMachine), which runs nothing on the host.
 
 pub mod agent_file;
-mod capability;
+pub mod capability;
 pub mod choice;
 mod environment;
 mod live_additions;
@@ -120,91 +121,29 @@ mod secrets;
 
 #[doc(hidden)]
 pub use sandbar_agent::__private;
-pub use sandbar_agent::{
-    // The code that this `#[tool]` generates uses paths of this crate: its user need not depend on `sandbar_agent`.
-    __private::sandbar_tool as tool,
-    __private::{async_trait, schemars},
-    Agent,
-    AgentError,
-    ApiKey,
-    App,
-    Approval,
-    Budget,
-    Chat,
-    CustomTool,
-    Enabled,
-    FilteredInput,
-    FunctionTool,
-    Grammar,
-    Handoff,
-    HookContext,
-    Hooks,
-    HostedTool,
-    InputTransform,
-    Interruption,
-    Item,
-    Json,
-    Model,
-    ModelError,
-    ModelSettings,
-    ModelSource,
-    Models,
-    OutputType,
-    Part,
-    Price,
-    Prices,
-    Prompt,
-    Question,
-    Recovery,
-    Responses,
-    Run,
-    RunBuilder,
-    RunConfig,
-    RunError,
-    RunEvent,
-    RunItem,
-    RunItemKind,
-    RunResult,
-    RunState,
-    RunStream,
-    ScriptedModel,
-    Spent,
-    Step,
-    Stop,
-    Tool,
-    ToolChoice,
-    ToolContext,
-    ToolExt,
-    ToolKind,
-    ToolOutput,
-    ToolSpec,
-    Usage,
-    run,
-};
-pub use sandbar_machine::*;
-pub use sandbar_sandbox::{
-    ArchiveFormat, ArchiveLimits, Attributes, AzureBlobMount, BoxMount, Content, Credential, DamagedSession, Dir,
-    Entries, Entry, EntryGroup, EnvSource, EnvValue, Environment, Exec, ExecResult, Extract, File, Format, GcsMount,
-    GitRepo, Grant, Group, Intent, LeftOut, LocalDir, LocalFile, Manifest, MaskStream, Materialised, Mount, MountPoint,
-    MountStrategy, MountText, Op, Outlook, Owner, PathFault, PathGrant, Paths, Permissions, Progress, ProgressEvent,
-    R2Mount, Receipt, RemoteDir, RemoteFile, S3FilesMount, S3Mount, SandboxError, SandboxSession, SavedManifest, Scope,
-    Secret, SecretMask, SecretStore, SessionLimits, SessionOptions, SessionState, SessionStore, Settings, Shape,
-    Symlinks, Unchecked, User, WorkspacePath, archive, audit, fetch, image, is_leftover, patch, processes,
-};
+pub use sandbar_agent::__private::schemars;
 
-pub use self::{
-    capability::{
-        AgentSession, Capabilities, Capability, CapabilityKit, Compaction, CompactionPolicy, Filesystem,
-        FilesystemTools, PatchTransport, Shell, ShellTools, context_window,
-    },
-    run_config::{SandboxRun, SandboxRunConfig, Snapshot},
-    sandbox_agent::SandboxAgent,
-};
+pub use self::{prelude::*, run_config::Snapshot};
+
+/// The result of a program that uses sandbar: every error of this library becomes a [`BoxError`] by `?`.
+pub type Result<T, E = BoxError> = std::result::Result<T, E>;
 
 pub mod agent {
     //! Agents, runs, models, tools and approvals: everything that needs no machine.
 
     pub use sandbar_agent::{__private::sandbar_tool as tool, agent::*, *};
+}
+
+pub mod machine {
+    //! Everything about machines: the traits that a client implements, their types, fallbacks, and the conformance suite.
+
+    pub use sandbar_machine::*;
+}
+
+pub mod sandbox {
+    //! Everything about workspaces: manifests and their entries, sessions, processes, patches, archives, secrets and audit.
+
+    pub use sandbar_sandbox::*;
 }
 
 pub mod client {
@@ -260,7 +199,8 @@ pub mod prelude {
     };
 
     pub use crate::{
-        AgentSession, Capabilities, Capability, CapabilityKit, Compaction, Filesystem, SandboxAgent, SandboxRun,
-        SandboxRunConfig, Shell,
+        capability::{AgentSession, Capabilities, Capability, CapabilityKit, Compaction, Filesystem, Shell},
+        run_config::{SandboxRun, SandboxRunConfig},
+        sandbox_agent::SandboxAgent,
     };
 }

@@ -6,7 +6,11 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use sandbar::{
-    ArchiveLimits, Group, MachinePath, PatchTransport, Snapshot, User, audit::Callback, client::UnixLocal, prelude::*,
+    MachinePath, Snapshot,
+    capability::PatchTransport,
+    client::UnixLocal,
+    prelude::*,
+    sandbox::{ArchiveLimits, Group, User, audit::Callback},
 };
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;

@@ -53,8 +53,8 @@ async fn a_tool_needs_no_other_crate_and_a_run_can_be_saved_and_resumed() {
 #[test]
 fn a_name_of_both_agent_and_machine_means_the_machines() {
     let same = |a: TypeId, b: TypeId| assert_eq!(a, b);
-    same(TypeId::of::<sandbar::Endpoint>(), TypeId::of::<sandbar_machine::Endpoint>());
-    same(TypeId::of::<sandbar::Environment>(), TypeId::of::<sandbar_sandbox::Environment>());
-    same(TypeId::of::<sandbar::Result<()>>(), TypeId::of::<Result<(), MachineError>>());
+    same(TypeId::of::<sandbar::machine::Endpoint>(), TypeId::of::<sandbar_machine::Endpoint>());
+    same(TypeId::of::<sandbar::sandbox::Environment>(), TypeId::of::<sandbar_sandbox::Environment>());
+    same(TypeId::of::<sandbar::machine::Result<()>>(), TypeId::of::<Result<(), MachineError>>());
     same(TypeId::of::<sandbar::BoxError>(), TypeId::of::<sandbar::agent::BoxError>());
 }

@@ -99,7 +99,7 @@ pub(crate) enum FormatArg {
     Toml,
 }
 
-impl From<FormatArg> for sandbar::Format {
+impl From<FormatArg> for sandbar::sandbox::Format {
     fn from(format: FormatArg) -> Self {
         match format {
             FormatArg::Json => Self::Json,

@@ -182,7 +182,7 @@ pub(crate) enum Level {
     None,
 }
 
-impl From<Level> for sandbar::Demand {
+impl From<Level> for sandbar::machine::Demand {
     fn from(level: Level) -> Self {
         match level {
             Level::Full => Self::Full,

@@ -6,7 +6,7 @@ use clap::{
     Subcommand,
     builder::{OsStringValueParser, TypedValueParser},
 };
-use sandbar::{ProcessId, Signal};
+use sandbar::{Signal, machine::ProcessId};
 
 use super::{CommandArgs, FillArgs, GitArg, MachineArgs};
 use crate::args::values::{self, CopyPath, SessionPath, Variable};

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use sandbar::{Access, Price, Signal, account_name_fault};
+use sandbar::{Access, Signal, agent::Price, machine::account_name_fault};
 
 /// A user of a machine: an account name or a number.
 pub(crate) fn user(text: &str) -> Result<String, String> {

@@ -10,7 +10,7 @@ use std::{
 use rustix::process::geteuid;
 use sandbar::{
     Access, Command, EnvValue, HostMount, Limits, MachinePath, MachineSpec, Manifest, Network, PathGrant, SecretStore,
-    Workspace, fetch::Proxies, takes_an_account,
+    Workspace, machine::takes_an_account, sandbox::fetch::Proxies,
 };
 use sandbar_runs::git::{GitAccess, Guard, HiddenCause, Worktree};
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sandbar::{Progress, ProgressEvent};
+use sandbar::sandbox::{Progress, ProgressEvent};
 use sandbar_runs::format_size;
 
 use crate::render::{self, Render};

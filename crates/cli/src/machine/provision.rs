@@ -3,8 +3,8 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use sandbar::{
-    Machine, MachineSpec, Materialised, SandboxClient, SandboxError, SandboxSession, SessionOptions, SessionState,
-    Signal,
+    Machine, MachineSpec, SandboxClient, SandboxError, SandboxSession, SessionOptions, SessionState, Signal,
+    sandbox::Materialised,
 };
 use sandbar_runs::CancellationToken;
 use tokio::time::{Instant, timeout};

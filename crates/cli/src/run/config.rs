@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::CommandFactory as _;
-use sandbar::Format;
+use sandbar::sandbox::Format;
 use serde_json::{Map, Value};
 
 use crate::{args::Args, failure::Failure};

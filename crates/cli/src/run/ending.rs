@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sandbar::{AgentError, RunError, RunResult, RunState, Signal, Usage};
+use sandbar::{AgentError, RunError, RunResult, RunState, Signal, agent::Usage};
 use sandbar_runs::{RunDir, RunRecord, RunStatus, describe, transfer::open_to_owner};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -100,7 +100,7 @@ impl Outcome {
 }
 
 fn spent(result: &RunResult) -> String {
-    use sandbar::{Spent, Stop};
+    use sandbar::{Stop, agent::Spent};
     match result.stop() {
         Stop::Budget(Spent::Tokens { spent, of }) => format!("{spent} of {of} tokens"),
         Stop::Budget(Spent::Dollars { spent, of }) => format!("${spent:.6} of ${of}"),

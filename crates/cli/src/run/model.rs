@@ -3,8 +3,8 @@
 use std::{env, fs::File, io::Read as _, os::unix::fs::OpenOptionsExt as _, sync::Arc, time::Duration};
 
 use sandbar::{
-    Chat, Model, ModelSource as _, Models, ScriptedModel,
-    agent::{ModelEndpoint, ModelError},
+    Chat, Model, Models, ScriptedModel,
+    agent::{ModelEndpoint, ModelError, ModelSource as _},
 };
 use serde_json::Value;
 use tokio::{

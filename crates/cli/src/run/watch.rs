@@ -6,8 +6,8 @@ use std::{
 };
 
 use sandbar::{
-    HookContext, Hooks, Prices, RunBuilder, RunError, RunResult, Signal, Usage,
-    agent::{ModelReply, hooks::Told},
+    HookContext, Hooks, RunError, RunResult, Signal,
+    agent::{ModelReply, Prices, RunBuilder, Usage, hooks::Told},
     async_trait,
 };
 use tokio::time::{MissedTickBehavior, interval};

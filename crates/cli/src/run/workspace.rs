@@ -7,8 +7,8 @@ use std::{
 };
 
 use sandbar::{
-    Access, Network, SandboxClient, SandboxSession, SessionOptions, Support, Workspace, agent_file::AgentFile,
-    audit::Jsonl, client::Source,
+    Access, Network, SandboxClient, SandboxSession, SessionOptions, Workspace, agent_file::AgentFile, client::Source,
+    machine::Support, sandbox::audit::Jsonl,
 };
 use sandbar_runs::{
     CancellationToken, CopyOptions, CopyReport, RunDir, RunRecord,

@@ -4,7 +4,8 @@ use std::{io, time::Duration};
 
 use bytes::Bytes;
 use sandbar::{
-    Command, Control, KEPT_PROCESSES, Machine, MachineError, Process, ProcessId, SandboxSession, TerminalSize,
+    Command, Control, Machine, MachineError, Process, SandboxSession, TerminalSize,
+    machine::{KEPT_PROCESSES, ProcessId},
 };
 use serde_json::json;
 use tokio::{sync::mpsc, time::timeout};

@@ -1,6 +1,6 @@
 //! `sandbar session cp`: files and directories between a session and the host.
 
-use sandbar::archive::Links;
+use sandbar::sandbox::archive::Links;
 use sandbar_runs::{
     CancellationToken, Error, ErrorKind,
     transfer::{self, TransferOptions, TransferReport},

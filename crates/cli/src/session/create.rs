@@ -1,6 +1,6 @@
 //! `sandbar session create`: creates a session, or leaves nothing behind.
 
-use sandbar::{Lifetime, Materialised, SandboxSession, SessionOptions};
+use sandbar::{Lifetime, SandboxSession, SessionOptions, sandbox::Materialised};
 use sandbar_runs::{
     git::Guard,
     sessions::{Condition, CreationRecords, UnfinishedSession},

@@ -3,7 +3,7 @@
 use std::{io, os::fd::AsFd};
 
 use futures::{StreamExt, stream};
-use sandbar::{ByteStream, MachineError};
+use sandbar::{MachineError, machine::ByteStream};
 use sandbar_runs::transfer;
 use tokio::sync::mpsc;
 

@@ -3,7 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::{StreamExt, stream};
-use sandbar::{DamagedSession, DirEntry, EntryKind, SandboxError, SandboxSession, SessionState};
+use sandbar::{
+    SandboxError, SandboxSession, SessionState,
+    machine::{DirEntry, EntryKind},
+    sandbox::DamagedSession,
+};
 use sandbar_runs::{format_size, sessions::Condition};
 use serde_json::{Value, json};
 

@@ -2,7 +2,10 @@
 
 use std::ffi::OsString;
 
-use sandbar::{Commands, Machine, MachineError, ProcessInfo, ProcessState};
+use sandbar::{
+    Machine, MachineError,
+    machine::{Commands, ProcessInfo, ProcessState},
+};
 use serde_json::{Value, json};
 
 use super::{Sessions, list::now};
@@ -46,7 +49,7 @@ pub(super) fn commands(machine: &dyn Machine) -> Result<&dyn Commands, Failure> 
 }
 
 /// The failure for a process that does not exist.
-pub(super) fn missing(process: sandbar::ProcessId, session: &str) -> Failure {
+pub(super) fn missing(process: sandbar::machine::ProcessId, session: &str) -> Failure {
     let what = format!("session {session} has no process {process}; the process has ended or never existed");
     Failure::new(what).code("process_not_found").next(format!("`sandbar session ps {session}` lists its processes"))
 }

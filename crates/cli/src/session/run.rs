@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use sandbar::{Intent, Machine, MachineError, MachinePath, Target};
+use sandbar::{Machine, MachineError, MachinePath, Target, sandbox::Intent};
 
 use super::{Sessions, attach};
 use crate::{

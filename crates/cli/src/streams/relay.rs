@@ -123,7 +123,7 @@ impl Printing {
 }
 
 /// Copies the output of the command to the standard streams.
-pub(crate) fn output(from: mpsc::Receiver<sandbar::Result<Output>>) -> Printing {
+pub(crate) fn output(from: mpsc::Receiver<sandbar::machine::Result<Output>>) -> Printing {
     let (tell, ended) = oneshot::channel();
     let writer = Writer::new();
     let printing = Printing { ended, writer: writer.clone() };
@@ -139,7 +139,7 @@ pub(crate) fn output(from: mpsc::Receiver<sandbar::Result<Output>>) -> Printing 
     printing
 }
 
-async fn copy(mut from: mpsc::Receiver<sandbar::Result<Output>>, to: &Writer) -> Ended {
+async fn copy(mut from: mpsc::Receiver<sandbar::machine::Result<Output>>, to: &Writer) -> Ended {
     let exit = loop {
         to.room().await;
         match from.recv().await {

@@ -5,9 +5,11 @@ use std::time::Duration;
 use sandbar::{
     Item, RunItem, ToolOutput,
     agent::View as Kind,
-    image::ViewImageArgs,
-    patch,
-    processes::{ExecCommandArgs, WriteStdinArgs},
+    sandbox::{
+        image::ViewImageArgs,
+        patch,
+        processes::{ExecCommandArgs, WriteStdinArgs},
+    },
 };
 use sandbar_runs::format_size;
 use serde_json::{Map, Value};

@@ -1,6 +1,6 @@
 //! A patch as coloured lines: files, removed and added lines.
 
-use sandbar::patch::{HunkLine, Operation, Patch};
+use sandbar::sandbox::patch::{HunkLine, Operation, Patch};
 
 use super::{line::Line, sanitize, surface::Glyphs};
 use crate::render::Style;

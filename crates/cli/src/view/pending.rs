@@ -3,8 +3,11 @@
 use std::collections::VecDeque;
 
 use sandbar::{
-    Interruption, patch,
-    processes::{ExecCommandArgs, WriteStdinArgs},
+    Interruption,
+    sandbox::{
+        patch,
+        processes::{ExecCommandArgs, WriteStdinArgs},
+    },
 };
 
 use super::{

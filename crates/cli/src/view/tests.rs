@@ -8,7 +8,10 @@ mod whole;
 
 use std::time::Duration;
 
-use sandbar::{Item, RunEvent, RunItem, RunItemKind, ToolOutput, Usage, agent::RawEvent};
+use sandbar::{
+    Item, RunEvent, RunItem, RunItemKind, ToolOutput,
+    agent::{RawEvent, Usage},
+};
 use serde_json::{Map, Value, json};
 
 use super::{surface::Width, *};

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sandbar::{RunEvent, RunItem, RunItemKind, Usage, agent::View as Kind};
+use sandbar::{
+    RunEvent, RunItem, RunItemKind,
+    agent::{Usage, View as Kind},
+};
 use serde_json::Value;
 
 use self::{

@@ -143,7 +143,7 @@ impl Visitor for Planner<'_> {
             return Ok(Descend::Skip);
         }
         let path = entry.path.to_vec();
-        if sandbar::is_leftover(entry.name.as_bytes()) {
+        if sandbar::sandbox::is_leftover(entry.name.as_bytes()) {
             self.plan.left_out.push((path, "it was left by a command of sandbar that was interrupted"));
             return Ok(Descend::Skip);
         }

@@ -12,7 +12,7 @@ use std::{
     path::Path,
 };
 
-use sandbar::{Access, Demand, FileIdentity, HostMount, MachinePath, MachineSpec, Manifest};
+use sandbar::{Access, FileIdentity, HostMount, MachinePath, MachineSpec, Manifest, machine::Demand};
 use sandbar_host_files::{ConfinedDir, as_path, at_and_above};
 use serde::{Deserialize, Serialize};
 

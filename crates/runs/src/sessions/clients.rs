@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sandbar::{
-    Machine, MachineHandle, MachineSpec, Recorder, Result, SandboxClient,
+    Machine, MachineSpec, SandboxClient,
     client::{
         Registry, Source,
         registry::{ClientContext, SessionList},
     },
+    machine::{MachineHandle, Recorder, Result},
 };
 
 /// The providers and the list of sessions. New machines come from the default provider.

@@ -1,8 +1,9 @@
 //! Machines without a session, and sessions without a machine: what killed processes left.
 
 use sandbar::{
-    MachineHandle, SandboxClient as _, SessionState,
+    SandboxClient as _, SessionState,
     client::registry::{LeftoversFound, Scope, SessionList, SessionRecords},
+    machine::MachineHandle,
 };
 
 use super::{Condition, Sessions};

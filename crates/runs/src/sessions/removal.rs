@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use sandbar::{DamagedSession, MachineError, MachineHandle, SessionState};
+use sandbar::{MachineError, SessionState, machine::MachineHandle, sandbox::DamagedSession};
 use tokio::time::{Instant, sleep_until};
 
 use super::Sessions;

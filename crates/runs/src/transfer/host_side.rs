@@ -11,8 +11,8 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 use sandbar::{
-    Access, Demand, FileIdentity, HostMount, Machine, MachineError, MachinePath, MachineSpec, SandboxClient, Target,
-    Workspace, client::UnixLocal,
+    Access, FileIdentity, HostMount, Machine, MachineError, MachinePath, MachineSpec, SandboxClient, Target, Workspace,
+    client::UnixLocal, machine::Demand,
 };
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;

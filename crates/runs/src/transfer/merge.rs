@@ -10,8 +10,12 @@ use std::{
 use bytes::BytesMut;
 use futures::{StreamExt, TryStreamExt, stream};
 use sandbar::{
-    DirEntry, EntryKind, Machine, MachineError, Target, once,
-    tar::{self, Kind, Member},
+    Machine, MachineError, Target,
+    machine::{
+        DirEntry, EntryKind,
+        tar::{self, Kind, Member},
+    },
+    once,
 };
 
 use super::stage::{Stage, below};

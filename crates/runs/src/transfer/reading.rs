@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use rustix::fs::FileType;
-use sandbar::{ByteStream, MachineError};
+use sandbar::{MachineError, machine::ByteStream};
 use sandbar_host_files::{Descend, Refusal, Rules, Visitor, WalkEntry, WalkOptions, as_path, walk};
 use tokio::sync::mpsc;
 

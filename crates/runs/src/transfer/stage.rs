@@ -12,7 +12,10 @@ use rustix::{
     io::Errno,
     process::{Pid, test_kill_process},
 };
-use sandbar::{ByteStream, DirEntry, EntryKind, Machine, MachineError, MachinePath, Target};
+use sandbar::{
+    Machine, MachineError, MachinePath, Target,
+    machine::{ByteStream, DirEntry, EntryKind},
+};
 use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
 
@@ -274,7 +277,7 @@ mod tests {
     fn only_the_directory_of_an_exited_process_is_abandoned() {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("now");
         let (this, system) = (Owner::this(), system());
-        assert!(sandbar::is_leftover(this.name().as_bytes()));
+        assert!(sandbar::sandbox::is_leftover(this.name().as_bytes()));
         assert_eq!(Owner::of(&this.name()), Some(Owner::this()));
         let earlier = Owner { started: this.started + 1, ..Owner::this() };
         let table = [
@@ -295,7 +298,11 @@ mod tests {
     /// Tested with a machine that has only the required features, and one that has all features.
     #[test]
     fn a_tree_is_placed_on_every_kind_of_machine() {
-        use sandbar::{Bare, SandboxClient, once, tar};
+        use sandbar::{
+            SandboxClient,
+            machine::{Bare, tar},
+            once,
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
         let archive = |word: &'static [u8]| {
             let mut bytes = tar::Member::new(tar::Kind::Dir, b"sub", 0o750).encode().to_vec();

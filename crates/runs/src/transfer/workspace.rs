@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sandbar::{
     Access, Exec, MachineSpec, Manifest, SandboxError, SandboxSession, SessionOptions, Workspace, client::UnixLocal,
-    takes_an_account,
+    machine::takes_an_account,
 };
 
 use crate::{Error, Result, RunDir};

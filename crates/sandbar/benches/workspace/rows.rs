@@ -12,7 +12,7 @@ use std::{
 use sandbar::{
     LocalDir, Manifest, SandboxSession, SessionOptions,
     client::UnixLocal,
-    patch::{PatchOptions, Profile},
+    sandbox::patch::{PatchOptions, Profile},
 };
 
 use super::{

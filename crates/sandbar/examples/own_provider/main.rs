@@ -13,8 +13,9 @@
 mod toy;
 
 use sandbar::{
-    BoxError, Demand,
+    BoxError,
     client::{Registry, registry::ClientContext},
+    machine::Demand,
     prelude::*,
 };
 

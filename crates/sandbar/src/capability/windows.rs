@@ -71,7 +71,7 @@ const WINDOWS: &[(u64, &[&str])] = &[
 /// slash, dots and hyphens, and a date at the end of the name.
 ///
 /// ```
-/// use sandbar::context_window;
+/// use sandbar::capability::context_window;
 ///
 /// assert_eq!(context_window("openai/GPT-5.5"), Some(1_047_576));
 /// assert_eq!(context_window("gpt-5-2025-08-07"), Some(400_000));

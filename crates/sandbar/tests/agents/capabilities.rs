@@ -5,7 +5,10 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use sandbar::{ToolKind, ToolSpec, agent::NoArguments, prelude::*};
+use sandbar::{
+    agent::{NoArguments, ToolKind, ToolSpec},
+    prelude::*,
+};
 use serde_json::json;
 
 use crate::rig::{Rig, call, done, eventually, exec, exited, news};

@@ -1,7 +1,8 @@
 //! Compaction of long conversations.
 
 use sandbar::{
-    CompactionPolicy, RunState,
+    RunState,
+    capability::CompactionPolicy,
     mock::{Conversation, Fault, Script, Turn, When, item},
     prelude::*,
 };

@@ -1,9 +1,10 @@
 //! Several agents in a run: handoffs, agents as tools, and approvals in nested runs.
 
 use sandbar::{
-    RunState, User,
+    RunState,
     mock::{Conversation, Script, Turn, When, item},
     prelude::*,
+    sandbox::User,
 };
 use serde_json::{Value, json};
 

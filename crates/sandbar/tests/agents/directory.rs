@@ -1,6 +1,6 @@
 //! The working directory and the user of an agent.
 
-use sandbar::{Manifest, User, mock::item, prelude::*};
+use sandbar::{Manifest, mock::item, prelude::*, sandbox::User};
 use serde_json::json;
 
 use crate::{

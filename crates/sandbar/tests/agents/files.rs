@@ -1,6 +1,6 @@
 //! Images, and patches in their three transports.
 
-use sandbar::{Manifest, PatchTransport, mock::item, prelude::*};
+use sandbar::{Manifest, capability::PatchTransport, mock::item, prelude::*};
 use serde_json::{Value, json};
 
 use crate::rig::{Rig, call, done, exec, exited, news, workspace};

@@ -10,11 +10,11 @@ use std::{
 
 use async_trait::async_trait;
 use sandbar::{
-    MachineHandle,
     client::{Docker, E2b, UnixLocal, docker::Pull},
+    machine::MachineHandle,
     mock::{MockServer, Script, item},
     prelude::*,
-    processes::{Ids, TableOptions},
+    sandbox::processes::{Ids, TableOptions},
 };
 use sandbar_fakes::e2b::{Options, Server};
 use serde_json::{Value, json};
@@ -64,15 +64,15 @@ impl SandboxClient for Client {
         self.0.id()
     }
 
-    async fn create(&self, spec: MachineSpec) -> sandbar::Result<Arc<dyn Machine>> {
+    async fn create(&self, spec: MachineSpec) -> sandbar::machine::Result<Arc<dyn Machine>> {
         self.0.create(spec).await
     }
 
-    async fn attach(&self, handle: &MachineHandle) -> sandbar::Result<Option<Arc<dyn Machine>>> {
+    async fn attach(&self, handle: &MachineHandle) -> sandbar::machine::Result<Option<Arc<dyn Machine>>> {
         self.0.attach(handle).await
     }
 
-    async fn delete(&self, handle: &MachineHandle) -> sandbar::Result<()> {
+    async fn delete(&self, handle: &MachineHandle) -> sandbar::machine::Result<()> {
         self.0.delete(handle).await
     }
 }

@@ -8,8 +8,8 @@ use sandbar::{
         AgentError, FunctionTool,
         trace::{Batched, Tracer},
     },
-    audit::Jsonl,
     prelude::*,
+    sandbox::audit::Jsonl,
 };
 use serde_json::json;
 

@@ -40,7 +40,7 @@ async fn a_live_session_comes_first_is_shared_by_runs_and_ended_only_by_its_call
         assert_eq!(news(&rig.texts()[0]), exited(0, expected));
         assert!(session.running().await.expect("it answers"));
     }
-    assert_eq!(session.owner(), sandbar::Owner::Caller);
+    assert_eq!(session.owner(), sandbar::sandbox::Owner::Caller);
     other.delete().await.expect("it ends");
     session.delete().await.expect("it ends");
     rig.leaves_nothing().await;
