@@ -1,12 +1,8 @@
 //! Secrets of a run: hidden in the outputs of tools, and replaced by references in saved runs.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeSet,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{borrow::Cow, collections::BTreeSet, fmt, sync::Arc};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -50,7 +46,7 @@ pub(crate) fn pass(hiding: &Hiding, piece: Option<String>) -> Option<String> {
     let shown = match hiding {
         None => piece?,
         Some(stream) => {
-            let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut stream = stream.lock();
             match piece {
                 Some(piece) => stream.push(&piece),
                 None => stream.finish(),

@@ -31,13 +31,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, future::poll_fn, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use sandbar_guest::protocol::{Hello, LimitStrengths, Strength};
@@ -213,9 +207,4 @@ impl Drop for GuestMachine {
         self.link.end(End::Gone);
         self.tasks.iter().for_each(AbortHandle::abort);
     }
-}
-
-/// No code panics while it holds a lock, and the data behind a poisoned lock would still be valid.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,9 +13,10 @@ mod sealed {
         fs::File,
         io::{self, Write},
         os::fd::{AsFd, BorrowedFd},
-        sync::{Mutex, OnceLock, PoisonError},
+        sync::OnceLock,
     };
 
+    use parking_lot::Mutex;
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
     use super::GUEST;
@@ -25,7 +26,7 @@ mod sealed {
 
     /// The guest program as a sealed memfd, created once per process. It is executable and cannot be changed.
     pub(crate) fn sealed() -> io::Result<BorrowedFd<'static>> {
-        let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = MAKING.lock();
         if PROGRAM.get().is_none() {
             let program = make()?;
             return Ok(PROGRAM.get_or_init(|| program).as_fd());

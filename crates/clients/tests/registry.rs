@@ -3,9 +3,10 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use sandbar_clients::{
     ClientContext, Provider, Registry,
     registry::{Argument, Fate, Scope, SessionList, SessionRecords},
@@ -42,7 +43,7 @@ impl Provider for Memory {
     }
 
     fn client(&self, argument: Option<&str>, _context: &ClientContext) -> Result<Arc<dyn SandboxClient>> {
-        self.asked.lock().unwrap().push(argument.map(ToOwned::to_owned));
+        self.asked.lock().push(argument.map(ToOwned::to_owned));
         Ok(self.client.clone())
     }
 }
@@ -82,7 +83,7 @@ async fn one_type_and_one_line_add_a_provider() {
         finder.delete(&handle).await.unwrap();
         assert!(!finder.exists(&handle).await.unwrap());
     }
-    assert_eq!(*asked.lock().unwrap(), [None, None, Some("large".to_owned()), None]);
+    assert_eq!(*asked.lock(), [None, None, Some("large".to_owned()), None]);
     let provider = registry.provider("memory").unwrap();
     assert!(provider.leftovers().is_none() && provider.diagnose().await.is_none() && provider.is_set_up());
     // A second provider of the same name replaces the first.

@@ -1,11 +1,9 @@
 //! Faults that tests arm: which requests they apply to, and what goes wrong.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use hyper::Method;
+use parking_lot::Mutex;
 
 /// What goes wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,12 +84,12 @@ pub(crate) struct Faults(Mutex<Vec<(On, Fault, usize)>>);
 
 impl Faults {
     pub(crate) fn arm(&self, on: On, fault: Fault, times: usize) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((on, fault, times));
+        self.0.lock().push((on, fault, times));
     }
 
     /// The oldest fault that applies to this request; its count decreases by one.
     pub(crate) fn take(&self, method: &Method, path: &str) -> Option<Fault> {
-        let mut armed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut armed = self.0.lock();
         armed.retain(|(.., times)| *times > 0);
         let (_, fault, times) = armed.iter_mut().find(|(on, ..)| on.meets(method, path))?;
         *times -= 1;

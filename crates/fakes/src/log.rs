@@ -1,9 +1,10 @@
 //! The log of the requests that a fake received, for golden tests.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use hyper::{HeaderMap, header::HeaderValue, http::request::Parts};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 /// Limit of a logged body, in bytes.
@@ -81,7 +82,7 @@ impl Log {
             body: Bytes::new(),
             truncated: false,
         };
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.0.lock();
         if entries.kept.len() == MOST_ENTRIES {
             entries.kept.pop_front();
             entries.first += 1;
@@ -92,14 +93,14 @@ impl Log {
     }
 
     pub(crate) fn requests(&self) -> Vec<Request> {
-        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.0.lock();
         let whole =
             |(request, body): &(Request, BytesMut)| Request { body: Bytes::copy_from_slice(body), ..request.clone() };
         entries.kept.iter().map(whole).collect()
     }
 
     pub(crate) fn clear(&self) {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.0.lock();
         entries.first += entries.kept.len();
         entries.kept.clear();
     }
@@ -114,7 +115,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn add(&self, bytes: &[u8]) {
-        let mut entries = self.log.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.log.0.lock();
         let Some(at) = self.number.checked_sub(entries.first) else { return };
         let Some((request, body)) = entries.kept.get_mut(at) else { return };
         let room = LONGEST_BODY - body.len();

@@ -4,11 +4,12 @@ use std::{
     collections::VecDeque,
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::watch;
 
 /// Takes records, on its own thread. A writer may block, fail or panic without an effect on the caller of the queue.
@@ -257,7 +258,7 @@ impl<T> fmt::Debug for Queue<T> {
 
 impl<T> Shared<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn is_filling(&self, state: &State<T>) -> bool {
@@ -267,24 +268,25 @@ impl<T> Shared<T> {
     /// Wakes the thread, and waits until the condition holds, the thread has ended, or the time is over.
     fn wait<'a>(
         &self,
-        state: MutexGuard<'a, State<T>>,
+        mut state: MutexGuard<'a, State<T>>,
         within: Duration,
         holds: impl Fn(&State<T>) -> bool,
     ) -> MutexGuard<'a, State<T>> {
         self.wake.notify_one();
-        let waited = self.done.wait_timeout_while(state, within, |state| !holds(state) && state.life != Life::Ended);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        self.done.wait_while_for(&mut state, |state| !holds(state) && state.life != Life::Ended, within);
+        state
     }
 
     /// Waits for enough records or the interval. Returns the count of records to write.
     fn wait_for_work(&self) -> u64 {
         // An empty queue is waited for without a timeout: a short interval would keep a CPU busy.
         let nothing = |state: &mut State<T>| state.life == Life::Open && state.waiting.is_empty();
-        let state = self.wake.wait_while(self.state(), nothing).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        self.wake.wait_while(&mut state, nothing);
         let idle =
             |state: &mut State<T>| state.life == Life::Open && state.wanted <= state.flushed && !self.is_filling(state);
-        let waited = self.wake.wait_timeout_while(state, self.limits.every, idle);
-        waited.unwrap_or_else(PoisonError::into_inner).0.accepted
+        self.wake.wait_while_for(&mut state, idle, self.limits.every);
+        state.accepted
     }
 
     /// Takes a batch of the records accepted up to `target`. There is no gap inside a batch.

@@ -2,9 +2,11 @@
 
 use std::{
     fs, io,
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, mpsc},
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -29,17 +31,17 @@ impl Writer<u64> for Slow {
         if !self.go.recv().unwrap_or(true) {
             return Err(io::Error::other("full"));
         }
-        self.calls.lock().unwrap().push(Call::Write(batch.to_vec()));
+        self.calls.lock().push(Call::Write(batch.to_vec()));
         Ok(())
     }
 
     fn report(&mut self, gap: Gap) -> io::Result<()> {
-        self.calls.lock().unwrap().push(Call::Report(gap));
+        self.calls.lock().push(Call::Report(gap));
         Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.calls.lock().unwrap().push(Call::Flush);
+        self.calls.lock().push(Call::Flush);
         Ok(())
     }
 }
@@ -69,7 +71,6 @@ fn dropped_records_are_reported_in_their_place() {
     let gap = Gap { count: 2, first: 7, last: 8 };
     let written: Vec<u64> = calls
         .lock()
-        .unwrap()
         .iter()
         .flat_map(|call| match call {
             Call::Write(batch) => batch.clone(),
@@ -79,7 +80,7 @@ fn dropped_records_are_reported_in_their_place() {
         .collect();
     assert_eq!(written, [1, 2, 3, 4, 5, 6, 0, 9]);
     assert_eq!(queue.counts(), Counts { written: 7, dropped: 2, failed: 0 });
-    assert_eq!(calls.lock().unwrap().last(), Some(&Call::Flush));
+    assert_eq!(calls.lock().last(), Some(&Call::Flush));
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn a_batch_that_fails_is_a_gap() {
     queue.offer(4, 1);
     assert!(queue.close(LONG));
     let gap = Gap { count: 3, first: 1, last: 3 };
-    let calls = calls.lock().unwrap();
+    let calls = calls.lock();
     assert_eq!(calls[..2], [Call::Report(gap), Call::Flush]);
     assert!(calls.contains(&Call::Write(vec![4])));
     assert_eq!(queue.counts(), Counts { written: 1, dropped: 0, failed: 3 });
@@ -109,7 +110,7 @@ fn a_waiting_future_completes_with_the_flush_or_the_end() {
     );
     drop(permit);
     runtime.block_on(flushed);
-    assert_eq!(*calls.lock().unwrap(), [Call::Write(vec![1]), Call::Flush]);
+    assert_eq!(*calls.lock(), [Call::Write(vec![1]), Call::Flush]);
     assert!(queue.close(LONG));
     runtime.block_on(queue.flushed());
 }

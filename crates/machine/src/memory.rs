@@ -3,15 +3,12 @@
 
 mod tree;
 
-use std::{
-    collections::HashMap,
-    ffi::OsString,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, ffi::OsString, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use parking_lot::{Mutex, MutexGuard};
 
 use self::tree::{Content, Tree, WalkItem};
 use crate::{
@@ -73,7 +70,7 @@ impl MemoryMachine {
 
     fn lock(&self) -> MutexGuard<'_, Option<Tree>> {
         // A panic cannot leave the tree inconsistent.
-        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tree.lock()
     }
 
     /// Calls a closure with the tree, unless the machine was stopped.
@@ -227,7 +224,7 @@ impl MemoryClient {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, MemoryMachine>> {
-        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.machines.lock()
     }
 }
 

@@ -11,12 +11,13 @@ use std::{
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
 };
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
 use sandbar_host_files::{ConfinedDir, RuleFileError, as_path, permissions, remove_tree};
 use tokio_util::sync::CancellationToken;
@@ -180,7 +181,7 @@ impl RunDir {
         work.make_all()?;
         work.finish_dirs()?;
         let mut index = Index { version: index::VERSION, outer: plan.outer.clone(), ..Index::default() };
-        for (at, entry) in work.entries.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        for (at, entry) in work.entries.into_inner() {
             index.entries.insert(PathBytes(plan.items[at].path().to_vec()), entry);
         }
         self.save_index(&index).map_err(CopyError::Final)
@@ -241,7 +242,7 @@ struct Work<'a> {
 impl Work<'_> {
     /// Creates all directories first, writable for this user.
     fn make_dirs(&self) -> Result<(), CopyError> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         for (at, item) in self.plan.items.iter().enumerate() {
             if let Item::Dir { path, mode, .. } = item {
                 rustix::fs::mkdirat(self.to.root(), path.as_slice(), Mode::RWXU)
@@ -290,7 +291,7 @@ impl Work<'_> {
                 }
             }
         }
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).append(&mut made);
+        self.entries.lock().append(&mut made);
         Ok(())
     }
 

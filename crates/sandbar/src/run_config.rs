@@ -1,12 +1,8 @@
 //! The sandbox configuration of a run: its client, its session, and the options of fresh sessions.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, fmt, path::PathBuf, sync::Arc};
 
+use parking_lot::Mutex;
 use sandbar_agent::{RunBuilder, RunConfig, agent::AgentTool};
 use sandbar_clients::UnixLocal;
 use sandbar_machine::{MachineSpec, SandboxClient};
@@ -224,7 +220,7 @@ pub(crate) struct RetainedSessions(Arc<Mutex<HashMap<String, SandboxSession>>>);
 
 impl RetainedSessions {
     fn with<T>(&self, change: impl FnOnce(&mut HashMap<String, SandboxSession>) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0.lock())
     }
 
     pub(crate) fn put(&self, session: SandboxSession) {

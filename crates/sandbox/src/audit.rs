@@ -13,13 +13,9 @@ mod span;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use sandbar_jsonl::Counts;
 use serde_json::Value;
 
@@ -162,7 +158,7 @@ impl SizedEvent {
 impl Record {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic cannot leave the number and the queues inconsistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Numbers an event and puts it into every queue. Never waits for a sink.

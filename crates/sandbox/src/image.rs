@@ -10,15 +10,12 @@ mod sniff;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use base64::Engine;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
+use parking_lot::Mutex;
 use sandbar_machine::{EntryKind, Machine, MachineError, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -237,7 +234,7 @@ impl ImageViewer {
             None => return Err(RefusalReason::Unsupported),
         };
         let key = cache::key(&bytes, args.detail);
-        if let Some(known) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(known) = self.cache.lock().get(&key) {
             return Ok(known);
         }
         let detail = args.detail;
@@ -258,7 +255,7 @@ impl ImageViewer {
         if image.bytes.len() > SIZE_LIMIT {
             return Err(RefusalReason::TooLarge);
         }
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).put(key, image.clone());
+        self.cache.lock().put(key, image.clone());
         Ok(image)
     }
 }

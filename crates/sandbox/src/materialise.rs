@@ -7,7 +7,7 @@ mod sources;
 
 use std::{
     sync::{
-        Arc, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -150,7 +150,7 @@ impl Materialiser<'_> {
             let (tar, receipts) = inline::archive(members);
             let unpacked = self.machine.unpack(&self.target(None, group)?, tar).await;
             unpacked.map_err(|cause| SandboxError::writing(self.root.to_string(), cause))?;
-            all.append(&mut receipts.lock().unwrap_or_else(PoisonError::into_inner));
+            all.append(&mut receipts.lock());
         }
         inline::in_order(&mut all, entries);
         Ok(Materialised { receipts: all, left_out: Vec::new() })

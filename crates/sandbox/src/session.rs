@@ -77,10 +77,10 @@ struct Shared {
     progress: Option<Progress>,
     owner: Owner,
     /// The manifest as it is now: entries may be added to a running session.
-    manifest: std::sync::RwLock<Arc<Manifest>>,
-    phase: std::sync::Mutex<Phase>,
+    manifest: parking_lot::RwLock<Arc<Manifest>>,
+    phase: parking_lot::Mutex<Phase>,
     /// Hooks, each with the address of its owner if an owner may have only one.
-    hooks: std::sync::Mutex<Vec<(Option<usize>, Hook)>>,
+    hooks: parking_lot::Mutex<Vec<(Option<usize>, Hook)>>,
     /// Held while a session starts or ends, so that two callers do not do it at once.
     transition: Mutex<()>,
     /// Held while a patch is applied: of two concurrent patches to one file, each could undo the other.
@@ -142,7 +142,7 @@ impl SandboxSession {
     /// The manifest of the workspace.
     #[must_use]
     pub fn manifest(&self) -> Arc<Manifest> {
-        self.shared.manifest.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.shared.manifest.read().clone()
     }
 
     /// The audit record of the session, with the number of events that slow sinks lost.
@@ -176,11 +176,11 @@ impl SandboxSession {
 
 impl Shared {
     fn phase(&self) -> Phase {
-        *self.phase.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.phase.lock()
     }
 
     fn set_phase(&self, phase: Phase) {
-        *self.phase.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = phase;
+        *self.phase.lock() = phase;
     }
 
     fn live(&self) -> Result<()> {

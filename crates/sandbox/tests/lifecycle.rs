@@ -4,11 +4,12 @@
 
 use std::{
     fs,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use futures::future::join_all;
+use parking_lot::Mutex;
 use sandbar_clients::UnixLocal;
 use sandbar_machine::{Lifetime, MachinePath, collect, once};
 use sandbar_sandbox::{
@@ -218,10 +219,10 @@ async fn the_audit_hears_a_stream_to_its_end() {
     let events = Arc::new(Mutex::new(Vec::<Event>::new()));
     let heard = events.clone();
     let options = SessionOptions::new(Manifest::new().file("a", vec![b'x'; 1 << 20]))
-        .audit(Callback::new(move |event: &Event| heard.lock().unwrap().push(event.clone())));
+        .audit(Callback::new(move |event: &Event| heard.lock().push(event.clone())));
     let session = SandboxSession::open(Arc::new(UnixLocal::new()), options).await.unwrap();
     let finished = |wanted: bool, bytes: Option<u64>| {
-        let events = events.lock().unwrap();
+        let events = events.lock();
         let values = events.iter().map(|event| serde_json::to_value(event).unwrap());
         let ends: Vec<_> = values.filter(|value| value["op"] == "read" && value["phase"] == "finish").collect();
         ends.iter().any(|end| end["ok"] == wanted && bytes.is_none_or(|bytes| end["data"]["bytes"] == bytes))
@@ -287,7 +288,7 @@ async fn secrets_from_all_sides_stay_out_of_the_audit() {
         .secrets(SecretStore::new().with("Y", "swordfish"))
         .audit_options(given)
         .audit(Callback::new(move |event: &Event| {
-            heard.lock().unwrap().push_str(&serde_json::to_string(event).unwrap());
+            heard.lock().push_str(&serde_json::to_string(event).unwrap());
         }));
     let session = SandboxSession::open(Arc::new(UnixLocal::new()), options).await.unwrap();
     session.exec(Exec::shell("echo hunter2222 swordfish")).await.unwrap();
@@ -295,8 +296,8 @@ async fn secrets_from_all_sides_stay_out_of_the_audit() {
     assert!(session.read("a").await.is_err());
     session.delete().await.unwrap();
     // An end waits for a slow sink, but not for ever.
-    let holds = |word: &str| events.lock().unwrap().contains(word);
+    let holds = |word: &str| events.lock().contains(word);
     until("the end is told", || holds("session_closed") && holds("\"delete\"")).await;
-    let events = events.lock().unwrap();
+    let events = events.lock();
     assert!(!events.contains("hunter2222") && !events.contains("swordfish"), "{events}");
 }

@@ -7,11 +7,12 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     process::{Command as HostCommand, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
+use parking_lot::Mutex;
 use sandbar_clients::{
     Docker, UnixLocal,
     docker::{Engine, Pull},
@@ -111,7 +112,7 @@ pub(crate) fn on_host(host: Host, mode: Mode, test: &str, suite: Suite) {
     if mode.in_container() && !has_engine() {
         return;
     }
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     assert_eq!(sys::call(libc::SYS_geteuid, []), Ok(0), "the red team starts as root: it needs both modes");
     let kit = Kit::make();
     let engine = host.landlock.filter(|_| mode.in_container());

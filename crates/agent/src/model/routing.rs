@@ -3,8 +3,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use super::{chat::Chat, endpoint::ModelEndpoint, responses::Responses};
 use crate::{Model, ModelError, ModelSource};
@@ -147,7 +149,7 @@ impl ModelSource for Models {
             self.openai.check()?;
             return Ok(Arc::new(Responses::new(openai).at(self.openai.clone()).unchosen()));
         }
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.lock();
         if let Some(model) = cache.get(wanted) {
             return Ok(Arc::clone(model));
         }

@@ -1,12 +1,10 @@
 //! A model that replies from a script, for tests, demonstrations and benchmarks.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use async_trait::async_trait;
 use futures::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -133,7 +131,7 @@ impl ScriptedModel {
     }
 
     fn lock<T>(&self, use_script: impl FnOnce(&mut Script) -> T) -> T {
-        use_script(&mut self.script.lock().unwrap_or_else(PoisonError::into_inner))
+        use_script(&mut self.script.lock())
     }
 
     /// The number of the next turn, and the turn.

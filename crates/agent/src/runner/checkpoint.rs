@@ -2,10 +2,11 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use futures::future::{BoxFuture, FutureExt as _};
+use parking_lot::Mutex;
 
 use super::{driver::Driver, open_environment::OpenEnvironment, single_call::CallOutcome};
 use crate::{
@@ -42,13 +43,9 @@ pub(super) struct InterruptedRun {
     abandoned: Vec<InterruptedRun>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Stores a nested run in its slot.
 pub(super) fn store(slot: &RunSlot, interrupted: InterruptedRun) {
-    *lock(slot) = Some(interrupted);
+    *slot.lock() = Some(interrupted);
 }
 
 impl InterruptedRun {
@@ -113,63 +110,63 @@ impl Drop for DriverGuard {
 impl Progress {
     /// Records that a call is about to have effects.
     pub(super) fn record_begun(&self, call_id: &str) {
-        lock(&self.0).begun.insert(call_id.to_owned());
+        self.0.lock().begun.insert(call_id.to_owned());
     }
 
     /// Records the outcome of a call.
     pub(super) fn record_outcome(&self, index: usize, call_id: &str, called: CallOutcome) {
-        let mut progress = lock(&self.0);
+        let mut progress = self.0.lock();
         progress.nested.remove(call_id);
         progress.called.push((index, call_id.to_owned(), called));
     }
 
     /// Records what guardrails found about a call that is about to be made.
     pub(super) fn record_checks(&self, index: usize, found: Vec<GuardrailResult>) {
-        lock(&self.0).checked.push((index, found));
+        self.0.lock().checked.push((index, found));
     }
 
     /// Records usage of a nested run or of a failed request.
     pub(super) fn record_usage(&self, index: usize, usage: Usage) {
-        lock(&self.0).used.push((index, usage));
+        self.0.lock().used.push((index, usage));
     }
 
     /// This usage, and the recorded usage of calls that are still running.
     pub(super) fn added_to(&self, usage: &Usage) -> Usage {
         let mut usage = usage.clone();
-        lock(&self.0).used.iter().for_each(|(_, used)| usage.add(used));
+        self.0.lock().used.iter().for_each(|(_, used)| usage.add(used));
         usage
     }
 
     /// A slot for the nested run of a call.
     pub(super) fn slot_for(&self, index: usize, call_id: &str) -> RunSlot {
         let slot = RunSlot::default();
-        lock(&self.0).nested.insert(call_id.to_owned(), (index, Arc::clone(&slot)));
+        self.0.lock().nested.insert(call_id.to_owned(), (index, Arc::clone(&slot)));
         slot
     }
 
     /// Takes the nested run of a call that was dropped, if any, and records its usage.
     pub(super) fn take_interrupted(&self, call_id: &str) -> Option<InterruptedRun> {
-        let mut progress = lock(&self.0);
+        let mut progress = self.0.lock();
         let (index, slot) = progress.nested.remove(call_id)?;
-        let interrupted = lock(&slot).take()?;
+        let interrupted = slot.lock().take()?;
         progress.used.push((index, interrupted.used()));
         Some(interrupted)
     }
 
     /// Marks a nested run as not resumable; it leaves its environment when the step is saved.
     pub(super) fn abandon(&self, interrupted: InterruptedRun) {
-        lock(&self.0).abandoned.push(interrupted);
+        self.0.lock().abandoned.push(interrupted);
     }
 
     /// Takes the nested runs of all calls that were dropped, with the ids of the calls.
     fn take_all_interrupted(&self) -> Vec<(String, InterruptedRun)> {
-        let waiting: Vec<String> = lock(&self.0).nested.keys().cloned().collect();
+        let waiting: Vec<String> = self.0.lock().nested.keys().cloned().collect();
         let taken = waiting.into_iter().map(|call_id| (self.take_interrupted(&call_id), call_id));
         taken.filter_map(|(interrupted, call_id)| Some((call_id, interrupted?))).collect()
     }
 
     fn take(&self) -> Records {
-        std::mem::take(&mut *lock(&self.0))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -1,8 +1,7 @@
 //! The environment session of a run, from its opening until it is left.
 
-use std::sync::{Mutex, PoisonError};
-
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::{
@@ -57,7 +56,7 @@ impl OpenEnvironment {
     /// is not open.
     pub(super) async fn leave(&mut self, ending: Ending) -> Option<Result<Option<Value>, BoxError>> {
         // Stored while it runs: if this future is dropped, a later call completes it.
-        let leaving = self.leaving.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let leaving = self.leaving.get_mut();
         if leaving.is_none() {
             *leaving = Some(self.session.take()?.leave(ending));
         }

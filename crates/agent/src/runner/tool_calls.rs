@@ -1,11 +1,9 @@
 //! The tool calls of a reply: approval first, then all calls concurrently, answers in the model's order.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{driver::Driver, single_call::CallOutcome};

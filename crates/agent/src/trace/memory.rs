@@ -3,9 +3,10 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt::Write as _,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use super::{SpanData, SpanId, SpanRecord, TraceId, TraceInfo, TraceProcessor};
@@ -56,7 +57,7 @@ impl MemoryTraces {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<TraceEvent>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn record(&self, event: impl FnOnce() -> TraceEvent) {

@@ -4,7 +4,7 @@ use std::{
     fs, io,
     os::unix::fs::PermissionsExt as _,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
@@ -12,6 +12,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use super::*;
@@ -234,7 +235,7 @@ struct Slow {
 impl TraceExporter for Slow {
     fn export(&mut self, batch: &[Export]) -> io::Result<()> {
         let result = self.go.recv().unwrap_or(Ok(()));
-        self.batches.lock().unwrap().push(batch.len());
+        self.batches.lock().push(batch.len());
         result
     }
 }
@@ -267,7 +268,7 @@ fn a_slow_exporter_does_not_block_the_run_and_lost_records_are_counted() {
     assert!(batched.force_flush(LONG));
     let counts = batched.counts();
     assert_eq!((counts.exported, counts.dropped, counts.failed), (30 - lost, lost, 0));
-    assert!(batches.lock().unwrap().iter().all(|size| *size <= 4));
+    assert!(batches.lock().iter().all(|size| *size <= 4));
     assert!(batched.shutdown(LONG));
     offer(&batched, 1);
     assert_eq!(batched.counts().dropped, lost + 1, "nothing comes after the end");
@@ -325,9 +326,9 @@ fn dropping_a_queue_does_not_wait_for_an_exporter_that_hangs() {
     let (go, batches, batched) = slow(BatchLimits::default());
     offer(&batched, 1);
     drop(batched);
-    assert!(batches.lock().unwrap().is_empty(), "it still hangs");
+    assert!(batches.lock().is_empty(), "it still hangs");
     drop(go);
-    assert_eq!(eventually(|| batches.lock().unwrap().first().copied()), 1, "and still gets its records");
+    assert_eq!(eventually(|| batches.lock().first().copied()), 1, "and still gets its records");
 }
 
 struct Broken(u32);

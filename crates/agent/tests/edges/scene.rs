@@ -1,7 +1,8 @@
 //! Parts of the scenes of these tests.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sandbar_agent::{
     BoxError, FunctionTool, Item, ModelReply, RunState, ScriptedModel, Tool, ToolContext, Turn, Usage,
 };
@@ -12,11 +13,11 @@ pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
     pub(crate) fn line(&self, text: impl Into<String>) {
-        self.0.lock().unwrap().push(text.into());
+        self.0.lock().push(text.into());
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 }
 

@@ -1,10 +1,8 @@
 //! The stage: plays a scene in one go, streamed, and cut at every step, and records the transcript.
 
-use std::{
-    fmt::Write as _,
-    sync::{Arc, Mutex},
-};
+use std::{fmt::Write as _, sync::Arc};
 
+use parking_lot::Mutex;
 use sandbar_agent::{
     Agent, BoxError, FunctionTool, Hooks, Item, ModelRequest, RunBuilder, RunConfig, RunError, RunEvent, RunInput,
     RunItemKind, RunResult, RunState, ScriptedModel, Stop, Tool, ToolContext, View, run,
@@ -17,11 +15,11 @@ pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
     pub(crate) fn line(&self, text: impl Into<String>) {
-        self.0.lock().expect("log").push(text.into());
+        self.0.lock().push(text.into());
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.0.lock().expect("log").clone()
+        self.0.lock().clone()
     }
 
     fn text(&self) -> String {

@@ -3,12 +3,13 @@
 use std::{
     io::{Read, Write},
     net::TcpListener,
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
 use futures::{StreamExt, future::BoxFuture};
+use parking_lot::Mutex;
 use sandbar_agent::{
     Chat, Item, Model, ModelEndpoint, ModelError, ModelEvent, ModelReply, ModelRequest, Patience, RawEvent, Responses,
     View,
@@ -21,13 +22,13 @@ pub(crate) struct Notes(Arc<Mutex<Vec<Duration>>>);
 
 impl Notes {
     pub(crate) fn millis(&self) -> Vec<u128> {
-        self.0.lock().expect("notes").iter().map(Duration::as_millis).collect()
+        self.0.lock().iter().map(Duration::as_millis).collect()
     }
 }
 
 impl Patience for Notes {
     fn wait(&self, time: Duration) -> BoxFuture<'static, ()> {
-        self.0.lock().expect("notes").push(time);
+        self.0.lock().push(time);
         Box::pin(std::future::ready(()))
     }
 

@@ -4,7 +4,7 @@ use std::{
     io::{self, Read, Write},
     net::{TcpListener, TcpStream},
     sync::{
-        Arc, Mutex,
+        Arc,
         mpsc::{self, Receiver},
     },
     thread,
@@ -13,6 +13,7 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use futures::StreamExt;
+use parking_lot::Mutex;
 use sandbar_agent::{Model, ModelEndpoint, ModelEvent, Responses};
 
 use crate::asking::{Notes, ask, hello, is_whole};
@@ -58,7 +59,7 @@ struct Requests(Arc<Mutex<Vec<String>>>);
 
 impl Requests {
     fn count(&self) -> usize {
-        self.0.lock().expect("requests").len()
+        self.0.lock().len()
     }
 }
 
@@ -93,7 +94,7 @@ fn answer(
     {
         request.extend_from_slice(&piece[..count]);
     }
-    requests.0.lock().expect("requests").push(String::from_utf8_lossy(&request).to_lowercase());
+    requests.0.lock().push(String::from_utf8_lossy(&request).to_lowercase());
     connection.write_all(head.as_bytes())?;
     for (at, piece) in pieces.iter().enumerate() {
         if at > 0
@@ -129,7 +130,7 @@ async fn a_compressed_stream_is_delivered_event_by_event() {
         }
         assert_eq!(words, ["one", "two", "three", "done"], "{encoding}");
         assert_eq!((requests.count(), notes.millis()), (1, vec![]), "{encoding}");
-        assert!(requests.0.lock().expect("requests")[0].contains("accept-encoding: gzip, br\r\n"));
+        assert!(requests.0.lock()[0].contains("accept-encoding: gzip, br\r\n"));
     }
 }
 

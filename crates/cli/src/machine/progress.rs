@@ -2,10 +2,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use sandbar::sandbox::{Progress, ProgressEvent};
 use sandbar_runs::format_size;
 
@@ -38,7 +39,7 @@ impl Meter {
     pub(crate) fn listener(&self) -> Progress {
         let seen = self.seen.clone();
         Arc::new(move |event| {
-            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = seen.lock();
             seen.hear(event);
             if seen.shown.is_none_or(|shown| shown.elapsed() >= PACE) {
                 seen.shown = Some(Instant::now());
@@ -50,7 +51,7 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).shown.is_some() {
+        if self.seen.lock().shown.is_some() {
             render::status("");
         }
     }

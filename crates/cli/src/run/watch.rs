@@ -1,10 +1,8 @@
 //! Watches a run: shows its events, and stops it on signals.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use sandbar::{
     HookContext, Hooks, RunError, RunResult, Signal,
     agent::{ModelReply, Prices, RunBuilder, Usage, hooks::Told},
@@ -36,7 +34,7 @@ pub(super) struct Meter {
 #[async_trait]
 impl Hooks for Meter {
     async fn on_llm_end(&self, at: &HookContext, _reply: &ModelReply) -> Told {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = at.usage.clone();
+        *self.used.lock() = at.usage.clone();
         Ok(())
     }
 }
@@ -48,7 +46,7 @@ impl Meter {
     }
 
     pub(super) fn read(&self) -> Usage {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.used.lock().clone()
     }
 
     /// Cost of a usage, if the price is known.

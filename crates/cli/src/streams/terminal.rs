@@ -3,9 +3,9 @@
 use std::{
     io::{self, IsTerminal},
     panic,
-    sync::{Mutex, PoisonError},
 };
 
+use parking_lot::Mutex;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use sandbar::TerminalSize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -26,7 +26,7 @@ impl Raw {
         let resized = signal(SignalKind::window_change())?;
         let continued = signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?;
         let original = tcgetattr(io::stdin())?;
-        *ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner) = Some(original.clone());
+        *ORIGINAL.lock() = Some(original.clone());
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |panicked| {
             restore();
@@ -64,7 +64,7 @@ fn apply(mut mode: Termios) -> io::Result<()> {
 }
 
 fn restore() {
-    let original = ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let original = ORIGINAL.lock().take();
     if let Some(original) = original {
         let _no_terminal_any_more = tcsetattr(io::stdin(), OptionalActions::Now, &original);
     }

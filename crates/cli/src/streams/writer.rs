@@ -5,12 +5,13 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::{sync::Notify, time::timeout};
 
 use crate::streams::relay::write_all;
@@ -189,7 +190,7 @@ impl Writer {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     fn write(&self, mut write: Write) {
@@ -220,7 +221,7 @@ impl Shared {
             if queue.ending {
                 return None;
             }
-            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            self.filled.wait(&mut queue);
         }
     }
 }

@@ -5,10 +5,11 @@ use std::{
     io::{Read, Write},
     os::fd::OwnedFd,
     process::{Child, Stdio},
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread,
 };
 
+use parking_lot::Mutex;
 use rustix::{
     fs::{Mode, OFlags},
     process::{Pid, Signal, kill_process},
@@ -54,14 +55,14 @@ impl Terminal {
         let reader = thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = from.read(&mut buffer) {
-                to.lock().expect("screen").extend_from_slice(&buffer[..count]);
+                to.lock().extend_from_slice(&buffer[..count]);
             }
         });
         Self { keyboard, line, before, screen, reader, child }
     }
 
     pub(crate) fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.screen.lock().expect("screen")).into_owned()
+        String::from_utf8_lossy(&self.screen.lock()).into_owned()
     }
 
     pub(crate) fn types(&mut self, keys: &str) {
@@ -103,7 +104,7 @@ impl Terminal {
         // With its last writer gone the terminal gives what is left, and then ends.
         drop(self.line);
         until("everything is on the screen", PATIENCE, || self.reader.is_finished());
-        let shown = String::from_utf8_lossy(&screen.lock().expect("screen")).into_owned();
+        let shown = String::from_utf8_lossy(&screen.lock()).into_owned();
         (run, shown)
     }
 

@@ -8,10 +8,11 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf},
     net::{TcpStream, UnixStream},
@@ -190,7 +191,7 @@ impl AsyncRead for Output {
             }
             let mut some = [0; 1024];
             let count = ready!(this.poll_some(cx, &mut some))?;
-            let mut stderr = this.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut stderr = this.stderr.lock();
             if stderr.len() + count <= MAX_STDERR {
                 stderr.extend_from_slice(&some[..count]);
             }
@@ -212,7 +213,7 @@ mod tests {
         let mut all = Vec::new();
         let mut said = output(b"\x01\0\0\0\0\0\0\x02ab\x02\0\0\0\0\0\0\x03why\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\x01c");
         said.read_to_end(&mut all).await.expect("frames");
-        assert_eq!((all.as_slice(), said.stderr.lock().expect("stderr").as_slice()), (&b"abc"[..], &b"why"[..]));
+        assert_eq!((all.as_slice(), said.stderr.lock().as_slice()), (&b"abc"[..], &b"why"[..]));
     }
 
     #[tokio::test]

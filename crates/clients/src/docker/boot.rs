@@ -1,6 +1,6 @@
 //! Boot of a machine in a container: create, upload, attach, start, then wait for the guest or for its error.
 
-use std::{io, sync::PoisonError};
+use std::io;
 
 use bollard::{body_stream, query_parameters::UploadToContainerOptions};
 use futures::{future::try_join_all, stream};
@@ -97,7 +97,7 @@ impl Boot<'_> {
 
 /// The guest's own error if it sent one, otherwise the error that was seen here.
 fn explain(error: MachineError, stderr: &Stderr) -> MachineError {
-    let stderr = stderr.lock().unwrap_or_else(PoisonError::into_inner);
+    let stderr = stderr.lock();
     let Ok(failure) = BootFailure::decode(&stderr) else {
         let text: String =
             String::from_utf8_lossy(&stderr).chars().filter(|letter| !letter.is_control()).take(500).collect();

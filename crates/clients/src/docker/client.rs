@@ -3,11 +3,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     os::unix::fs::MetadataExt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use async_trait::async_trait;
 use bollard::models::SystemInfo;
+use parking_lot::Mutex;
 use sandbar_guest::protocol::{Launch, Level};
 use sandbar_machine::{
     Enforcement, Isolation, Lifetime, LimitReport, Limits, Machine, MachineError, MachineHandle, MachineSpec, Recorder,
@@ -142,11 +143,11 @@ impl Docker {
         image: &Image,
         container: &str,
     ) -> Result<Arc<Accounts>> {
-        if let Some(known) = lock(&self.shared.accounts).get(&image.id) {
+        if let Some(known) = self.shared.accounts.lock().get(&image.id) {
             return Ok(known.clone());
         }
         let read = Arc::new(Accounts::read(&self.engine, docker, container).await?);
-        lock(&self.shared.accounts).insert(image.id.clone(), read.clone());
+        self.shared.accounts.lock().insert(image.id.clone(), read.clone());
         Ok(read)
     }
 
@@ -209,11 +210,11 @@ impl Docker {
     }
 
     fn held(&self, name: &str) -> Option<Arc<GuestMachine>> {
-        lock(&self.shared.live).get(name).and_then(Weak::upgrade).filter(|machine| !machine.is_gone())
+        self.shared.live.lock().get(name).and_then(Weak::upgrade).filter(|machine| !machine.is_gone())
     }
 
     fn remember(&self, name: String, machine: &Arc<GuestMachine>) {
-        let mut live = lock(&self.shared.live);
+        let mut live = self.shared.live.lock();
         live.retain(|_, machine| machine.strong_count() > 0);
         live.insert(name, Arc::downgrade(machine));
     }
@@ -319,8 +320,4 @@ impl SandboxClient for Docker {
 fn is_ours(name: &str) -> bool {
     let hexadecimal = |number: &str| number.len() == 16 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
     name.strip_prefix(PREFIX).is_some_and(hexadecimal)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

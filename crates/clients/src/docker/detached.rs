@@ -1,7 +1,7 @@
 //! Containers that outlive the process that created them: their handle, and how a process that may use the engine
 //! connects to their door, through a bridge that the engine executes inside.
 
-use std::{io, sync::PoisonError, time::Duration};
+use std::{io, time::Duration};
 
 use bollard::{
     errors::Error,
@@ -168,7 +168,7 @@ impl DetachedHandle {
 
     /// The error if the guest closes the connection instead of answering.
     fn rejected(&self, stderr: &Stderr) -> MachineError {
-        let stderr = stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        let stderr = stderr.lock();
         let text: String = String::from_utf8_lossy(&stderr).chars().filter(|c| !c.is_control()).take(500).collect();
         if text.is_empty() { self.wrong_machine() } else { MachineError::transport("reach it", text) }
     }

@@ -3,7 +3,7 @@
 use std::{
     fmt, io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use sandbar_http::{HttpError, Method, Request, Timeouts};
 use sandbar_machine::{
     ByteStream, Command, MachineError, MachinePath, Output, Process, Result, Signal, TerminalSize,
@@ -172,7 +173,7 @@ impl Sandbox {
         let slot = fault.clone();
         let data = data.map(move |piece| {
             piece.map_err(|error| {
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *slot.lock() = Some(error);
                 io::Error::other("the source of the file failed")
             })
         });
@@ -182,7 +183,7 @@ impl Sandbox {
         let request = request.header("Content-Type", &format!("multipart/form-data; boundary={boundary}")).stream(body);
         let sent =
             self.client.send(request.timeouts(Timeouts { head: LONG, total: None, ..Timeouts::default() })).await;
-        let source = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let source = fault.lock().take();
         match (source, sent) {
             (Some(error), _) => Err(error),
             (None, Err(error)) if error.status() == Some(507) => {

@@ -3,11 +3,12 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use sandbar_http::{Method, Url, is_loopback};
 use sandbar_machine::{
     ByteStream, Command, DirEntry, Endpoint, Enforcement, EntryKind, Features, Isolation, Machine, MachineError,
@@ -32,13 +33,13 @@ pub(super) struct HeldSandboxes(Arc<Mutex<HashMap<String, Weak<Sandbox>>>>);
 
 impl HeldSandboxes {
     pub(super) fn add(&self, sandbox: &Arc<Sandbox>) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.lock();
         held.retain(|_, sandbox| sandbox.strong_count() > 0);
         held.insert(sandbox.id.clone(), Arc::downgrade(sandbox));
     }
 
     pub(super) fn contains(&self, id: &str) -> bool {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.0.lock();
         held.get(id).and_then(Weak::upgrade).is_some_and(|sandbox| !sandbox.is_gone())
     }
 }

@@ -2,14 +2,14 @@
 
 use std::{
     collections::VecDeque,
-    sync::Mutex,
     task::{Context, Poll, Waker},
 };
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use sandbar_guest::protocol::{Event, ExitKind, FailKind, INPUT_WINDOW, WireError};
 
-use super::{link::End, lock};
+use super::link::End;
 
 /// Smaller bulk payloads are copied, so that a small slice does not keep a large buffer alive.
 pub(crate) const KEEP_FROM: usize = 32 * 1024;
@@ -112,7 +112,7 @@ impl Lane {
 
     /// Queues a large bulk payload without a copy.
     pub(crate) fn keep(&self, error: bool, bytes: BytesMut) -> Result<(), WireError> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         self.charge(&mut state, error, bytes.len())?;
         state.queue.push_back(Item::Piece { error, bytes });
         state.wake();
@@ -121,7 +121,7 @@ impl Lane {
 
     /// Copies a small bulk payload, onto the last waiting piece if that is small too.
     pub(crate) fn copy(&self, error: bool, bytes: &[u8]) -> Result<(), WireError> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         self.charge(&mut state, error, bytes.len())?;
         let reach = if state.queue.len() < ORDERED { 1 } else { 2 };
         let tail = state.queue.iter_mut().rev().take(reach).find_map(|item| match item {
@@ -154,7 +154,7 @@ impl Lane {
 
     /// Queues an event that is not bulk.
     pub(crate) fn accept(&self, event: Event<'_>) -> Result<Then, WireError> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let (incoming, then) = match event {
             Event::Started if self.starts() && !state.started => {
                 state.started = true;
@@ -205,14 +205,14 @@ impl Lane {
 
     /// Ends the lane with its connection; what arrived before is still delivered.
     pub(crate) fn end(&self, end: End) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.end.get_or_insert(end);
         state.wake();
     }
 
     /// The next event. Only one task may wait on a lane.
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, End>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(item) = state.queue.pop_front() {
             return Poll::Ready(Ok(match item {
                 Item::Event(incoming) => incoming,
@@ -229,7 +229,7 @@ impl Lane {
 
     /// Ready when bulk bytes may be sent.
     pub(crate) fn poll_credit(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.credit > 0 {
             return Poll::Ready(());
         }
@@ -239,12 +239,12 @@ impl Lane {
 
     /// Whether the guest ever allowed more than its first window.
     pub(crate) fn is_wide(&self) -> bool {
-        lock(&self.state).wide
+        self.state.lock().wide
     }
 
     /// Uses up to `wanted` bytes of the credit for sending.
     pub(crate) fn spend(&self, wanted: usize) -> usize {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let granted = wanted.min(usize::try_from(state.credit).unwrap_or(usize::MAX));
         state.credit -= granted as u64;
         granted
@@ -253,7 +253,7 @@ impl Lane {
     /// Records that the owner consumed this many bytes. Returns the credit to send to the guest, once it is worth a
     /// frame.
     pub(crate) fn taken(&self, count: usize) -> Option<u32> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.taken = state.taken.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
         let worthwhile = if state.kept { 1 } else { self.window.div_ceil(4) };
         if state.taken < worthwhile {
@@ -291,7 +291,7 @@ mod tests {
         for turn in 0..1 << 20 {
             lane.copy(turn % 2 == 0, b"x").expect("copy");
         }
-        let state = lock(&lane.state);
+        let state = lane.state.lock();
         assert!(state.queue.len() < 2 * ORDERED, "{}", state.queue.len());
         drop(state);
         assert!(lane.copy(false, b"x").is_err(), "the window is used up");

@@ -3,11 +3,12 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::{Buf, BufMut, BytesMut};
+use parking_lot::Mutex;
 use sandbar_guest::protocol::{Event, FRAME_HEADER, FrameHeader, Hello, MAX_DATA, VERSION, WireError};
 use sandbar_machine::{MachineError, Result};
 use tokio::{
@@ -17,7 +18,6 @@ use tokio::{
 
 use super::{
     lane::{KEEP_FROM, Lane, Shape, Then},
-    lock,
     outbox::{BoxWriter, Outbox},
 };
 
@@ -84,7 +84,7 @@ impl Link {
 
     /// Opens a channel for a request.
     pub(crate) fn route(&self, shape: Shape, window: u32) -> Result<(u32, Arc<Lane>), End> {
-        let mut routes = lock(&self.routes);
+        let mut routes = self.routes.lock();
         if let Some(end) = &routes.end {
             return Err(end.clone());
         }
@@ -96,12 +96,12 @@ impl Link {
 
     /// Removes a channel whose request was never sent.
     pub(crate) fn forget(&self, id: u32) {
-        lock(&self.routes).live.remove(&id);
+        self.routes.lock().live.remove(&id);
     }
 
     /// Closes a channel; `true` if the guest still has to be told.
     pub(crate) fn abandon(&self, id: u32) -> bool {
-        let mut routes = lock(&self.routes);
+        let mut routes = self.routes.lock();
         if routes.live.remove(&id).is_none() || routes.end.is_some() {
             return false;
         }
@@ -117,13 +117,13 @@ impl Link {
 
     /// Records that the guest is about to be told to stop.
     pub(crate) fn stopping(&self) {
-        lock(&self.routes).stopping = true;
+        self.routes.lock().stopping = true;
     }
 
     /// Ends the connection, once. Every channel receives the end after the events that it already has.
     pub(crate) fn end(&self, end: End) {
         let (lanes, end) = {
-            let mut routes = lock(&self.routes);
+            let mut routes = self.routes.lock();
             let end = if routes.stopping { End::Gone } else { end };
             let end = routes.end.get_or_insert(end).clone();
             (std::mem::take(&mut routes.live), end)
@@ -145,7 +145,7 @@ impl Link {
 
     /// How the connection ended, if it has.
     pub(crate) fn ended(&self) -> Option<End> {
-        lock(&self.routes).end.clone()
+        self.routes.lock().end.clone()
     }
 
     /// Ends the connection because the guest broke the protocol; nothing more from this guest is read.
@@ -159,7 +159,7 @@ impl Link {
 
     fn deliver(&self, header: FrameHeader, buffer: &mut BytesMut) -> Result<(), WireError> {
         let total = FRAME_HEADER + header.length as usize;
-        let mut routes = lock(&self.routes);
+        let mut routes = self.routes.lock();
         let Some(lane) = routes.live.get(&header.channel) else {
             let event = Event::decode(header.kind, buffer.get(FRAME_HEADER..total).unwrap_or_default())?;
             if !routes.closed.contains(&header.channel) {

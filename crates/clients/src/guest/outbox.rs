@@ -3,13 +3,11 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    sync::Mutex,
     task::{Context, Poll, Waker, ready},
 };
 
+use parking_lot::Mutex;
 use tokio::{io::AsyncWrite, sync::Notify};
-
-use super::lock;
 
 /// The sending half of a connection.
 pub(super) type BoxWriter = Box<dyn AsyncWrite + Send + Unpin>;
@@ -41,7 +39,7 @@ impl Outbox {
 
     /// Adds frames and writes what the stream accepts now, so that a request costs no task switch.
     pub(super) fn push(&self, fill: impl FnOnce(&mut Vec<u8>)) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if inner.writer.is_none() {
             return;
         }
@@ -54,7 +52,7 @@ impl Outbox {
 
     /// Adds a frame given in two parts; only what the stream does not accept now is copied.
     pub(super) fn push_bulk(&self, header: &[u8], bytes: &[u8]) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let idle = inner.pending.is_empty();
         let Some(writer) = &mut inner.writer else { return };
         let parts = [IoSlice::new(header), IoSlice::new(bytes)];
@@ -72,7 +70,7 @@ impl Outbox {
 
     /// Whether so many bytes wait that nothing should be added.
     pub(super) fn congested(&self) -> bool {
-        lock(&self.inner).waiting() > CONGESTED
+        self.inner.lock().waiting() > CONGESTED
     }
 
     /// Waits until something may be added.
@@ -88,7 +86,7 @@ impl Outbox {
 
     /// Ends the stream; bytes that were not written are dropped.
     pub(super) fn shut(&self) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let closed = inner.writer.take();
         inner.pending = Vec::new();
         inner.written = 0;
@@ -103,7 +101,7 @@ impl Outbox {
 
     /// The writer task; ready when the stream failed or was shut.
     pub(super) fn poll_write_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if inner.writer.is_none() {
             return Poll::Ready(Ok(()));
         }

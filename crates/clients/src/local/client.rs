@@ -5,12 +5,13 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use sandbar_guest::subordinate::Subordinate;
 use sandbar_machine::{Lifetime, Machine, MachineError, MachineHandle, MachineSpec, Recorder, Result, SandboxClient};
 use serde_json::json;
@@ -87,12 +88,12 @@ impl UnixLocal {
         let Some(id) = handle.state.get("id").and_then(|id| id.as_str()) else {
             return bad("is not one of a local machine");
         };
-        let live = self.shared.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.shared.live.lock();
         Ok(HandleTarget::Bound(live.get(id).and_then(Weak::upgrade).filter(|machine| !machine.is_gone())))
     }
 
     fn remember(&self, id: String, machine: &Arc<GuestMachine>) {
-        let mut live = self.shared.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.shared.live.lock();
         live.retain(|_, machine| machine.strong_count() > 0);
         live.insert(id, Arc::downgrade(machine));
     }

@@ -3,9 +3,10 @@
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use sandbar_clients::{
     Docker,
     docker::{Build, Engine, InnerWalls, Network},
@@ -170,9 +171,9 @@ async fn an_image_that_is_not_there_or_does_not_build_says_so() {
     assert!(missing.to_string().contains("docker pull sandbar-test:no-such"), "{missing}");
     let said = Arc::new(Mutex::new(Vec::new()));
     let heard = said.clone();
-    let built = nonroot().on_progress(move |progress| heard.lock().expect("unpoisoned").push(progress.status.clone()));
+    let built = nonroot().on_progress(move |progress| heard.lock().push(progress.status.clone()));
     soon(create(&built).await.stop()).await.expect("stop");
-    assert!(said.lock().expect("unpoisoned").concat().contains("FROM sandbar-test:bookworm"), "{said:?}");
+    assert!(said.lock().concat().contains("FROM sandbar-test:bookworm"), "{said:?}");
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("Dockerfile"), "FROM sandbar-test:busybox\nRUN false\n").expect("a file");
     let broken = Docker::build(Build::from(directory.path()));

@@ -4,11 +4,12 @@ use std::{
     collections::HashMap,
     io::Write,
     process::{Command, Stdio},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use bollard::query_parameters::RemoveImageOptions;
+use parking_lot::Mutex;
 use sandbar_clients::{Docker, docker::Pull};
 use sandbar_machine::{
     MachinePath, MachineSpec, SandboxClient, Target, collect,
@@ -122,19 +123,19 @@ async fn images_are_pulled_and_those_for_other_processors_refused() {
 
     let told = Arc::new(Mutex::new(Vec::new()));
     let heard = told.clone();
-    let own = client("own").on_progress(move |progress| heard.lock().expect("unpoisoned").push(progress.clone()));
+    let own = client("own").on_progress(move |progress| heard.lock().push(progress.clone()));
     let machine = soon(own.create(MachineSpec::default())).await.expect("create");
     let note = Target::from(MachinePath::new("/note").expect("a path"));
     assert_eq!(soon(collect(machine.read(&note).await.expect("read"), 99)).await.expect("bytes"), "in own");
-    assert!(told.lock().expect("unpoisoned").iter().any(|progress| !progress.layer.is_empty()), "{told:?}");
+    assert!(told.lock().iter().any(|progress| !progress.layer.is_empty()), "{told:?}");
     soon(machine.stop()).await.expect("stop");
-    told.lock().expect("unpoisoned").clear();
+    told.lock().clear();
     soon(soon(own.create(MachineSpec::default())).await.expect("create").stop()).await.expect("stop");
-    assert!(told.lock().expect("unpoisoned").is_empty(), "it was there");
+    assert!(told.lock().is_empty(), "it was there");
     soon(soon(own.pull(Pull::Always).create(MachineSpec::default())).await.expect("create").stop())
         .await
         .expect("stop");
-    assert!(!told.lock().expect("unpoisoned").is_empty(), "it was asked for again");
+    assert!(!told.lock().is_empty(), "it was asked for again");
 
     let foreign = soon(client("foreign").create(MachineSpec::default())).await.map(drop).expect_err("foreign");
     assert!(foreign.to_string().contains("is for s390x"), "{foreign}");

@@ -1,10 +1,8 @@
 //! The sandboxes, snapshots and idempotency keys of a server.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
-};
+use std::{collections::HashMap, sync::Arc, time::SystemTime};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{sandbox::Sandbox, snapshot::Snapshot};
 
@@ -23,7 +21,7 @@ struct Tables {
 
 impl Catalog {
     fn known(&self) -> MutexGuard<'_, Tables> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(super) fn add(&self, sandbox: Arc<Sandbox>, key: Option<String>) {

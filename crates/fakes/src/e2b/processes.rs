@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sandbar_machine::{Control, Exit, ExitReason, Output, Process};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -53,16 +54,16 @@ impl ProcessEntry {
     /// Subscribes to the events from now on. A listener that does not read blocks the process, as in `envd`.
     pub(super) fn listen(&self) -> mpsc::Receiver<Event> {
         let (sender, receiver) = mpsc::channel(WAITING_EVENTS);
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        self.listeners.lock().push(sender);
         receiver
     }
 
     async fn tell(&self, event: Event) {
-        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let listeners = self.listeners.lock().clone();
         for listener in listeners {
             let _gone_and_dropped_below = listener.send(event.clone()).await;
         }
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).retain(|listener| !listener.is_closed());
+        self.listeners.lock().retain(|listener| !listener.is_closed());
     }
 
     /// `ProcessInfo` of the process.
@@ -98,11 +99,11 @@ pub(super) struct NewProcess {
 impl Processes {
     /// The users that have run a process.
     pub(super) fn users(&self) -> Vec<String> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.users.lock().iter().cloned().collect()
     }
 
     pub(super) fn list(&self) -> Vec<Arc<ProcessEntry>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.running.lock().values().cloned().collect()
     }
 
     /// The process that a `ProcessSelector` selects.
@@ -141,8 +142,8 @@ pub(super) fn keep(sandbox: &Arc<Sandbox>, started: NewProcess) -> mpsc::Receive
     });
     let events = running.listen();
     let table = &sandbox.processes;
-    table.users.lock().unwrap_or_else(PoisonError::into_inner).insert(running.user.clone());
-    table.running.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, running.clone());
+    table.users.lock().insert(running.user.clone());
+    table.running.lock().insert(pid, running.clone());
     let sandbox = sandbox.clone();
     // The task ends with the process, and the process ends with its machine at the latest.
     tokio::spawn(async move {
@@ -150,7 +151,7 @@ pub(super) fn keep(sandbox: &Arc<Sandbox>, started: NewProcess) -> mpsc::Receive
             running.tell(Event::Stdout(printed)).await;
         }
         let exit = follow(&sandbox, &running, output, deadline).await;
-        sandbox.processes.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
+        sandbox.processes.running.lock().remove(&pid);
         if let Some(exit) = exit {
             running.tell(Event::End(exit)).await;
         }

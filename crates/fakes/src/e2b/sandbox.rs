@@ -2,10 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use sandbar_machine::{
     Accounts, Command, Machine, MachineError, MachinePath, MachineSpec, Output, Result, SandboxClient, Target, collect,
 };
@@ -179,11 +180,11 @@ impl Sandbox {
     }
 
     fn life(&self) -> Life {
-        *self.life.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.life.lock()
     }
 
     fn set(&self, change: impl FnOnce(&mut Life)) {
-        change(&mut self.life.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.life.lock());
     }
 
     /// Sets the timeout, counted from now.

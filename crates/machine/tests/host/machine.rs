@@ -8,7 +8,7 @@ use std::{
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -16,6 +16,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 use sandbar_machine::{
     ByteStream, Command, Demand, Endpoint, Exit, Features, Isolation, Machine, MachineError, MachineHandle,
     MachinePath, MachineSpec, Output, Ports, Process, Result, SandboxClient, Signal, Support, Supports, Target,
@@ -75,7 +76,7 @@ impl HostClient {
     }
 
     fn find(&self, handle: &MachineHandle) -> Option<Arc<HostMachine>> {
-        self.machines.lock().unwrap().get(&handle.state.as_u64()?)?.upgrade()
+        self.machines.lock().get(&handle.state.as_u64()?)?.upgrade()
     }
 }
 
@@ -107,7 +108,7 @@ impl SandboxClient for HostClient {
         let is_hosted = self.is_hosted;
         let machine = HostMachine { name, features, env, ports: spec.ports, stop, is_hosted, directory };
         let machine = Arc::new(machine);
-        self.machines.lock().unwrap().insert(name, Arc::downgrade(&machine));
+        self.machines.lock().insert(name, Arc::downgrade(&machine));
         Ok(machine)
     }
 
@@ -117,7 +118,7 @@ impl SandboxClient for HostClient {
 
     async fn delete(&self, handle: &MachineHandle) -> Result<()> {
         let Some(machine) = self.find(handle) else { return Ok(()) };
-        self.machines.lock().unwrap().remove(&machine.name);
+        self.machines.lock().remove(&machine.name);
         machine.stop().await
     }
 }

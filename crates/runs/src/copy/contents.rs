@@ -5,8 +5,9 @@ use std::{
     io,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
-    sync::{Mutex, PoisonError},
 };
+
+use parking_lot::Mutex;
 
 use crate::diff::{TEXT_LIMIT, is_binary};
 
@@ -34,7 +35,7 @@ impl Contents {
         if is_binary(&bytes) {
             return Ok(None);
         }
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut end = self.end.lock();
         let at = *end;
         if at + size > LIMIT {
             return Ok(None);

@@ -3,13 +3,11 @@
 use std::{
     collections::BTreeSet,
     fs, io,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 
+use parking_lot::Mutex;
 use rustix::fs::FileType;
 use sandbar_host_files::{
     ConfinedDir, Descend, Refusal, RuleFileError, Trust, Visitor, WalkEntry, at_and_above, name_of, parent_of,
@@ -219,7 +217,7 @@ fn with_digests(
                 own.push((at, copy.file(&path.0).and_then(|(file, _)| Digest::read(file, size.saturating_add(1)))));
             }
         }
-        sums.lock().unwrap_or_else(PoisonError::into_inner).append(&mut own);
+        sums.lock().append(&mut own);
     };
     thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -227,7 +225,7 @@ fn with_digests(
         }
     });
     let mut found: Vec<Option<(PathBytes, IndexEntry)>> = found.into_iter().map(Some).collect();
-    for (at, sum) in sums.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    for (at, sum) in sums.into_inner() {
         let Some((path, entry)) = &mut found[at] else { continue };
         match (sum, entry) {
             (Ok((sum, read)), IndexEntry::File { size, sha256, .. }) => (*size, *sha256) = (read, Some(sum)),

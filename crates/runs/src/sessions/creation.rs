@@ -1,11 +1,8 @@
 //! Records of a session that is being created: saved before its machine can outlive this process, removed if that fails.
 
-use std::{
-    fmt,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
+use parking_lot::Mutex;
 use sandbar::{SandboxError, SessionState};
 use tokio::time::timeout;
 
@@ -63,7 +60,7 @@ impl Sessions {
 impl CreationRecords<'_> {
     /// Saves the guard and the record.
     pub fn save(&self, state: &SessionState) -> Result<(), SandboxError> {
-        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begun = self.begun.lock();
         begun.0 = Some(state.clone());
         let repositories = self.sessions.guard_path(&state.session_id);
         if let Err(error) = self.guard.save(&repositories) {
@@ -76,7 +73,7 @@ impl CreationRecords<'_> {
 
     /// Removes the incomplete session. The error is the first one of saving or removing.
     pub async fn undo(self) -> (Option<UnfinishedSession>, Result<()>) {
-        let (begun, failed) = self.begun.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (begun, failed) = self.begun.into_inner();
         let unfinished = match begun {
             Some(state) => self.sessions.undo_creation(&state).await,
             None => Ok(None),

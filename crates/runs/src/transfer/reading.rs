@@ -4,11 +4,12 @@ use std::{
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 use rustix::fs::FileType;
 use sandbar::{MachineError, machine::ByteStream};
 use sandbar_host_files::{Descend, Refusal, Rules, Visitor, WalkEntry, WalkOptions, as_path, walk};
@@ -29,7 +30,7 @@ impl Reading {
         let kept = self.0.clone();
         Box::pin(stream.map(move |piece| {
             piece.map_err(|error| {
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *kept.lock() = Some(error);
                 MachineError::invalid("the source of the copy", "cannot be read")
             })
         }))
@@ -37,7 +38,7 @@ impl Reading {
 
     /// Takes the stored error.
     pub(super) fn failed(&self) -> Option<MachineError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 

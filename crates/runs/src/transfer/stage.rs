@@ -4,10 +4,10 @@ use std::{
     ffi::OsStr,
     fs,
     os::unix::ffi::OsStrExt,
-    sync::{Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use rustix::{
     io::Errno,
     process::{Pid, test_kill_process},
@@ -104,7 +104,7 @@ impl<'a> Stage<'a> {
 
     /// Removes the staging directories after a copy that failed or was cancelled.
     pub(super) async fn discard(&self) {
-        let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
+        let made = std::mem::take(&mut *self.made.lock());
         for stage in made {
             let removed = timeout(REMOVAL, self.machine.remove(&stage)).await;
             tracing::debug!(path = %stage.path, ?removed, "removed a staging directory");
@@ -152,7 +152,7 @@ impl<'a> Stage<'a> {
 
     fn remember(&self, target: &Target, path: MachinePath) -> Target {
         let stage = Target { path, mode: None, ..target.clone() };
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).push(stage.clone());
+        self.made.lock().push(stage.clone());
         stage
     }
 }

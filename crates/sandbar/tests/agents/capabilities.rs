@@ -1,10 +1,11 @@
 //! Capabilities: compatible lists, custom capabilities, and tools that a caller changes.
 
 use std::sync::{
-    Arc, Mutex,
+    Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
+use parking_lot::Mutex;
 use sandbar::{
     agent::{NoArguments, ToolKind, ToolSpec},
     prelude::*,
@@ -29,7 +30,7 @@ pub(crate) struct Watch(pub(crate) Arc<Counted>);
 
 impl Watch {
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
-        let stopped = self.0.stopped.lock().expect("a list").len();
+        let stopped = self.0.stopped.lock().len();
         (self.0.shaped.load(Ordering::SeqCst), self.0.equipped.load(Ordering::SeqCst), stopped)
     }
 }
@@ -58,7 +59,7 @@ impl Capability for Watch {
 
     async fn before_stop(&self, session: &SandboxSession) -> Result<(), SandboxError> {
         let found = session.exec(Exec::shell("ls")).await?.stdout_text();
-        self.0.stopped.lock().expect("a list").push(found);
+        self.0.stopped.lock().push(found);
         if self.0.fails { Err(SandboxError::sandbox_config_invalid("the watch", "has failed")) } else { Ok(()) }
     }
 }
@@ -106,7 +107,7 @@ async fn a_custom_capability_shapes_and_equips_and_its_stop_hook_runs_once() {
     assert_eq!((news(&outputs[0]), &*outputs[1]), (&*exited(0, "seen\n"), "nothing to see"));
     assert!(rig.prompt(0).contains("You are watched."));
     assert_eq!(watch.counts(), (1, 1, 1));
-    assert_eq!(watch.0.stopped.lock().expect("a list")[0], "made.txt\nwatched.txt\n");
+    assert_eq!(watch.0.stopped.lock()[0], "made.txt\nwatched.txt\n");
     rig.leaves_nothing().await;
 }
 

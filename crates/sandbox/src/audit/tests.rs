@@ -6,13 +6,14 @@ use std::{
     io,
     os::unix::fs::PermissionsExt,
     sync::{
-        Arc, Mutex,
+        Arc,
         mpsc::{Receiver, Sender, channel},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,7 +27,7 @@ type Events = Arc<Mutex<Vec<Event>>>;
 fn memory() -> (Events, Box<dyn Sink>) {
     let seen = Events::default();
     let copy = seen.clone();
-    (seen, Box::new(Callback::new(move |event: &Event| copy.lock().unwrap().push(event.clone()))))
+    (seen, Box::new(Callback::new(move |event: &Event| copy.lock().push(event.clone()))))
 }
 
 /// Controls a sink that takes an event only when the test allows it.
@@ -70,7 +71,7 @@ async fn an_operation_is_two_events_in_the_documented_shape() {
     start.child(Op::Read, json!({"path": "a"})).finish(&failed, json!({"bytes": 0}));
     start.finish(&Ok(()), Value::Null);
     closed(&audit).await;
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock();
     let mut lines: Vec<Value> = seen.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
     let parent = lines[0]["span_id"].clone();
     assert!(parent.as_str().unwrap().starts_with("sandbox_op_"));
@@ -106,7 +107,7 @@ async fn a_span_that_is_dropped_was_cancelled() {
     let audit = audit(vec![sink]);
     drop(audit.begin(Op::Exec, json!({"command": ["sleep"]})));
     closed(&audit).await;
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock();
     assert_eq!((seen.len(), seen[1].ok, seen[1].error_code.as_deref()), (2, Some(false), Some("cancelled")));
     assert_eq!((seen[1].phase, seen[1].data["command"][0].as_str()), (Phase::Finish, Some("sleep")));
     assert_eq!(seen[0].span_id, seen[1].span_id);
@@ -123,7 +124,7 @@ async fn output_is_included_only_on_request() {
         span.output(b"hunter22 is long", b"");
         span.finish(End::Failed, json!({"exit_code": 1}));
         closed(&audit).await;
-        let seen = seen.lock().unwrap();
+        let seen = seen.lock();
         assert_eq!((seen[1].stdout.as_deref(), seen[1].ok), (expected, Some(false)));
         assert_eq!(seen[1].data["command"][1], "[secret]");
         assert!(!serde_json::to_string(&*seen).unwrap().contains("hunter22"));
@@ -140,7 +141,7 @@ async fn all_sinks_see_the_same_events_in_the_same_order_from_many_threads() {
         }
     });
     closed(&audit).await;
-    let (one, two) = (one.lock().unwrap(), two.lock().unwrap());
+    let (one, two) = (one.lock(), two.lock());
     assert_eq!(*one, *two);
     assert!(one.iter().map(|event| event.seq).eq(1..=800));
     assert_eq!((audit.dropped(), audit.failed()), (0, 0));
@@ -160,7 +161,7 @@ async fn a_slow_sink_does_not_delay_the_caller_and_gets_a_notice_of_dropped_even
     drop(gate);
     exec(&audit);
     closed(&audit).await;
-    for seen in [seen.lock().unwrap(), other.lock().unwrap()] {
+    for seen in [seen.lock(), other.lock()] {
         let real = seen.iter().filter(|event| matches!(event.op, Subject::Operation(_))).count() as u64;
         let said: u64 = seen.iter().filter_map(|event| event.data.get("dropped")).filter_map(Value::as_u64).sum();
         assert_eq!(real + said, 100_002);
@@ -184,7 +185,7 @@ async fn events_missing_at_the_end_are_reported_at_the_end() {
     }
     drop(gate);
     closed(&audit).await;
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock();
     let last = seen.last().unwrap();
     assert_eq!((last.op, last.seq), (Subject::Record(Gap::AuditDropped), 10));
     let line = serde_json::to_value(last).unwrap();
@@ -200,7 +201,7 @@ async fn events_after_a_close_still_arrive() {
     for count in 1..=3 {
         exec(&audit);
         closed(&audit).await;
-        assert_eq!(seen.lock().unwrap().len(), 2 * count);
+        assert_eq!(seen.lock().len(), 2 * count);
     }
     assert_eq!((audit.dropped(), audit.failed()), (0, 0));
 }
@@ -237,7 +238,7 @@ async fn a_sink_ends_with_the_last_clone_of_its_record_and_not_with_a_close() {
     assert!(ended.try_recv().is_err(), "an operation still lasts");
     span.finish(End::Ok, Value::Null);
     assert!(ended.recv_timeout(SOON).unwrap() > 0);
-    assert_eq!(seen.lock().unwrap().len(), 2);
+    assert_eq!(seen.lock().len(), 2);
 }
 
 struct Picky(Box<dyn Sink>, PayloadOverride);
@@ -282,7 +283,7 @@ async fn every_sink_gets_what_its_own_policy_includes() {
     audit.begin(Op::Write, json!({"bytes": 5})).finish(End::Ok, json!({"path": "a"}));
     closed(&audit).await;
     for ((policy, stdout, sized), seen) in table.iter().zip(&seen) {
-        let seen = seen.lock().unwrap();
+        let seen = seen.lock();
         assert_eq!(seen.len(), 6);
         assert_eq!((seen[1].stdout.as_deref(), &seen[3].stdout), (*stdout, &None), "{policy:?}");
         assert!(seen[4..].iter().all(|event| event.data.contains_key("bytes") == *sized), "{policy:?}");
@@ -312,7 +313,7 @@ async fn a_sink_that_never_returns_delays_nothing_else() {
     exec(&audit);
     assert_eq!(audit.close(Duration::from_millis(50)).await, Flushed::TimedOut);
     let deadline = Instant::now() + SOON;
-    while seen.lock().unwrap().len() < 2 {
+    while seen.lock().len() < 2 {
         assert!(Instant::now() < deadline, "the other sink is delayed");
         thread::sleep(Duration::from_millis(5));
     }
@@ -347,12 +348,12 @@ async fn a_sink_that_fails_or_panics_gets_the_next_event_and_a_notice_of_lost_ev
         let audit = audit(vec![Box::new(Moody(Box::new(mood), inner)), quick]);
         (0..4).for_each(|_| exec(&audit));
         closed(&audit).await;
-        let seen = seen.lock().unwrap();
+        let seen = seen.lock();
         // The notice about event 5 also has the number 5 and is refused, so event 6 is lost too and reported later.
         let summary: Vec<(u64, Option<u64>)> =
             seen.iter().map(|event| (event.seq, event.data.get("dropped").and_then(Value::as_u64))).collect();
         assert_eq!(summary, [(1, None), (2, None), (6, Some(4)), (7, None), (8, None)]);
-        assert_eq!((audit.failed(), audit.dropped(), other.lock().unwrap().len()), (4, 0, 8));
+        assert_eq!((audit.failed(), audit.dropped(), other.lock().len()), (4, 0, 8));
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use sandbar_machine::{Lifetime, SandboxClient};
 
 use super::{Verdict, detached, open};
@@ -155,7 +156,7 @@ pub(super) async fn every_operation_is_audited(client: Arc<dyn SandboxClient>) {
     let events = Arc::new(Mutex::new(Vec::<Event>::new()));
     let heard = events.clone();
     let options = SessionOptions::new(Manifest::new().file("a", "x"))
-        .audit(Callback::new(move |event: &Event| heard.lock().unwrap().push(event.clone())));
+        .audit(Callback::new(move |event: &Event| heard.lock().push(event.clone())));
     let session = SandboxSession::open(client, options).await.unwrap();
     session.exec(Exec::new(["true"])).await.unwrap();
     session.read("a").await.unwrap();
@@ -175,10 +176,10 @@ pub(super) async fn every_operation_is_audited(client: Arc<dyn SandboxClient>) {
         events.iter().any(fits)
     };
     // `delete` waits for a slow sink only for a limited time.
-    while !has(&events.lock().unwrap(), "delete", "finish", Some(true)) {
+    while !has(&events.lock(), "delete", "finish", Some(true)) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let events = events.lock().unwrap();
+    let events = events.lock();
     let seen = |op: &str, phase: &str, ok: Option<bool>| has(&events, op, phase, ok);
     let ops = ["create", "start", "materialize", "exec", "read", "write", "list", "stat", "make_dir", "remove"];
     for op in ops.iter().chain(&["apply_patch", "stop", "shutdown", "delete"]) {

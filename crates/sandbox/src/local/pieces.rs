@@ -1,8 +1,9 @@
 //! Reusable buffers for file contents: allocating fresh memory costs more than reading.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 /// Size of a buffer in bytes.
 pub(super) const PIECE: usize = 128 << 10;
@@ -16,7 +17,7 @@ pub(super) struct Pool(Arc<Mutex<Vec<Vec<u8>>>>);
 impl Pool {
     /// An empty piece.
     pub(super) fn take(&self) -> Piece {
-        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let free = self.0.lock().pop();
         Piece { buffer: free.unwrap_or_else(|| vec![0; PIECE]), used: 0, pool: self.clone() }
     }
 }
@@ -72,7 +73,7 @@ impl From<Piece> for Bytes {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let mut free = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.pool.0.lock();
         if free.len() < POOL_LIMIT {
             free.push(std::mem::take(&mut self.buffer));
         }
@@ -91,10 +92,10 @@ mod tests {
         let bytes = Bytes::from(piece);
         let slice = bytes.slice(1..3);
         drop(bytes);
-        assert_eq!(pool.0.lock().unwrap().len(), 0, "a slice still needs it");
+        assert_eq!(pool.0.lock().len(), 0, "a slice still needs it");
         assert_eq!(&slice[..], b"ec");
         drop(slice);
-        assert_eq!(pool.0.lock().unwrap().len(), 1);
+        assert_eq!(pool.0.lock().len(), 1);
         let mut again = pool.take();
         assert!(again.is_empty() && Bytes::from_owner(again.as_ref().to_vec()).is_empty());
         assert_eq!(again.add(&vec![1; PIECE + 1]), PIECE);

@@ -5,7 +5,7 @@ use std::{
     io::Read,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
@@ -13,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::stream;
+use parking_lot::Mutex;
 use sandbar_machine::{
     ByteStream, MachineError, Sha256,
     tar::{Kind, Member, end, padding},
@@ -198,7 +199,7 @@ fn read_ahead(threads: usize, find: impl FnOnce(&mut Batches) + Send, out: &Out)
 
 fn reading(waiting: &Mutex<Receiver<Job>>, pool: &Pool) {
     loop {
-        let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = waiting.lock().recv();
         let Ok(Job { batch, messages }) = next else { return };
         let last = match read_batch(batch, pool, &messages) {
             Ok(report) => ReaderMessage::Done(report),

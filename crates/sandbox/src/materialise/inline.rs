@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use bytes::Bytes;
 use futures::stream;
+use parking_lot::Mutex;
 use sandbar_machine::{
     ByteStream, Sha256,
     tar::{Kind, Member, end, padding},
@@ -65,7 +66,7 @@ pub(super) fn archive(members: Vec<Piece>) -> (ByteStream, Arc<Mutex<Vec<Receipt
             let mut batch = Vec::with_capacity(BATCH);
             for (path, mode, content) in left.by_ref() {
                 let receipt = add(&mut batch, path, mode, content);
-                written.lock().unwrap_or_else(PoisonError::into_inner).extend(receipt);
+                written.lock().extend(receipt);
                 if batch.len() >= BATCH {
                     return Some((Ok(Bytes::from(batch)), Some(left)));
                 }

@@ -4,12 +4,13 @@ use std::{
     fs::File as HostFile,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use futures::StreamExt;
+use parking_lot::Mutex;
 use sandbar_machine::{ByteStream, MachineError, Sha256, Target};
 use sha2::Digest;
 
@@ -126,7 +127,7 @@ impl Materialiser<'_> {
             unpacked.map_err(|cause| {
                 SandboxError::git_copy_error(entry.shown_url(), path.as_str(), cause.code()).because(cause)
             })?;
-            let sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+            let sums = sums.lock();
             let (bytes, sha256) = (sums.1, Sha256(sums.0.clone().finalize().into()));
             let revision = Some(checkout.commit().to_owned());
             Ok::<_, SandboxError>(Receipt { path: path.to_string(), sha256, bytes, revision })
@@ -206,7 +207,7 @@ fn hashed(stream: ByteStream) -> (ByteStream, Sums) {
     let totals = sums.clone();
     let stream = stream.inspect(move |piece: &Result<bytes::Bytes, MachineError>| {
         if let Ok(piece) = piece {
-            let mut sums = totals.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sums = totals.lock();
             sums.0.update(piece);
             sums.1 += piece.len() as u64;
         }

@@ -1,8 +1,9 @@
 //! The task that reads the output of a process, so that the process never blocks on a table without callers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use sandbar_machine::{Exit, MachineError, Output};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -51,7 +52,7 @@ impl Record {
     }
 
     fn lock(&self) -> MutexGuard<'_, RecordState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn exit_code(&self) -> Option<i32> {

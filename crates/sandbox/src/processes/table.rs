@@ -5,13 +5,14 @@ use std::{
     ffi::OsString,
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
 
 use futures::future::join_all;
+use parking_lot::{Mutex, MutexGuard};
 use sandbar_machine::{Command, Control, Machine, Process};
 use tokio::{
     sync::{Notify, oneshot},
@@ -117,7 +118,7 @@ impl ProcessTable {
 
     pub(super) fn rows(&self) -> MutexGuard<'_, Rows> {
         // A panic cannot leave the rows inconsistent.
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.lock()
     }
 
     /// Runs a command and waits for its exit, at most for the yield time. A command that still runs then stays in the

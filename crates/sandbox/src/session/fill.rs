@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    sync::{Arc, PoisonError},
+    sync::Arc,
 };
 
 use sandbar_machine::{MachineError, Target};
@@ -99,7 +99,7 @@ impl SandboxSession {
             return refuse("groups that entries bring");
         }
         let arrived = make(self, &addition, addition.flatten(), None).await?;
-        *self.shared.manifest.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(merged);
+        *self.shared.manifest.write() = Arc::new(merged);
         Ok(arrived)
     }
 }

@@ -1,9 +1,6 @@
 //! Creates a session for a manifest, or attaches to one by its saved state.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use sandbar_machine::{Machine, MachineError, MachineHandle, MachinePath, SandboxClient};
 use serde_json::json;
@@ -58,17 +55,16 @@ impl SandboxSession {
             SandboxError::workspace_start_error(options.manifest.root.to_string(), cause.code()).because(cause)
         };
         let identity = SessionIdentity { id, name: options.name.take(), created_at: jiff::Timestamp::now(), ports };
-        let refusal = std::sync::Mutex::new(None);
+        let refusal = parking_lot::Mutex::new(None);
         let keep = |handle: &MachineHandle| {
             record(&identity.state(handle.clone(), &options.manifest)).map_err(|error| {
-                *refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *refusal.lock() = Some(error);
                 MachineError::invalid("record of the session", "cannot be written")
             })
         };
         let created = within(CREATE, Op::Create, client.id(), client.create_recorded(spec, &keep)).await;
         // If `record` failed, its own error is returned.
-        let refused =
-            |cause| refusal.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_else(|| failed(cause));
+        let refused = |cause| refusal.lock().take().unwrap_or_else(|| failed(cause));
         let created = created.and_then(|created| created.map_err(refused));
         span.finish(&created, json!({}));
         let manifest = std::mem::take(&mut options.manifest);
@@ -197,9 +193,9 @@ impl SessionParts {
             images: ImageViewer::new(),
             progress: options.progress,
             owner: options.owner,
-            manifest: std::sync::RwLock::new(Arc::new(manifest)),
-            phase: std::sync::Mutex::new(self.phase),
-            hooks: std::sync::Mutex::new(Vec::new()),
+            manifest: parking_lot::RwLock::new(Arc::new(manifest)),
+            phase: parking_lot::Mutex::new(self.phase),
+            hooks: parking_lot::Mutex::new(Vec::new()),
             transition: Mutex::new(()),
             patching: Arc::default(),
             patch_journal: options.patch_journal,

@@ -1,9 +1,6 @@
 //! The end of a session: hooks, processes, then the machine. The first caller ends it; later ones find it ended.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use sandbar_machine::MachineError;
 use serde_json::json;
@@ -58,7 +55,7 @@ impl SessionHooks<'_> {
     }
 
     fn add_hook(self, owner: Option<usize>, hook: Hook) {
-        let mut hooks = self.0.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hooks = self.0.shared.hooks.lock();
         if owner.is_none() || hooks.iter().all(|(known, _)| *known != owner) {
             hooks.push((owner, hook));
         }
@@ -113,7 +110,7 @@ impl SandboxSession {
 
 /// Runs the hooks without holding a lock: a hook may call any operation of its session.
 async fn run_hooks(session: &SandboxSession) -> Result<()> {
-    let hooks = std::mem::take(&mut *session.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner));
+    let hooks = std::mem::take(&mut *session.shared.hooks.lock());
     let mut first = Ok(());
     for (_owner, hook) in hooks {
         let limit = session.shared.limits.transfer;

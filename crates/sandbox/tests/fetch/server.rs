@@ -1,12 +1,9 @@
 //! A small web server that does exactly what it is told, however wrong that is.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
@@ -104,7 +101,7 @@ impl Server {
 
     /// Every question so far.
     pub(crate) fn asked(&self) -> Vec<Question> {
-        self.asked.lock().expect("the book").clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -112,7 +109,7 @@ async fn serve(stream: TcpStream, book: Arc<Mutex<Vec<Question>>>, respond: Arc<
     let mut stream = BufReader::new(stream);
     let Some(question) = hear(&mut stream).await else { return };
     let before = {
-        let mut book = book.lock().expect("the book");
+        let mut book = book.lock();
         book.push(question.clone());
         book.len() - 1
     };

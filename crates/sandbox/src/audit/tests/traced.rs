@@ -4,11 +4,12 @@ use std::{
     collections::BTreeMap,
     fmt::Debug,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tracing::{
     Event, Metadata, Subscriber,
@@ -47,12 +48,12 @@ impl Subscriber for Recorder {
         let mut fields = BTreeMap::from([("name", span.metadata().name().to_owned())]);
         fields.insert("parent", span.parent().map_or(0, Id::into_u64).to_string());
         span.record(&mut Fields(&mut fields));
-        self.spans.lock().unwrap().insert(id, fields);
+        self.spans.lock().insert(id, fields);
         Id::from_u64(id)
     }
 
     fn record(&self, span: &Id, values: &Record<'_>) {
-        values.record(&mut Fields(self.spans.lock().unwrap().entry(span.into_u64()).or_default()));
+        values.record(&mut Fields(self.spans.lock().entry(span.into_u64()).or_default()));
     }
 
     fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
@@ -80,7 +81,7 @@ fn operations_are_spans_with_their_outcome() {
         drop(Audit::off().begin(Op::Exec, Value::Null));
         drop(sandbox_span("prepare_agent"));
     });
-    let spans = spans.lock().unwrap();
+    let spans = spans.lock();
     let table: &[(u64, &[(&str, &str)])] = &[
         (
             1,
