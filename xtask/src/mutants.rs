@@ -47,7 +47,12 @@ const CORES: [Core; 5] = [
         files: &["crates/sandbox/src/patch.rs", "crates/sandbox/src/patch/**"],
         tests: &["--lib", "--test", "patch"],
     },
-    Core { name: "paths", package: "sandbar-sandbox", files: &["crates/sandbox/src/paths.rs"], tests: &["--lib"] },
+    Core {
+        name: "paths",
+        package: "sandbar-sandbox",
+        files: &["crates/sandbox/src/paths.rs"],
+        tests: &["--lib", "--test", "paths"],
+    },
     Core {
         name: "archive",
         package: "sandbar-sandbox",
