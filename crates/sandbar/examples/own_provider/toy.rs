@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, path::Path, process::Stdio, sync::Arc, sync::atomic};
 
 use sandbar::{
-    Signal, async_trait,
     client::registry::{ClientContext, Provider},
     machine::{
-        ByteStream, Bytes, Features, MachineHandle, NEUTRAL_ENVIRONMENT, Support, Supports, posix,
+        ByteStream, Bytes, Features, MachineHandle, NEUTRAL_ENVIRONMENT, Result, Support, Supports, posix,
         remote::{self, Gone, RemoteCommand},
     },
     prelude::*,
@@ -28,11 +27,7 @@ impl Provider for Toy {
     fn supports(&self) -> &'static Supports {
         &SUPPORTS
     }
-    fn client(
-        &self,
-        _argument: Option<&str>,
-        _context: &ClientContext,
-    ) -> sandbar::machine::Result<Arc<dyn SandboxClient>> {
+    fn client(&self, _argument: Option<&str>, _context: &ClientContext) -> Result<Arc<dyn SandboxClient>> {
         Ok(Arc::new(Self))
     }
 }
@@ -42,16 +37,16 @@ impl SandboxClient for Toy {
     fn id(&self) -> &'static str {
         "toy"
     }
-    async fn create(&self, spec: MachineSpec) -> sandbar::machine::Result<Arc<dyn Machine>> {
+    async fn create(&self, spec: MachineSpec) -> Result<Arc<dyn Machine>> {
         spec.refuse_unless(&SUPPORTS)?;
         let made = tempfile::tempdir().map_err(|error| MachineError::transport("create the machine", error))?;
         let features = Features::new(Isolation::None, MachinePath::new(made.path())?);
         Ok(Arc::new(ToyMachine { features, env: spec.env, started: 0.into(), gone: Gone::default(), made }))
     }
-    async fn attach(&self, _handle: &MachineHandle) -> sandbar::machine::Result<Option<Arc<dyn Machine>>> {
+    async fn attach(&self, _handle: &MachineHandle) -> Result<Option<Arc<dyn Machine>>> {
         Ok(None)
     }
-    async fn delete(&self, _handle: &MachineHandle) -> sandbar::machine::Result<()> {
+    async fn delete(&self, _handle: &MachineHandle) -> Result<()> {
         Ok(())
     }
 }
@@ -73,7 +68,7 @@ impl Machine for ToyMachine {
     fn features(&self) -> &Features {
         &self.features
     }
-    async fn spawn(&self, command: Command) -> sandbar::machine::Result<Process> {
+    async fn spawn(&self, command: Command) -> Result<Process> {
         self.gone.check()?;
         self.features.refuse_lacking(&command)?;
         let tree = format!("{}-{}", self.features.workspace, self.started.fetch_add(1, atomic::Ordering::Relaxed));
@@ -92,16 +87,16 @@ impl Machine for ToyMachine {
         });
         Ok(remote::process(&command, ToyCommand(tree), remote::received(events), &self.gone))
     }
-    async fn read(&self, target: &Target) -> sandbar::machine::Result<ByteStream> {
+    async fn read(&self, target: &Target) -> Result<ByteStream> {
         posix::read(self, target).await
     }
-    async fn write(&self, target: &Target, data: ByteStream) -> sandbar::machine::Result<()> {
+    async fn write(&self, target: &Target, data: ByteStream) -> Result<()> {
         let fail = |error| MachineError::from_io("write", &target.path, error);
         let spool = tempfile::NamedTempFile::new().map_err(fail)?.into_temp_path();
         tokio::fs::write(&spool, collect(data, 64 << 20).await?).await.map_err(fail)?;
         posix::place(self, target, &MachinePath::new(&*spool)?).await
     }
-    async fn stop(&self) -> sandbar::machine::Result<()> {
+    async fn stop(&self) -> Result<()> {
         self.gone.set();
         Ok(())
     }
@@ -111,17 +106,13 @@ impl Machine for ToyMachine {
 struct ToyCommand(String);
 
 impl RemoteCommand for ToyCommand {
-    async fn signal(&self, signal: Signal) -> sandbar::machine::Result<()> {
+    async fn signal(&self, signal: Signal) -> Result<()> {
         let sent = Program::new("env").args(posix::signal_tree(&self.0, signal).argv).status().await;
         sent.map(|_status| ()).map_err(|error| MachineError::transport("signal the command", error))
     }
 }
 
-async fn pump<R: AsyncRead + Unpin>(
-    mut pipe: R,
-    wrap: fn(Bytes) -> Output,
-    to: &Sender<sandbar::machine::Result<Output>>,
-) {
+async fn pump<R: AsyncRead + Unpin>(mut pipe: R, wrap: fn(Bytes) -> Output, to: &Sender<Result<Output>>) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
         let _gone = to.send(Ok(wrap(Bytes::copy_from_slice(&buffer[..count])))).await;
