@@ -38,10 +38,9 @@ fn with_nextest(tier: Tier) -> Command {
     let mut command = program::cargo();
     let color = if std::io::stderr().is_terminal() { "always" } else { "never" };
     command.args(["nextest", "run", "--color", color]).args(EVERYTHING).args(targets(tier));
-    // One for each processor. Several promises start storms of processes; four of them at once left others without a processor
-    // for a minute.
+    // Tests wait for about half of their time. More of them at once would leave less to those that start storms of processes.
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    command.arg("--test-threads").arg(processors.to_string());
+    command.arg("--test-threads").arg((processors + processors / 2).to_string());
     if tier == Tier::All {
         command.args(["--run-ignored", "all"]);
     }
