@@ -12,13 +12,14 @@ use std::{
 const PROGRAM: &str = "sandbar-guest";
 
 /// Small and quick to start: there may be a thousand of them.
-const PROFILE: [&str; 7] = [
+const PROFILE: [&str; 8] = [
     "profile.release.panic=\"abort\"",
     "profile.release.lto=\"fat\"",
     "profile.release.codegen-units=1",
     "profile.release.strip=true",
     "profile.release.debug=false",
     "profile.release.opt-level=2",
+    "profile.release.package.\"*\".opt-level=2",
     "profile.release.overflow-checks=true",
 ];
 

@@ -203,11 +203,16 @@ pub(crate) fn describe_all(dir: BorrowedFd<'_>, names: &[Vec<u8>]) -> io::Result
     for name in names {
         match describe(dir, OsStr::from_bytes(name)) {
             Ok(record) => records.push(record),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(records)
+}
+
+/// Whether an entry, or a directory on the way to it, is not there any more.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
 fn record(path: Vec<u8>, stat: &Stat, link: Option<Vec<u8>>) -> Record {

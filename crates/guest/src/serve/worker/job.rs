@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use super::{archive_pipe::ArchivePipe, unpack::unpack};
 use crate::{
     handles::names,
-    serve::files::{Answer, Fail, Files, describe_all},
+    serve::files::{Answer, Fail, Files, describe_all, is_gone},
 };
 use crate::{
     remove::remove_tree,
@@ -137,10 +137,6 @@ fn sorted(dir: BorrowedFd<'_>) -> io::Result<Vec<Record>> {
     let mut names = names(dir)?;
     names.sort_unstable();
     describe_all(dir, &names)
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
 fn root_of(files: Files, at: &At) -> Answer<FileTree> {
