@@ -124,7 +124,7 @@ struct Level {
 impl<V: Visitor> Walk<'_, V> {
     fn directory(&mut self, dir: &OwnedFd, path: &mut Vec<u8>, level: Level) -> Result<(), V::Stop> {
         if level.depth > self.depth {
-            let deep = io::Error::other(format!("it is more than {} directories deep", self.depth));
+            let deep = io::Error::other(format!("more than {} directories deep", self.depth));
             return self.visitor.unreadable(path, deep);
         }
         let names = match self.names(dir) {
@@ -281,7 +281,7 @@ mod tests {
         let within = |entries, depth| lines(temp.path(), &WalkOptions { entries, depth, rules: Rules::default() });
         assert_eq!(within(3, 3), Ok("+a +a/b +a/b/c".to_owned()));
         assert_eq!(within(2, 3), Err("TooManyEntries".to_owned()));
-        assert_eq!(within(3, 2), Err("a/b/c: it is more than 2 directories deep".to_owned()));
+        assert_eq!(within(3, 2), Err("a/b/c: more than 2 directories deep".to_owned()));
     }
 
     #[test]

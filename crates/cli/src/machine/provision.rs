@@ -151,8 +151,8 @@ pub(crate) async fn until_signalled<T, E: Into<Halt>>(
         signal = signals.next() => signal,
     };
     cancel.cancel();
-    let _cancelled = work.await;
-    Err(Halt::Signal(signal))
+    // Work that was done before it noticed is done, and has something to report.
+    work.await.map_err(|_cancelled| Halt::Signal(signal))
 }
 
 /// Deletes a session after a failure; errors are only logged.

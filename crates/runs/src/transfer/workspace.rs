@@ -25,14 +25,18 @@ impl RunDir {
 
     /// Brings the machine's workspace to that of this run, and nothing that an agent put there outside of it.
     pub async fn fetch_workspace(&self, session: &SandboxSession) -> Result<()> {
+        match self.try_to_fetch(session).await {
+            // A second attempt, with another machine on this side, covers a broken connection.
+            Err(_broken) => self.try_to_fetch(session).await,
+            done => done,
+        }
+    }
+
+    async fn try_to_fetch(&self, session: &SandboxSession) -> Result<()> {
         let failed = |error| Error::from(error).saying("cannot fetch the workspace from the machine");
         let host = host_side(self).await.map_err(failed)?;
-        let fetch = || async { host.hydrate_workspace(session.persist_workspace().await?).await };
-        let fetched = match fetch().await {
-            // A second attempt covers a broken connection.
-            Err(_broken) => fetch().await,
-            done => done,
-        };
+        let fetched = async { host.hydrate_workspace(session.persist_workspace().await?).await };
+        let fetched = fetched.await;
         close(host).await;
         fetched.map_err(failed)
     }
