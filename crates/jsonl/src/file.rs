@@ -23,10 +23,14 @@ impl LineFile {
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let mut options = OpenOptions::new();
-        options.append(true).create(true);
+        options.read(true).append(true).create(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path)?;
+        // With `read`, opening a FIFO does not wait for its reader.
+        let file = match options.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => options.read(false).open(path)?,
+            opened => opened?,
+        };
         // A file that can be written but not read is taken for complete.
         let torn = file.metadata()?.is_file() && ends_within_a_line(path).unwrap_or(false);
         Ok(Self { file, torn })

@@ -226,6 +226,11 @@ impl<T> Queue<T> {
         state.life == Life::Ended && state.processed == state.accepted
     }
 
+    #[cfg(test)]
+    pub(crate) fn flushed_count(&self) -> u64 {
+        self.shared.state().flushed
+    }
+
     fn begin_to_close(&self) {
         let mut state = self.shared.state();
         if state.life == Life::Open {
@@ -277,7 +282,8 @@ impl<T> Shared<T> {
         state
     }
 
-    /// Waits for enough records or the interval. Returns the count of records to write.
+    /// Waits for enough records, the interval, or a caller that waits for a flush. Returns the count of records to write: no
+    /// more than such a caller waits for.
     fn wait_for_work(&self) -> u64 {
         // An empty queue is waited for without a timeout: a short interval would keep a CPU busy.
         let nothing = |state: &mut State<T>| state.life == Life::Open && state.waiting.is_empty();
@@ -286,7 +292,7 @@ impl<T> Shared<T> {
         let idle =
             |state: &mut State<T>| state.life == Life::Open && state.wanted <= state.flushed && !self.is_filling(state);
         self.wake.wait_while_for(&mut state, idle, self.limits.every);
-        state.accepted
+        if state.wanted > state.flushed { state.wanted } else { state.accepted }
     }
 
     /// Takes a batch of the records accepted up to `target`. There is no gap inside a batch.
@@ -313,7 +319,7 @@ struct Worker<T, W> {
     writer: W,
     /// The gap that was not reported yet.
     missing: Option<Gap>,
-    /// Whether the last call of the writer failed.
+    /// Whether a call of the writer has failed since it last wrote records.
     fails: bool,
 }
 
@@ -346,7 +352,9 @@ impl<T, W: Writer<T>> Worker<T, W> {
         self.report();
         // If the gap could not be reported, these records are lost too, so that the order stays right.
         let is_written = self.missing.is_none() && self.call(|writer| writer.write(&records));
-        if !is_written {
+        if is_written {
+            self.fails = false;
+        } else {
             self.missing = Gap::join(self.missing, range.map(|(first, last)| Gap { count, first, last }));
         }
         let mut state = self.shared.state();
@@ -385,7 +393,7 @@ impl<T, W: Writer<T>> Worker<T, W> {
         }
     }
 
-    /// Whether the writer succeeded. Logs a warning when it begins to fail.
+    /// Whether the writer succeeded. Logs a warning when it begins to fail; a flush that succeeds is no end of that.
     fn call(&mut self, call: impl FnOnce(&mut W) -> io::Result<()>) -> bool {
         let writer = &mut self.writer;
         let reason = match catch_unwind(AssertUnwindSafe(|| call(writer))) {
@@ -398,8 +406,8 @@ impl<T, W: Writer<T>> Worker<T, W> {
         {
             tracing::warn!(queue = self.shared.name, %reason, "a writer fails; its records are lost");
         }
-        self.fails = reason.is_some();
-        !self.fails
+        self.fails |= reason.is_some();
+        reason.is_none()
     }
 }
 

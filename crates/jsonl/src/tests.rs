@@ -126,3 +126,34 @@ fn a_line_that_was_cut_off_is_ended_first() {
     file.append(&["e"]).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "a\nb\nc\nd\ne\n");
 }
+
+#[test]
+fn a_flush_does_not_wait_for_later_records() {
+    let (permit, _calls, queue) = slow(Limits { batch: 1, every: Duration::ZERO, ..Limits::default() });
+    queue.offer(1, 1);
+    // The writer waits for its permit, with the first record in its hand.
+    assert!(!queue.flush(Duration::from_millis(50)));
+    queue.offer(2, 1);
+    assert!(!queue.flush(Duration::from_millis(50)));
+    (3..=6).for_each(|number| queue.offer(number, 1));
+    permit.send(true).unwrap();
+    permit.send(true).unwrap();
+    let deadline = std::time::Instant::now() + LONG;
+    while queue.flushed_count() < 2 && std::time::Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(queue.flushed_count() >= 2, "it waits for records that came later");
+    drop(permit);
+    assert!(queue.close(LONG));
+}
+
+#[test]
+#[cfg(unix)]
+fn opening_a_fifo_does_not_wait_for_its_reader() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let (opened, is_open) = mpsc::channel();
+    std::thread::spawn(move || opened.send(LineFile::open(path).map(drop)));
+    is_open.recv_timeout(LONG).expect("it is opened").unwrap();
+}

@@ -19,6 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sandbar_jsonl::Counts;
 use serde_json::Value;
 
+pub(crate) use self::sinks::SharedSink;
 pub use self::{
     event::{Event, Gap, Phase, Subject},
     payload::{PayloadOverride, PayloadPolicy},

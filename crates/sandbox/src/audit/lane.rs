@@ -61,7 +61,8 @@ struct SinkWriter {
 
 impl Writer<Arc<Event>> for SinkWriter {
     fn write(&mut self, batch: &[Arc<Event>]) -> io::Result<()> {
-        batch.iter().try_for_each(|event| self.sink.deliver(event))
+        let written = batch.iter().try_for_each(|event| self.sink.deliver(event));
+        written.map_err(|error| io::Error::new(error.kind(), format!("session {}: {error}", self.session_id)))
     }
 
     /// The event has the number of the last missing event, so that numbers increase.

@@ -1,18 +1,13 @@
 //! The options and limits of a session. Every limit has a finite default.
 
-use std::{
-    fmt, io,
-    num::NonZeroUsize,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use sandbar_http::Proxies;
 use sandbar_machine::{Lifetime, MachineSpec, SandboxClient};
 
 use crate::{
     ArchiveLimits, Manifest, Progress, SecretStore,
-    audit::{AuditOptions, Event, PayloadOverride, Sink},
+    audit::{AuditOptions, SharedSink, Sink},
     patch::PatchJournal,
     processes::TableOptions,
 };
@@ -67,21 +62,6 @@ impl Default for SessionLimits {
     }
 }
 
-/// A sink that clones of options, and so their sessions, share. A panic of another session's thread leaves it usable.
-impl Sink for Arc<Mutex<dyn Sink>> {
-    fn deliver(&mut self, event: &Event) -> io::Result<()> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).deliver(event)
-    }
-
-    fn policy(&self) -> PayloadOverride {
-        self.lock().unwrap_or_else(PoisonError::into_inner).policy()
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).flush()
-    }
-}
-
 /// The options of a session, except its client. A clone shares only the audit sinks.
 #[derive(Clone)]
 pub struct SessionOptions {
@@ -103,7 +83,7 @@ pub struct SessionOptions {
     /// Numbering and limits of the process table.
     pub processes: TableOptions,
     /// Sinks that get an event for every operation.
-    pub audit: Vec<Arc<Mutex<dyn Sink>>>,
+    pub(crate) audit: Vec<SharedSink>,
     /// Queue and content of audit events.
     pub audit_options: AuditOptions,
     /// Function that gets the progress of filling the workspace.
@@ -215,7 +195,7 @@ impl SessionOptions {
     /// Adds a sink that gets an event for every operation.
     #[must_use]
     pub fn audit(mut self, sink: impl Sink + 'static) -> Self {
-        self.audit.push(Arc::new(Mutex::new(sink)));
+        self.audit.push(SharedSink::new(sink));
         self
     }
 
@@ -254,7 +234,7 @@ impl fmt::Debug for SessionOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::Callback;
+    use crate::audit::{Callback, Event};
 
     #[test]
     fn clones_share_their_sinks() {
