@@ -151,7 +151,9 @@ impl SandboxRunConfig {
 
     /// Options of a fresh session with this manifest.
     pub(crate) fn session_options(&self, manifest: Manifest) -> SessionOptions {
-        SessionOptions { manifest, ..self.options.clone() }.owner(Owner::Runner)
+        let mut options = self.options.clone();
+        options.manifest = manifest;
+        options.owner(Owner::Runner)
     }
 
     /// Directory where relative paths begin, if it is not the root of the workspace.
